@@ -251,9 +251,29 @@ impl Hold {
     /// The lease to end in the store once its last guard has gone.
     pub(crate) fn unwanted(&self) -> Unwanted {
         let state = lock(&self.state);
-        let kept = state.ttl + self.options.lock_delay;
+        // The store may not have heard of a shorter TTL.
+        let kept = state.ttl.max(state.in_force) + self.options.lock_delay;
         let stored = self.wanted(&state).clone().with_ttl(kept);
-        Unwanted::new(stored).closed_until(state.min_until)
+        let unwanted = Unwanted::new(stored).closed_until(state.min_until);
+        if state.renewing { unwanted.not_before(state.due.min(state.min_until)) } else { unwanted }
+    }
+
+    /// Waits for a renewal under way if the key is to stay closed after the lease: it could reach the store after the last renewal, and
+    /// open the key early. Tells the time.
+    pub(crate) async fn wait_to_close(&self, clock: &dyn Clock, mut now: Instant) -> Instant {
+        while self.options.min_hold.is_some() {
+            let changes = self.changes();
+            let mut changed = pin!(changes.notified());
+            changed.as_mut().enable();
+            let renewing_until = self.update(now, |state| {
+                let undoes = state.renewing && !state.is_over() && now < state.min_until;
+                undoes.then_some(state.due.min(state.min_until))
+            });
+            let Some(until) = renewing_until else { break };
+            clock::until(clock, until, changed).await;
+            now = clock.now();
+        }
+        now
     }
 
     /// Lets the key be open as soon as it has ended.
@@ -371,12 +391,12 @@ impl Hold {
         .map_err(|error| error.with_operation(Operation::Acquire).with_key(self.lease.key()))
     }
 
-    /// Gives up the local turn and all units but one: from now on others may come in beside it.
+    /// Gives up the local turn and a part of the key, as `reduced` says: from now on others may come in beside it.
     ///
     /// The store learns of it by the next renewal. Refused if other guards count on the rest.
     pub(crate) fn start_sharing(
         &self,
-        share: Share,
+        reduced: impl FnOnce(Share) -> Result<Share, Error>,
         now: Instant,
     ) -> Result<Option<Turn<Self>>, Error> {
         self.update(now, |state| match state.phase {
@@ -386,7 +406,9 @@ impl Hold {
                 Err(Error::new(ErrorKind::Invalid, message))
             }
             _ => {
-                let shared = self.wanted(state).clone().with_share(share);
+                let wanted = self.wanted(state).clone();
+                let share = reduced(wanted.share())?;
+                let shared = wanted.with_share(share);
                 state.amended = Some(Box::new(shared));
                 Ok(state.turn.take())
             }

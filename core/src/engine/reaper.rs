@@ -94,6 +94,8 @@ pub(crate) struct Unwanted {
     lease: Lease,
     /// The key is to stay closed until then.
     closed_until: Instant,
+    /// A renewal under way could undo an end before then.
+    not_before: Instant,
 }
 
 /// A release that may be owed to the store. Dropped while owed, it is left to the reaper.
@@ -107,12 +109,18 @@ pub(crate) struct Debt<'a> {
 impl Unwanted {
     /// A lease whose key may be open as soon as it has ended.
     pub(crate) fn new(lease: Lease) -> Self {
-        Self { lease, closed_until: Instant::from_zero(Duration::ZERO) }
+        Self { lease, closed_until: AT_ONCE, not_before: AT_ONCE }
     }
 
     /// Keeps the key closed until then.
     pub(crate) fn closed_until(mut self, instant: Instant) -> Self {
         self.closed_until = instant;
+        self
+    }
+
+    /// Leaves the lease in force until then, unless its caller ends it.
+    pub(crate) fn not_before(mut self, instant: Instant) -> Self {
+        self.not_before = instant;
         self
     }
 
@@ -350,7 +358,7 @@ impl Queue {
     }
 
     fn push(&mut self, left: Left) {
-        self.left.insert((AT_ONCE, self.next_id), left);
+        self.left.insert((left.unwanted.not_before, self.next_id), left);
         self.next_id += 1;
     }
 

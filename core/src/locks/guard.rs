@@ -469,16 +469,16 @@ impl LockGuard {
     ///
     /// Safe to drop: the permits are given back by the next renewal.
     pub async fn give_back(&self, permits: u32) -> Result<(), Error> {
-        let share = match self.hold.share() {
+        self.reduce(|share| match share {
             Share::Units { units, limit } if limit < u32::MAX && (1..units).contains(&permits) => {
-                Share::Units { units: units - permits, limit }
+                Ok(Share::Units { units: units - permits, limit })
             }
             share => {
                 let message = format!("{permits} of {} units cannot be given back", share.units());
-                return Err(Error::new(ErrorKind::Invalid, message).with_key(self.key()));
+                Err(Error::new(ErrorKind::Invalid, message))
             }
-        };
-        self.reduce_to(share).await
+        })
+        .await
     }
 
     /// Ends the lease and waits until the store has confirmed it; or passes it on to the next caller of this process that
@@ -516,6 +516,7 @@ impl LockGuard {
     pub async fn release(self) -> Result<(), Error> {
         let now = self.upkeep.now();
         let Err(mut guard) = self.hand_over(now) else { return Ok(()) };
+        let now = guard.hold.wait_to_close(guard.upkeep.clock(), now).await;
         guard.gone = true;
         let (state, last) = guard.leave(now);
         // Declared before the debt, so that a dropped future hands the release over first.
@@ -533,12 +534,15 @@ impl LockGuard {
 
     /// Turns a writer's lease into a reader's; other readers may enter at once.
     pub(crate) async fn share_with_readers(&self) -> Result<(), Error> {
-        self.reduce_to(Share::READER).await
+        self.reduce(|_| Ok(Share::READER)).await
     }
 
-    /// Keeps only this much of the key; others may come in beside it at once.
-    async fn reduce_to(&self, share: Share) -> Result<(), Error> {
-        let sharing = self.hold.start_sharing(share, self.upkeep.now());
+    /// Keeps less of the key, as `reduced` says; others may come in beside it at once.
+    async fn reduce(
+        &self,
+        reduced: impl FnOnce(Share) -> Result<Share, Error>,
+    ) -> Result<(), Error> {
+        let sharing = self.hold.start_sharing(reduced, self.upkeep.now());
         drop(sharing.map_err(|error| error.with_key(self.key()))?);
         match self.amend(|lease| lease).await {
             // Renewals ask for it from now on.

@@ -1,6 +1,7 @@
 //! Leases from the grant to the end.
 
 use super::*;
+use crate::fixture::{key, ms, options};
 
 const SHORTEST: Duration = Duration::from_secs(1);
 
@@ -60,6 +61,29 @@ async fn that_keep_a_key_closed_do_so_for_the_shortest_ttl_at_least() {
 
     let closed = store.0.inspect(&"k".try_into().unwrap()).await.unwrap();
     assert_eq!(closed.holders()[0].remaining(), Some(SHORTEST));
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_keep_a_key_closed_outlive_a_renewal_under_way() {
+    for is_dropped in [false, true] {
+        let Fixture { client, faults, store, .. } = Fixture::with(options().min_hold(TTL * 4));
+        let guard = client.mutex("k").unwrap().lock().await.unwrap();
+        // The watchdog's first renewal reaches the store a second late.
+        faults.inject(Operation::Renew, Fault::DelayRequest(ms(1_000)), 1);
+        tokio::time::sleep(TTL / 3 + ms(100)).await;
+
+        if is_dropped {
+            drop(guard);
+        } else {
+            guard.release().await.unwrap();
+        }
+
+        tokio::time::sleep(TTL * 2).await;
+        let is_held = async || store.inspect(&key("k")).await.unwrap().is_held();
+        assert!(is_held().await, "it is open early");
+        tokio::time::sleep(TTL * 2).await;
+        assert!(!is_held().await);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -107,6 +107,34 @@ async fn of_an_extension_is_full_after_one_that_was_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_an_extension_is_refused_that_leaves_less_than_the_grace() {
+    let Fixture { client, .. } = Fixture::with(options().loss_grace(ms(14_000)));
+    let guard = lock(&client).await;
+
+    assert_eq!(guard.extend(ms(15_000)).await.unwrap_err().kind(), ErrorKind::Invalid);
+
+    assert!(guard.remaining() > ms(29_000));
+    guard.extend(ms(30_000)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_an_extension_failed_to_shorten_is_that_of_the_release() {
+    let Fixture { client, faults, store, .. } = Fixture::new();
+    let guard = lock(&client).await;
+    guard.extend(ms(300_000)).await.unwrap();
+    faults.set_lasting(Some(Fault::Fail(ErrorKind::Unavailable)));
+    guard.extend(ms(10_000)).await.unwrap_err();
+
+    drop(guard);
+    pass(ms(20_000)).await;
+    assert_eq!(store.keys(), 1);
+    faults.heal();
+
+    pass(ms(5_000)).await;
+    assert_eq!(store.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn ends_lost_even_if_the_watchdog_stands_still() {
     let Fixture { client, faults, clock, .. } = Fixture::new();
     let guard = lock(&client).await;
