@@ -24,6 +24,7 @@ use self::claims::Claims;
 use self::late::Late;
 use self::learnt::Learnt;
 use self::members::Members;
+use self::muster::Looking;
 use crate::clock;
 use crate::contract::backend::{
     Attempt, Capabilities, Claim, KeyPage, KeyWatch, Lease, LockBackend, Patience, Release, Renewal,
@@ -32,7 +33,6 @@ use crate::contract::error::Error;
 use crate::contract::inspection::Inspection;
 use crate::contract::key::LockKey;
 use crate::contract::outcome::{ForcedRelease, Revocation};
-use crate::sync::atomic::AtomicBool;
 
 /// A member that is asked for the first time is connected to first, which takes several round trips and, with TLS, more.
 const CONNECTING: u32 = 8;
@@ -95,8 +95,7 @@ pub struct Quorum<B> {
     claims: Claims,
     late: Late,
     learnt: Learnt,
-    /// Held by the look at members that runs beside other calls.
-    looking: Arc<AtomicBool>,
+    looking: Looking,
 }
 
 impl<B: LockBackend> Quorum<B> {
@@ -121,7 +120,7 @@ impl<B: LockBackend> Quorum<B> {
             claims: self.claims.clone(),
             late: self.late.clone(),
             learnt: self.learnt.clone(),
-            looking: Arc::clone(&self.looking),
+            looking: self.looking.clone(),
         }
     }
 

@@ -10,6 +10,7 @@ use leasehold_core::backend::{
 use leasehold_core::clock::TokioClock;
 use leasehold_core::quorum::Quorum;
 use leasehold_core::{Error, ErrorKind, LockKey};
+use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 
 use crate::quorum::servers::{
@@ -205,4 +206,38 @@ async fn grant_without_news_of_one_member_has_none() {
 
     let Attempt::Granted(grant) = attempt else { panic!("it is free") };
     assert!(!grant.has_news());
+}
+
+#[test]
+fn that_has_no_vote_is_looked_at_by_another_runtime_if_one_stands_still() {
+    let build = || Builder::new_current_thread().enable_all().build().unwrap();
+    let (still, driven) = (build(), build());
+    let servers = still.block_on(Servers::found(3));
+    let (quorum, key) = (servers.quorum(), key());
+    let claim = || Claim::new(Lease::new(&key, TTL));
+    still.block_on(async {
+        quorum.establish().await.unwrap();
+        servers.0[2].set(State::Down);
+        let lost = claim();
+        quorum.try_acquire(&lost).await.unwrap();
+        quorum.release(lost.lease()).await.unwrap();
+        servers.0[2].set(State::Silent);
+        // It begins a look, in whose midst the runtime stands still from now on.
+        quorum.try_acquire(&lost).await.unwrap();
+        quorum.release(lost.lease()).await.unwrap();
+    });
+    servers.0[2].set(State::Up);
+
+    driven.block_on(async {
+        let claim = claim();
+        quorum.try_acquire(&claim).await.unwrap();
+        for _ in 0..200 {
+            if servers.holding(&key).await == 3 {
+                return;
+            }
+            quorum.renew(claim.lease()).await.unwrap();
+            sleep(Duration::from_millis(20)).await;
+        }
+        panic!("the member gets no vote");
+    });
 }

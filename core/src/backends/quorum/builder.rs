@@ -10,7 +10,6 @@ use super::members::Members;
 use crate::clock::{Clock, SystemClock};
 use crate::contract::backend::{Feature, Fencing, LockBackend};
 use crate::contract::error::{Error, ErrorKind};
-use crate::sync::atomic::AtomicBool;
 
 /// Makes a [`Quorum`] with options of its own.
 ///
@@ -87,7 +86,7 @@ impl<B: LockBackend> QuorumBuilder<B> {
             claims: Default::default(),
             late: Default::default(),
             learnt: Default::default(),
-            looking: Arc::new(AtomicBool::new(false)),
+            looking: Default::default(),
         })
     }
 

@@ -7,12 +7,16 @@ use std::time::Duration;
 use super::Quorum;
 use super::ballot::no_majority;
 use super::members::{Members, no_answer};
+use crate::clock::Instant;
 use crate::contract::backend::{Enlistment, LockBackend, Operation, Standing, StoreId};
 use crate::contract::error::{Error, ErrorKind};
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, lock};
 
 /// The standings of members, by number.
 type Standings = BTreeMap<usize, Standing>;
+
+/// A look asks for standings, for floors, and for votes; and as long again for a runtime that is late.
+const REQUESTS_PER_LOOK: u32 = 6;
 
 /// Clocks of members may be fast by as much over the time that a member waits.
 const DRIFT_PER_TTL: u32 = 50;
@@ -30,24 +34,34 @@ impl<B: LockBackend> Quorum<B> {
     /// Has a task look at the members if any of them has no vote.
     pub(super) fn look_beside(&self, limit: Duration) {
         let is_complete = self.members.enlisted().len() == self.members.len();
-        if !is_complete && !self.looking.swap(true, Ordering::SeqCst) {
-            let (members, looking) =
-                (Arc::clone(&self.members), Looking(Arc::clone(&self.looking)));
+        if !is_complete && self.looking.begin(self.members.clock.now(), limit) {
+            let (members, looking) = (Arc::clone(&self.members), self.looking.clone());
             self.late.drive(async move {
                 // A configuration that is wrong takes the votes of all members, so that the next call tells.
                 drop(members.look(members.len(), limit).await);
-                drop(looking);
+                looking.end();
             });
         }
     }
 }
 
-/// The turn of the one look that runs beside other calls.
-struct Looking(Arc<AtomicBool>);
+/// The look that runs beside other calls: until when no other begins. Clones share it.
+#[derive(Clone, Default)]
+pub(super) struct Looking(Arc<Mutex<Option<Instant>>>);
 
-impl Drop for Looking {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::SeqCst);
+impl Looking {
+    /// Begins a look whose requests have `limit` each; `false` if there is one. The runtime of that one may stand still, or have ended.
+    fn begin(&self, now: Instant, limit: Duration) -> bool {
+        let mut until = lock(&self.0);
+        let begins = until.is_none_or(|until| until <= now);
+        if begins {
+            *until = Some(now + limit * REQUESTS_PER_LOOK);
+        }
+        begins
+    }
+
+    fn end(&self) {
+        *lock(&self.0) = None;
     }
 }
 
