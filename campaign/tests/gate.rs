@@ -58,10 +58,11 @@ fn mariadb_keeps_its_promises() {
 
 #[test]
 fn a_store_for_each_process_breaks_them() {
-    let (output, run) = campaign(&["memory", "--seconds", "5"]);
+    let (output, run) = campaign(&["memory", "--seconds", "2"]);
 
     assert!(!output.status.success());
-    for rule in ["V1", "V2", "tokens"] {
+    // Each of them dozens of times. Some runs have no stale write (V2), which takes a pause at a certain moment: `judge.rs` has those.
+    for rule in ["V1", "tokens", "entries"] {
         assert!(run.figures.violations.contains_key(rule), "{:?}", run.figures.violations);
     }
 }
