@@ -6,6 +6,7 @@ mod builder;
 mod claims;
 mod late;
 mod learnt;
+mod looking;
 mod members;
 mod muster;
 mod operator;
@@ -23,8 +24,8 @@ use futures_util::future::join_all;
 use self::claims::Claims;
 use self::late::Late;
 use self::learnt::Learnt;
+use self::looking::Looking;
 use self::members::Members;
-use self::muster::Looking;
 use crate::clock;
 use crate::contract::backend::{
     Attempt, Capabilities, Claim, KeyPage, KeyWatch, Lease, LockBackend, Patience, Release, Renewal,

@@ -7,16 +7,11 @@ use std::time::Duration;
 use super::Quorum;
 use super::ballot::no_majority;
 use super::members::{Members, no_answer};
-use crate::clock::Instant;
 use crate::contract::backend::{Enlistment, LockBackend, Operation, Standing, StoreId};
 use crate::contract::error::{Error, ErrorKind};
-use crate::sync::{Mutex, lock};
 
 /// The standings of members, by number.
 type Standings = BTreeMap<usize, Standing>;
-
-/// A look asks for standings, for floors, and for votes; and as long again for a runtime that is late.
-const REQUESTS_PER_LOOK: u32 = 6;
 
 /// Clocks of members may be fast by as much over the time that a member waits.
 const DRIFT_PER_TTL: u32 = 50;
@@ -42,26 +37,6 @@ impl<B: LockBackend> Quorum<B> {
                 looking.end();
             });
         }
-    }
-}
-
-/// The look that runs beside other calls: until when no other begins. Clones share it.
-#[derive(Clone, Default)]
-pub(super) struct Looking(Arc<Mutex<Option<Instant>>>);
-
-impl Looking {
-    /// Begins a look whose requests have `limit` each; `false` if there is one. The runtime of that one may stand still, or have ended.
-    fn begin(&self, now: Instant, limit: Duration) -> bool {
-        let mut until = lock(&self.0);
-        let begins = until.is_none_or(|until| until <= now);
-        if begins {
-            *until = Some(now + limit * REQUESTS_PER_LOOK);
-        }
-        begins
-    }
-
-    fn end(&self) {
-        *lock(&self.0) = None;
     }
 }
 
