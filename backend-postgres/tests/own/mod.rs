@@ -187,43 +187,6 @@ impl fmt::Debug for Mine {
     }
 }
 
-/// An application's own connection, beside a transaction that ends after the first renewal.
-#[derive(Debug)]
-struct KeptForAMoment(Mine, Direct);
-
-#[async_trait]
-impl Run for KeptForAMoment {
-    async fn run(
-        &self,
-        text: &Text,
-        urgency: Urgency,
-        limit: Duration,
-    ) -> Result<Vec<Row>, RunError> {
-        let rows = self.0.run(text, urgency, limit).await;
-        if urgency == Urgency::Renews {
-            self.1.query("COMMIT").await.unwrap();
-        }
-        rows
-    }
-}
-
-#[tokio::test]
-async fn lease_that_others_keep_for_a_moment_is_renewed() {
-    let postgres = Postgres::start().await;
-    let (client, connection) = tokio_postgres::connect(&postgres.url(), NoTls).await.unwrap();
-    tokio::spawn(connection);
-    let keeping = Direct::open(&postgres.url()).await;
-    let held = lease("job");
-    let backend = connect(&postgres.url()).await;
-    assert!(acquire(&backend, &held).await.unwrap());
-    keeping.query("BEGIN; UPDATE leasehold_lease SET asked = ends").await.unwrap();
-
-    let config = PostgresConfig::from_run(KeptForAMoment(Mine(Arc::new(client)), keeping));
-    let backend = PostgresBackend::connect_with(config).await.unwrap();
-
-    assert_eq!(backend.renew(&held).await.unwrap(), Renewal::RevocationRequested);
-}
-
 #[tokio::test]
 async fn a_connection_of_the_application_in_a_failed_transaction_grants_nothing() {
     let postgres = Postgres::start().await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::Error;
 use leasehold_core::backend::{Enlistment, Fencing, Standing, StoreId};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::database::Database;
 use crate::failure::Failure;
@@ -57,36 +57,13 @@ impl<D: Driver> Remote<D> {
         self.run.run(&text, urgency, left).await.map(Rows)
     }
 
-    /// Renews leases together, and one after the other if one of them may be the reason that all fail. `None` is one whose row another
-    /// transaction keeps.
-    async fn renew_some(
-        &self,
-        leases: &[Renew],
-        give_up: Instant,
-    ) -> Vec<Result<Option<Renewed>, Error>> {
-        let renewed = match self.renew_once(leases, give_up).await {
-            Err(error) if matches!(error.failure(), Failure::Conflict | Failure::Unexpected) => {
-                return self.renew_each(leases, give_up).await;
-            }
-            rows => rows.map_err(Error::from).and_then(|rows| rows.renewed(leases)),
-        };
-        match renewed {
-            Ok(renewed) => renewed.into_iter().map(Ok).collect(),
-            Err(error) => leases.iter().map(|_| Err(error.repeated())).collect(),
-        }
-    }
-
     /// Renews one lease after the other, within the time that is left.
-    async fn renew_each(
-        &self,
-        leases: &[Renew],
-        give_up: Instant,
-    ) -> Vec<Result<Option<Renewed>, Error>> {
+    async fn renew_each(&self, leases: &[Renew], give_up: Instant) -> Vec<Result<Renewed, Error>> {
         let mut renewed = Vec::with_capacity(leases.len());
         for lease in leases.chunks(1) {
             let rows = self.renew_once(lease, give_up).await;
             let one = rows.map_err(Error::from).and_then(|rows| rows.renewed(lease));
-            renewed.push(one.map(|mut one| one.remove(0)));
+            renewed.push(one.and_then(|mut one| one.remove(0)));
         }
         renewed
     }
@@ -138,17 +115,14 @@ impl<D: Driver> Database for Remote<D> {
 
     async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>> {
         let give_up = Instant::now() + self.timeout;
-        let mut renewed = self.renew_some(&leases, give_up).await;
-        let is_kept = |i: &usize| matches!(renewed[*i], Ok(None));
-        let kept: Vec<_> = (0..leases.len()).filter(is_kept).collect();
-        if !kept.is_empty() {
-            sleep(PAUSE).await;
-            let again: Vec<_> = kept.iter().map(|i| leases[*i].clone()).collect();
-            for (i, one) in kept.into_iter().zip(self.renew_some(&again, give_up).await) {
-                renewed[i] = one;
+        let renewed = match self.renew_once(&leases, give_up).await {
+            // One of them may be the reason that all fail.
+            Err(error) if matches!(error.failure(), Failure::Conflict | Failure::Unexpected) => {
+                return self.renew_each(&leases, give_up).await;
             }
-        }
-        renewed.into_iter().map(|one| one?.ok_or_else(is_kept_by_another)).collect()
+            rows => rows.map_err(Error::from).and_then(|rows| rows.renewed(&leases)),
+        };
+        renewed.unwrap_or_else(|error| leases.iter().map(|_| Err(error.repeated())).collect())
     }
 
     async fn release(&self, lease: Named) -> Result<Released, Error> {
@@ -200,13 +174,6 @@ impl<D: Driver> Database for Remote<D> {
 /// How often a text is run at most. A database rolls back a victim as a whole, and in a crowd InnoDB picks the same one a few times in a
 /// row.
 const TRIES: usize = 5;
-
-/// Until leases are asked for again whose rows another transaction kept: most are about to commit. The reply to all others waits, too.
-const PAUSE: Duration = Duration::from_millis(20);
-
-fn is_kept_by_another() -> Error {
-    Failure::NotApplied.error("another transaction keeps the lease's row locked")
-}
 
 /// Runs a text, and again if it was rolled back because of another.
 async fn run(
