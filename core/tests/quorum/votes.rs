@@ -169,6 +169,7 @@ async fn minority_of_votes_is_given_back() {
 async fn members_that_were_unreachable_vote_again() {
     let servers = Servers::found(3).await;
     let (quorum, claim) = (servers.quorum(), Claim::new(Lease::new(&key(), TTL)));
+    quorum.establish().await.unwrap();
     let other = servers.client().mutex(key()).unwrap().lock().await.unwrap();
     let _admitted = quorum.watch_claim(&claim);
     // One after the other, so that no majority is gone.
