@@ -197,9 +197,10 @@ impl<B: LockBackend> Quorum<B> {
             let (members, claims) = (Arc::clone(&self.members), self.claims.clone());
             let (lease, told) = (lease.clone(), told.clone());
             self.late.drive(async move {
-                release_at_last(&members, &claims, &lease, number).await;
-                // The caller may not wait any more.
-                told.send(()).unwrap_or_default();
+                if release_at_last(&members, &claims, &lease, number).await {
+                    // The caller may not wait any more.
+                    told.send(()).unwrap_or_default();
+                }
             });
         }
         drop(told);
@@ -255,13 +256,14 @@ impl<B> Drop for Counted<B> {
     }
 }
 
-/// Releases a member, again and again until the TTL has freed the key there. The member may vote again once no release is under way.
+/// Releases a member, again and again until the TTL has freed the key there, and tells whether the member has confirmed it. The member may
+/// vote again once no release is under way.
 async fn release_at_last<B: LockBackend>(
     members: &Members<B>,
     claims: &Claims,
     lease: &Lease,
     number: usize,
-) {
+) -> bool {
     let clock = &*members.clock;
     let ends = clock.now() + lease.ttl();
     let mut pauses = Retry::unlimited().pauses();
@@ -275,7 +277,8 @@ async fn release_at_last<B: LockBackend>(
                     // An earlier one may have taken another way, and come later.
                     clock.sleep_until(clock.now() + members.late_limit(lease.ttl())).await;
                 }
-                return claims.note_settled(lease.id(), number);
+                claims.note_settled(lease.id(), number);
+                return true;
             }
             Some(Err(error)) => error,
             None => Error::no_reply(),
@@ -290,6 +293,7 @@ async fn release_at_last<B: LockBackend>(
     if !is_under_way {
         claims.note_settled(lease.id(), number);
     }
+    false
 }
 
 fn grant(ballot: &Ballot) -> Grant {
