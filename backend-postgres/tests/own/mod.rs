@@ -188,6 +188,21 @@ impl fmt::Debug for Mine {
 }
 
 #[tokio::test]
+async fn lease_that_others_keep_for_a_moment_is_renewed() {
+    let postgres = Postgres::start().await;
+    let backend = connect(&postgres.url()).await;
+    let held = lease("job");
+    assert!(acquire(&backend, &held).await.unwrap());
+    let keeping = Direct::open(&postgres.url()).await;
+    keeping.query("BEGIN; UPDATE leasehold_lease SET asked = ends").await.unwrap();
+
+    let (renewed, committed) = tokio::join!(backend.renew(&held), keeping.query("COMMIT"));
+
+    committed.unwrap();
+    assert_eq!(renewed.unwrap(), Renewal::RevocationRequested);
+}
+
+#[tokio::test]
 async fn a_connection_of_the_application_in_a_failed_transaction_grants_nothing() {
     let postgres = Postgres::start().await;
     let (client, connection) = tokio_postgres::connect(&postgres.url(), NoTls).await.unwrap();

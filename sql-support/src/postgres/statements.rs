@@ -158,7 +158,8 @@ impl remote::Statements for Statements {
             )
         };
         let rows: Vec<_> = leases.iter().enumerate().map(row).collect();
-        let mut values = vec![("leases", rows.join(", "))];
+        let passing = if leases.len() > 1 { "SKIP LOCKED" } else { "" };
+        let mut values = vec![("leases", rows.join(", ")), ("passing", passing.to_owned())];
         let mut parts = vec![texts::RENEW];
         if leases.iter().any(|lease| !lease.whole) {
             // The description of a mutex is of no concern to waiters.

@@ -153,12 +153,13 @@ ORDER BY 2;
 
 /// Renews without the stripe: only rows that are in force. A lease whose row an acquisition deletes meanwhile is not.
 ///
-/// A row that another transaction keeps is passed by and reported: a wait for it would keep all others waiting.
+/// `passing` is `SKIP LOCKED` for several leases: a row that another transaction keeps is passed by and reported, since a wait for it would keep
+/// all others waiting.
 pub(super) const RENEW: &str = "WITH lease (n, key, tag, whole, units, ttl, description) AS (VALUES :leases),
 before AS (
   SELECT a.n, l.units, l.description, l.place IS NULL AND l.ends > :now AS held FROM lease a JOIN {lease} l ON l.key = a.key AND l.tag = a.tag
 ), free AS (
-  SELECT a.* FROM lease a JOIN {lease} l ON l.key = a.key AND l.tag = a.tag FOR NO KEY UPDATE OF l SKIP LOCKED
+  SELECT a.* FROM lease a JOIN {lease} l ON l.key = a.key AND l.tag = a.tag FOR NO KEY UPDATE OF l :passing
 ), renewed AS (
   UPDATE {lease} l SET ends = :now + a.ttl, units = least(l.units, a.units), description = a.description
   FROM free a WHERE l.key = a.key AND l.tag = a.tag AND l.place IS NULL AND l.ends > :now

@@ -57,15 +57,16 @@ impl<D: Driver> Remote<D> {
         self.run.run(&text, urgency, left).await.map(Rows)
     }
 
-    /// Renews one lease after the other, within the time that is left.
-    async fn renew_each(&self, leases: &[Renew], give_up: Instant) -> Vec<Result<Renewed, Error>> {
-        let mut renewed = Vec::with_capacity(leases.len());
-        for lease in leases.chunks(1) {
-            let rows = self.renew_once(lease, give_up).await;
-            let one = rows.map_err(Error::from).and_then(|rows| rows.renewed(lease));
-            renewed.push(one.and_then(|mut one| one.remove(0)));
+    /// Renews one lease by itself, and waits for a transaction that keeps its row, within the time that is left.
+    async fn renew_alone(&self, lease: &Renew, give_up: Instant) -> Result<Renewed, Error> {
+        let is_kept =
+            || Failure::NotApplied.error("another transaction keeps the lease's row locked");
+        if Instant::now() >= give_up {
+            return Err(Failure::NotApplied.error("no time was left to renew it by itself"));
         }
-        renewed
+        let lease = std::slice::from_ref(lease);
+        let mut renewed = self.renew_once(lease, give_up).await?.renewed(lease)?;
+        renewed.pop().flatten().ok_or_else(is_kept)
     }
 }
 
@@ -115,14 +116,29 @@ impl<D: Driver> Database for Remote<D> {
 
     async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>> {
         let give_up = Instant::now() + self.timeout;
-        let renewed = match self.renew_once(&leases, give_up).await {
+        let (together, give_up) = match self.renew_once(&leases, give_up).await {
             // One of them may be the reason that all fail.
             Err(error) if matches!(error.failure(), Failure::Conflict | Failure::Unexpected) => {
-                return self.renew_each(&leases, give_up).await;
+                (Ok(vec![None; leases.len()]), give_up)
             }
-            rows => rows.map_err(Error::from).and_then(|rows| rows.renewed(&leases)),
+            // The replies to the others wait for the rows that are kept.
+            rows => (
+                rows.map_err(Error::from).and_then(|rows| rows.renewed(&leases)),
+                give_up.min(Instant::now() + self.timeout / 4),
+            ),
         };
-        renewed.unwrap_or_else(|error| leases.iter().map(|_| Err(error.repeated())).collect())
+        let together = match together {
+            Ok(together) => together,
+            Err(error) => return leases.iter().map(|_| Err(error.repeated())).collect(),
+        };
+        let mut renewed = Vec::with_capacity(leases.len());
+        for (lease, one) in leases.iter().zip(together) {
+            renewed.push(match one {
+                Some(one) => Ok(one),
+                None => self.renew_alone(lease, give_up).await,
+            });
+        }
+        renewed
     }
 
     async fn release(&self, lease: Named) -> Result<Released, Error> {

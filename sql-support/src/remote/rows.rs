@@ -48,20 +48,18 @@ impl Rows {
         if granted.len() == claims { Ok(AcquiredAll::Granted(granted)) } else { Err(nonsense()) }
     }
 
-    /// The reply to [`Statements::renew`](crate::remote::Statements::renew) of so many leases: an error for each whose row another transaction
-    /// keeps.
-    pub fn renewed(&self, leases: &[Renew]) -> Result<Vec<Result<Renewed, Error>>, Error> {
+    /// The reply to [`Statements::renew`](crate::remote::Statements::renew) of so many leases. `None` is one of several whose row another
+    /// transaction keeps.
+    pub fn renewed(&self, leases: &[Renew]) -> Result<Vec<Option<Renewed>>, Error> {
         let called = self.called()?;
-        let mut renewed: Vec<_> = leases.iter().map(|_| None).collect();
+        let mut renewed = vec![None; leases.len()];
         for mut row in self.of("kept") {
-            let error =
-                Failure::NotApplied.error("another transaction keeps the lease's row locked");
-            *renewed.get_mut(row.number::<usize>()?).ok_or_else(nonsense)? = Some(Err(error));
+            *renewed.get_mut(row.number::<usize>()?).ok_or_else(nonsense)? = Some(None);
         }
         for mut row in self.of("renewed") {
             let index: usize = row.number()?;
             let (asked, taken) = (row.optional::<Flag>()?, row.flag()?);
-            *renewed.get_mut(index).ok_or_else(nonsense)? = Some(Ok(match asked {
+            *renewed.get_mut(index).ok_or_else(nonsense)? = Some(Some(match asked {
                 Some(Flag(asked)) => Renewed::Renewed { asked, called: called.clone() },
                 None if taken => Renewed::Taken,
                 None => Renewed::Vanished,
