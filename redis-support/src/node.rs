@@ -12,7 +12,7 @@ use leasehold_core::backend::Lease;
 
 use crate::address::Address;
 use crate::call::Call;
-use crate::connection::{ConnectionManager, Role, exactly};
+use crate::connection::{ConnectionManager, Role, exactly, is_unknown};
 use crate::context::Context;
 use crate::driver::{Access, Driver, Request};
 use crate::layout::Layout;
@@ -74,17 +74,22 @@ impl<D: Driver> Node<D> {
         if let Some(wait) = wait {
             return self.waiting.run(call, wait).await;
         }
-        let received = match self.pipeline.join_call(call) {
-            Some(joined) => self.pipeline.outcome(joined).await?.into_received()?,
-            None => {
-                let _alone = self.pipeline.alone();
-                let requests = [Request::ByHash(call.run())];
-                let run = self.connection.run(&requests, Duration::ZERO);
-                let [received] = exactly(self.pipeline.in_order(run).await?)?;
-                received
+        if let Some(joined) = self.pipeline.join_call(call) {
+            let received = self.pipeline.outcome(joined).await?.into_received()?;
+            return Ok(Answer::unacknowledged(received));
+        }
+        let _alone = self.pipeline.alone();
+        let run = call.run();
+        let mut request = Request::ByHash(run);
+        loop {
+            let current = self.connection.current().await?;
+            let exchange = self.connection.exchange(&current, vec![request], Duration::ZERO);
+            let [received] = exactly(self.pipeline.in_order(exchange).await?)?;
+            match request {
+                Request::ByHash(_) if is_unknown(&received) => request = Request::BySource(run),
+                _ => return Ok(Answer::unacknowledged(received)),
             }
-        };
-        Ok(Answer::unacknowledged(received))
+        }
     }
 
     /// Runs many scripts, in as few round trips as can be. An error that comes later leaves the others the replies that they have.
