@@ -18,6 +18,8 @@ pub enum Failure {
     NotApplied,
     /// Not applied: the store is not enlisted under the charter that the claim names.
     NotEnlisted,
+    /// Not applied: the connection lacks statements that it was to have prepared, or had them before.
+    Unprepared,
     /// Unknown: the connection broke, or no reply came in time, after the `COMMIT` may have been sent.
     Unknown,
     /// Not applied, until an operator acts: disk full, file or database read-only for good, quota.
@@ -36,7 +38,9 @@ impl Failure {
     /// How the contract calls it.
     pub const fn kind(self) -> ErrorKind {
         match self {
-            Self::Conflict | Self::NotApplied | Self::NotEnlisted => ErrorKind::Unavailable,
+            Self::Conflict | Self::NotApplied | Self::NotEnlisted | Self::Unprepared => {
+                ErrorKind::Unavailable
+            }
             Self::Unknown => ErrorKind::Indeterminate,
             Self::Full | Self::Missing | Self::Layout => ErrorKind::Refused,
             Self::Denied => ErrorKind::Denied,
@@ -50,6 +54,7 @@ impl Failure {
             Self::Conflict => "transactions were in each other's way, nothing was applied",
             Self::NotApplied => "the database refused, nothing was applied",
             Self::NotEnlisted => "the store is not a member of this quorum, or not any more",
+            Self::Unprepared => "the connection changed between two transactions",
             Self::Unknown => "the database failed, outcome unknown",
             Self::Full => "the database cannot write",
             Self::Denied => "the database does not let us in",

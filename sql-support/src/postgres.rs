@@ -19,6 +19,7 @@
 //! ```
 
 mod codes;
+mod prepared;
 mod statements;
 mod survey;
 mod texts;

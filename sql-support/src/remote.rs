@@ -26,4 +26,4 @@ pub use rows::{Row, Rows};
 pub use run::{Run, RunError, Urgency};
 pub use statements::Statements;
 pub use text::Text;
-pub(crate) use text::bind;
+pub(crate) use text::{Preparable, Value, bind, replace};

@@ -1,5 +1,6 @@
 //! PostgreSQL servers.
 
+mod pooler;
 mod program;
 mod replica;
 
@@ -12,6 +13,7 @@ use tokio::process::Command;
 use crate::certificates::TlsClients;
 use crate::database::{DatabaseKind, DatabaseOptions, DatabaseServer, LOG, display};
 use crate::{unprivileged, until};
+pub use pooler::PgBouncer;
 use program::program;
 
 /// A running PostgreSQL server on loopback, whose superuser and database are called `postgres`. It dies when dropped.

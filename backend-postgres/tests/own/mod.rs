@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use leasehold_core::backend::{
-    Attempt, Claim, Feature, Fencing, LockBackend, Patience, Renewal, StoreId,
+    Attempt, Claim, Feature, Fencing, LockBackend, Patience, Release, Renewal, StoreId,
 };
 use leasehold_core::{Description, ErrorKind};
 use leasehold_postgres::tokio_postgres::{self, Client, NoTls};
 use leasehold_postgres::{
     PostgresBackend, PostgresConfig, Row, Run, RunError, Text, Urgency, reported,
 };
-use leasehold_testbed::{Postgres, PostgresOptions, patiently, until};
+use leasehold_testbed::{PgBouncer, Postgres, PostgresOptions, patiently, until};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -200,6 +201,24 @@ async fn lease_that_others_keep_for_a_moment_is_renewed() {
 
     committed.unwrap();
     assert_eq!(renewed.unwrap(), Renewal::RevocationRequested);
+}
+
+#[tokio::test]
+async fn locks_go_through_a_pooler_that_changes_connections() {
+    let postgres = Postgres::start().await;
+    let pooler = PgBouncer::start(&postgres, 3).await;
+    let url = format!("{}?push=off", postgres.url_at("postgres", &pooler.address()));
+    let backend = connect(&url).await;
+
+    for round in 0..3 {
+        let held: Vec<_> = (0..16).map(|n| lease(&format!("job-{n}"))).collect();
+        for granted in join_all(held.iter().map(|lease| acquire(&backend, lease))).await {
+            assert!(granted.unwrap(), "in round {round}");
+        }
+        for released in join_all(held.iter().map(|lease| backend.release(lease))).await {
+            assert_eq!(released.unwrap(), Release::Released, "in round {round}");
+        }
+    }
 }
 
 #[tokio::test]

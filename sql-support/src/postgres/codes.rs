@@ -24,6 +24,8 @@ fn failure(code: &str) -> Failure {
         "25006" | "55P03" | "57014" => Failure::NotApplied,
         // An aborted or an open transaction in a session that is not ours alone.
         "25001" | "25P01" | "25P02" => Failure::NotApplied,
+        // A prepared statement is missing, or is there already: a pooler has handed the transaction to another connection.
+        "26000" | "42P05" => Failure::Unprepared,
         // It is about to start or to end; too many connections, no memory.
         "57P03" | "53200" | "53300" | "53400" => Failure::NotApplied,
         // The disk is full.

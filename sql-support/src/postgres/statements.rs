@@ -1,12 +1,15 @@
 //! The text of each transaction.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::{Claim, Enlistment, Share, StoreId};
+use uuid::Uuid;
 
+use super::prepared::preparable;
 use super::texts;
 use crate::layout::Layout;
-use crate::remote::{self, Text, bind};
+use crate::remote::{self, Preparable, Text, Value, bind, replace};
 use crate::reply::Inspected;
 use crate::request::{Acquire, Key, List, Named, Renew, micros, token};
 
@@ -15,6 +18,9 @@ use crate::request::{Acquire, Key, List, Named, Renew, micros, token};
 pub struct Statements {
     layout: Layout,
     clock: String,
+    /// Those of a plain claim, and of each release: a lock takes one of each, which a connection prepares.
+    acquire: Arc<Preparable>,
+    release: Arc<Preparable>,
 }
 
 impl Statements {
@@ -24,12 +30,18 @@ impl Statements {
     /// Tests have another `clock`: a query for microseconds, which must not go back.
     pub fn new(layout: &Layout, clock: Option<&str>) -> Self {
         let clock = clock.unwrap_or(texts::DATABASE_CLOCK).to_owned();
-        Self { layout: layout.clone(), clock }
+        let acquire = [texts::EXPIRE, texts::CALL_UP, texts::ACQUIRE, texts::CLEAR];
+        let acquire =
+            on_one_key(layout, &clock, &acquire, &[("up", "true"), ("number", texts::NOW)]);
+        let release = [texts::RELEASE, texts::EXPIRE, texts::CALL_UP, texts::TELL, texts::CLEAR];
+        let values = [("up", texts::WAS_HELD), ("told", texts::IS_HEARD)];
+        let release = on_one_key(layout, &clock, &release, &values);
+        Self { layout: layout.clone(), clock, acquire, release }
     }
 
     /// The channel on which transactions tell other clients, as [`News::heard`](crate::News::heard) reads it.
     pub fn channel(&self) -> String {
-        format!("{}news", self.layout.prefix())
+        channel(&self.layout)
     }
 
     /// Listens to the channel.
@@ -49,13 +61,7 @@ impl Statements {
         Text::new(no_limit, [texts::ONE_BY_ONE, &super::migration(&self.layout)].concat())
     }
 
-    fn text(
-        &self,
-        parts: &[&str],
-        lock: Lock<'_>,
-        values: &[(&str, String)],
-        lease: Option<&Named>,
-    ) -> Text {
+    fn text(&self, parts: &[&str], lock: Lock<'_>, values: &[(&str, String)]) -> Text {
         let (keys, locks) = match lock {
             Lock::Stripes(keys) => (keys, texts::LOCK),
             Lock::AllStripes => (&[][..], texts::LOCK),
@@ -77,7 +83,6 @@ impl Statements {
             ("key", names.first().cloned().unwrap_or_default()),
             ("keys", names.join(", ")),
         ];
-        all.extend(lease.map(|lease| ("tag", format!("'{}'::uuid", lease.tag))));
         all.extend(values.iter().cloned());
         let text = self.layout.fill(&[locks, texts::CLOCK, &parts.concat()].concat(), '"');
         Text::new(begin, bind(&text, &all))
@@ -97,8 +102,9 @@ impl remote::Statements for Statements {
         let is_leader = Share::Units { units: 1, limit: 1 };
         let is_observed =
             !claim.whole && (claim.units, claim.capacity) == (is_leader.units(), is_leader.limit());
-        let (charter, of_charter) = under_charters(std::slice::from_ref(claim));
+        let Named { key, tag } = &claim.lease;
         let mut values = vec![
+            ("tag", uuid(tag)),
             ("whole", claim.whole.to_string()),
             ("units", format!("{}::bigint", claim.units)),
             ("capacity", format!("{}::bigint", claim.capacity)),
@@ -112,12 +118,16 @@ impl remote::Statements for Statements {
             ("fingerprint", literal(&claim.fingerprint)),
             ("description", optional(claim.description.as_deref())),
             ("observed", is_observed.to_string()),
-            ("up", "true".to_owned()),
-            ("number", number(std::slice::from_ref(claim))),
         ];
+        if claim.charter.is_none() && claim.least_token == 0 {
+            return of_key(&self.acquire, key, values);
+        }
+        let (charter, of_charter) = under_charters(std::slice::from_ref(claim));
         values.extend(of_charter);
+        values.push(("up", "true".to_owned()));
+        values.push(("number", number(std::slice::from_ref(claim))));
         let parts = [charter, texts::EXPIRE, texts::CALL_UP, texts::ACQUIRE, texts::CLEAR];
-        self.text(&parts, Lock::Stripes(&[&claim.lease.key]), &values, Some(&claim.lease))
+        self.text(&parts, Lock::Stripes(&[key]), &values)
     }
 
     fn acquire_all(&self, claims: &[Acquire]) -> Text {
@@ -142,7 +152,7 @@ impl remote::Statements for Statements {
         let parts = [charter, texts::EXPIRE, texts::ACQUIRE_ALL, texts::CLEAR];
         let mut values = vec![("claims", rows.join(", ")), ("number", number(claims))];
         values.extend(of_charter);
-        self.text(&parts, Lock::Stripes(&keys), &values, None)
+        self.text(&parts, Lock::Stripes(&keys), &values)
     }
 
     fn renew(&self, leases: &[Renew]) -> Text {
@@ -167,7 +177,7 @@ impl remote::Statements for Statements {
         }
         let raised: Vec<_> = leases.iter().filter(|lease| lease.floor > 0).collect();
         if raised.is_empty() {
-            return self.text(&parts, Lock::Nothing(&[]), &values, None);
+            return self.text(&parts, Lock::Nothing(&[]), &values);
         }
         let floor = |lease: &&Renew| {
             let Named { key, tag } = &lease.lease;
@@ -176,21 +186,16 @@ impl remote::Statements for Statements {
         parts.push(texts::RAISE);
         values.push(("floors", raised.iter().map(floor).collect::<Vec<_>>().join(", ")));
         let keys: Vec<_> = raised.iter().map(|lease| &lease.lease.key).collect();
-        self.text(&parts, Lock::Stripes(&keys), &values, None)
+        self.text(&parts, Lock::Stripes(&keys), &values)
     }
 
     fn release(&self, lease: &Named) -> Text {
-        let values = [
-            ("up", "current_setting('leasehold.held')::boolean".to_owned()),
-            ("told", texts::IS_HEARD.to_owned()),
-        ];
-        let parts = [texts::RELEASE, texts::EXPIRE, texts::CALL_UP, texts::TELL, texts::CLEAR];
-        self.text(&parts, Lock::Stripes(&[&lease.key]), &values, Some(lease))
+        of_key(&self.release, &lease.key, vec![("tag", uuid(&lease.tag))])
     }
 
     fn request_revocation(&self, key: &Key) -> Text {
         let parts = [texts::EXPIRE, texts::REQUEST_REVOCATION];
-        self.text(&parts, Lock::Stripes(&[key]), &[], None)
+        self.text(&parts, Lock::Stripes(&[key]), &[])
     }
 
     fn force_release(&self, key: &Key) -> Text {
@@ -200,12 +205,12 @@ impl remote::Statements for Statements {
             ("tag", "'00000000-0000-0000-0000-000000000000'::uuid".to_owned()),
         ];
         let parts = [texts::EXPIRE, texts::FORCE_RELEASE, texts::CALL_UP, texts::TELL];
-        self.text(&parts, Lock::Stripes(&[key]), &values, None)
+        self.text(&parts, Lock::Stripes(&[key]), &values)
     }
 
     fn inspect(&self, key: &Key) -> Text {
         let values = [("listed", Inspected::LISTED.to_string())];
-        self.text(&[texts::INSPECT], Lock::Nothing(&[key]), &values, None)
+        self.text(&[texts::INSPECT], Lock::Nothing(&[key]), &values)
     }
 
     fn list(&self, list: &List) -> Text {
@@ -215,7 +220,7 @@ impl remote::Statements for Statements {
             ("to", literal(&list.to)),
             ("listed", List::KEYS.to_string()),
         ];
-        self.text(&[texts::LIST], Lock::Nothing(&[]), &values, None)
+        self.text(&[texts::LIST], Lock::Nothing(&[]), &values)
     }
 
     fn standing(&self, fresh: StoreId, enlistment: Option<&Enlistment>) -> Text {
@@ -226,7 +231,7 @@ impl remote::Statements for Statements {
         ];
         let Some(enlistment) = enlistment else {
             let parts = [texts::FOUND, texts::STANDING];
-            return self.text(&parts, Lock::Nothing(&[]), &values, None);
+            return self.text(&parts, Lock::Nothing(&[]), &values);
         };
         values.extend([
             ("store", format!("'{}'::uuid", enlistment.store())),
@@ -234,8 +239,41 @@ impl remote::Statements for Statements {
             ("floor", token(enlistment.floor()).to_string()),
         ]);
         let parts = [texts::FOUND, texts::ENLIST, texts::STANDING];
-        self.text(&parts, Lock::AllStripes, &values, None)
+        self.text(&parts, Lock::AllStripes, &values)
     }
+}
+
+/// The statements of transactions on one key, with these values and a name for each other one.
+fn on_one_key(
+    layout: &Layout,
+    clock: &str,
+    parts: &[&str],
+    values: &[(&str, &str)],
+) -> Arc<Preparable> {
+    let channel = literal(&channel(layout));
+    let of_all = [
+        ("clock", clock),
+        ("now", texts::NOW),
+        ("channel", &channel),
+        ("locked", "1"),
+        ("stripes", ":stripe"),
+        ("keys", ":key"),
+    ];
+    let known = |name: &str| of_all.iter().chain(values).find(|(known, _)| *known == name);
+    let value = |name: &str| {
+        known(name).map_or_else(|| format!(":{name}"), |(_, value)| (*value).to_owned())
+    };
+    let statement = |part: &&str| replace(&layout.fill(part, '"'), |name| value(name));
+    let statements: Vec<_> =
+        [texts::LOCK, texts::CLOCK].iter().chain(parts).map(statement).collect();
+    Arc::new(preparable(&statements))
+}
+
+/// The text of a transaction on `key`.
+fn of_key(statements: &Arc<Preparable>, key: &Key, mut values: Vec<Value>) -> Text {
+    values.push(("key", literal(key.name())));
+    values.push(("stripe", key.stripe.to_string()));
+    Text::preparable(begin, statements, values)
 }
 
 /// The look for the charters that claims name, with its values; nothing, if none names one.
@@ -275,6 +313,14 @@ fn no_limit(_: Duration) -> String {
 /// A text as a literal that means the same with each value of `standard_conforming_strings`.
 fn literal(text: &str) -> String {
     format!("E'{}'::text", text.replace('\\', r"\\").replace('\'', "''"))
+}
+
+fn uuid(tag: &Uuid) -> String {
+    format!("'{tag}'::uuid")
+}
+
+fn channel(layout: &Layout) -> String {
+    format!("{}news", layout.prefix())
 }
 
 fn optional(text: Option<&str>) -> String {

@@ -13,6 +13,12 @@ SELECT 'set', set_config('statement_timeout', :limit, true), set_config('lock_ti
     ELSE current_setting('synchronous_commit') END, true), set_config('client_min_messages', 'warning', true);
 ";
 
+/// The plans of prepared statements are made once, for any value, and may be made while a table is empty: they use its indexes all the same.
+pub(super) const PLANNED_ONCE: &str =
+    "SELECT 'set', set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
+  set_config('jit', 'off', true);
+";
+
 /// Divides by zero unless all the rows are there. They are locked in one order by all transactions.
 pub(super) const LOCK: &str = "WITH locked AS (SELECT stripe FROM {stripe} WHERE stripe IN (:stripes) ORDER BY stripe FOR UPDATE)
 SELECT 'set', 1 / (count(*) = :locked)::integer FROM locked;
@@ -209,6 +215,9 @@ SELECT 'released', coalesce(bool_or(held), false), set_config('leasehold.held', 
   set_config('leasehold.observed', coalesce(bool_or(observed), false)::text, true)
 FROM gone;
 ";
+
+/// Whether the release before has ended a lease.
+pub(super) const WAS_HELD: &str = "current_setting('leasehold.held')::boolean";
 
 /// Clears rows of any key that ended a minute ago, without waiting for other transactions.
 pub(super) const CLEAR: &str = "DELETE FROM {lease} WHERE (key, tag) IN (

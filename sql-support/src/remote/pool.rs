@@ -1,5 +1,6 @@
 //! Connections of our own.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, mem};
@@ -9,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use crate::failure::Failure;
-use crate::remote::{Row, Run, RunError, Text, Urgency};
+use crate::remote::{Preparable, Row, Run, RunError, Text, Urgency};
 
 /// Makes connections.
 #[async_trait]
@@ -56,32 +57,67 @@ pub struct Pool<C: Connector> {
     asks: Lane<C::Link>,
     releases: Lane<C::Link>,
     renews: Lane<C::Link>,
+    /// Whether statements are prepared: until a transaction misses its own.
+    prepares: AtomicBool,
 }
 
 /// Some connections, made when they are needed.
 struct Lane<L> {
     turns: Semaphore,
-    idle: Mutex<Vec<L>>,
+    idle: Mutex<Vec<Connection<L>>>,
+}
+
+struct Connection<L> {
+    link: L,
+    /// The statements that it has prepared.
+    prepared: Vec<Arc<Preparable>>,
 }
 
 impl<C: Connector> Pool<C> {
     /// Creates a pool with so many `connections` for acquisitions.
     pub fn new(connector: Arc<C>, connections: usize) -> Self {
         let [asks, releases, renews] = [connections, 1, 1].map(Lane::new);
-        Self { connector, asks, releases, renews }
+        Self { connector, asks, releases, renews, prepares: AtomicBool::new(true) }
     }
 
     /// Takes an idle connection that is still there, or makes one.
-    async fn take(&self, lane: &Lane<C::Link>, limit: Duration) -> Result<C::Link, RunError> {
-        while let Some(mut link) = lane.take_idle() {
-            if link.is_alive(limit / 4).await {
-                return Ok(link);
+    async fn take(
+        &self,
+        lane: &Lane<C::Link>,
+        limit: Duration,
+    ) -> Result<Connection<C::Link>, RunError> {
+        while let Some(mut connection) = lane.take_idle() {
+            if connection.link.is_alive(limit / 4).await {
+                return Ok(connection);
             }
             // It ended: so may have the others.
             lane.disconnect();
         }
-        let connected = self.connector.connect().await;
-        connected.map_err(|error| error.at(&self.connector.address()))
+        match self.connector.connect().await {
+            Ok(link) => Ok(Connection { link, prepared: Vec::new() }),
+            Err(error) => Err(error.at(&self.connector.address())),
+        }
+    }
+
+    /// Runs a text on a connection of the lane, until `give_up`.
+    async fn run_on(
+        &self,
+        lane: &Lane<C::Link>,
+        text: &Text,
+        give_up: Instant,
+    ) -> Result<Vec<Row>, RunError> {
+        let left = || give_up.saturating_duration_since(Instant::now());
+        let connection = timeout(left(), self.take(lane, left())).await;
+        let late = |elapsed| RunError::not_sent(elapsed).at(&self.connector.address());
+        let mut connection = connection.map_err(late)??;
+        let (limit, prepares) = (left() * 4 / 5, self.prepares.load(Ordering::Relaxed));
+        let prepared = prepares.then(|| text.prepared(limit, &mut connection.prepared)).flatten();
+        let text = prepared.unwrap_or_else(|| text.at(limit));
+        let reply = timeout(left(), connection.link.exchange(text)).await;
+        let rows = reply.unwrap_or_else(|elapsed| Err(RunError::no_reply(elapsed)))?;
+        // Only one that has answered in full, without an error, is used again: another may be in a transaction.
+        lane.put_back(connection);
+        Ok(rows)
     }
 }
 
@@ -94,7 +130,6 @@ impl<C: Connector> Run for Pool<C> {
         limit: Duration,
     ) -> Result<Vec<Row>, RunError> {
         let give_up = Instant::now() + limit;
-        let left = || give_up.saturating_duration_since(Instant::now());
         let lane = match urgency {
             Urgency::Asks => &self.asks,
             Urgency::Releases => &self.releases,
@@ -105,21 +140,18 @@ impl<C: Connector> Run for Pool<C> {
         let turn = timeout(limit, lane.turns.acquire()).await.map_err(busy)?;
         let closed = |closed| RunError::new(Failure::NotApplied, "the backend is closed", closed);
         let _turn = turn.map_err(closed)?;
-        let link = timeout(left(), self.take(lane, left())).await;
-        let late = |elapsed| RunError::not_sent(elapsed).at(&self.connector.address());
-        let mut link = link.map_err(late)??;
-        let text = text.at(left() * 4 / 5);
-        let reply = timeout(left(), link.exchange(text)).await;
-        let rows = reply.unwrap_or_else(|elapsed| Err(RunError::no_reply(elapsed)));
-        let rows = rows.inspect_err(|error| {
+        let mut rows = self.run_on(lane, text, give_up).await;
+        if rows.as_ref().is_err_and(|error| error.failure() == Failure::Unprepared) {
+            tracing::info!("a pooler changes connections between transactions: none is prepared");
+            self.prepares.store(false, Ordering::Relaxed);
+            rows = self.run_on(lane, text, give_up).await;
+        }
+        rows.inspect_err(|error| {
             if error.failure() == Failure::Unknown {
                 // The server may be gone: each of the others would cost a call all of its time.
                 lane.disconnect();
             }
-        })?;
-        // Only one that has answered in full, without an error, is used again: another may be in a transaction.
-        lane.put_back(link);
-        Ok(rows)
+        })
     }
 
     fn disconnect(&self) {
@@ -141,15 +173,15 @@ impl<L: Link> Lane<L> {
         Self { turns: Semaphore::new(connections), idle: Mutex::default() }
     }
 
-    fn take_idle(&self) -> Option<L> {
+    fn take_idle(&self) -> Option<Connection<L>> {
         let mut idle = self.idle();
-        idle.retain(Link::is_usable);
+        idle.retain(|connection| connection.link.is_usable());
         idle.pop()
     }
 
-    fn put_back(&self, link: L) {
+    fn put_back(&self, connection: Connection<L>) {
         if !self.turns.is_closed() {
-            self.idle().push(link);
+            self.idle().push(connection);
         }
     }
 
@@ -160,7 +192,7 @@ impl<L: Link> Lane<L> {
         drop(idle);
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<L>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection<L>>> {
         // It is as it should be between any two statements.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -237,7 +269,7 @@ mod tests {
     async fn a_reply_that_is_missing_closes_the_idle_connections_of_its_lane() {
         let pool = Pool::new(Arc::new(Hanging), 3);
         for lane in [&pool.asks, &pool.asks, &pool.asks, &pool.renews] {
-            lane.put_back(Hanging);
+            lane.put_back(Connection { link: Hanging, prepared: Vec::new() });
         }
         let text = Text::new(|_| String::new(), "acquire".to_owned());
 
@@ -245,5 +277,76 @@ mod tests {
 
         assert_eq!(reply.unwrap_err().failure(), Failure::Unknown);
         assert_eq!((pool.asks.idle().len(), pool.renews.idle().len()), (0, 1));
+    }
+
+    /// Connections to a server that notes texts, and refuses those for which it has another session than before.
+    #[derive(Clone, Default)]
+    struct Noting {
+        texts: Arc<Mutex<Vec<String>>>,
+        changes_sessions: bool,
+    }
+
+    #[async_trait]
+    impl Connector for Noting {
+        type Link = Self;
+
+        fn address(&self) -> String {
+            "nowhere:1".to_owned()
+        }
+
+        async fn connect(&self) -> Result<Self, RunError> {
+            Ok(self.clone())
+        }
+    }
+
+    #[async_trait]
+    impl Link for Noting {
+        fn is_usable(&self) -> bool {
+            true
+        }
+
+        async fn is_alive(&mut self, _limit: Duration) -> bool {
+            true
+        }
+
+        async fn exchange(&mut self, text: String) -> Result<Vec<Row>, RunError> {
+            let is_refused = self.changes_sessions && text == "execute 2";
+            self.texts.lock().unwrap().push(text);
+            let unknown = || RunError::new(Failure::Unprepared, "no such statement", "unknown");
+            if is_refused { Err(unknown()) } else { Ok(Vec::new()) }
+        }
+    }
+
+    /// The texts of three transactions with the same statements, of which each has a number.
+    async fn texts_of_three(server: Noting) -> Vec<String> {
+        let texts = Arc::clone(&server.texts);
+        let pool = Pool::new(Arc::new(server), 1);
+        let statements = Arc::new(Preparable {
+            statements: "all :n".to_owned(),
+            preparation: "prepare, ".to_owned(),
+            execution: "execute :n".to_owned(),
+        });
+        for n in 1..=3 {
+            let values = vec![("n", n.to_string())];
+            let text = Text::preparable(|_| String::new(), &statements, values);
+            pool.run(&text, Urgency::Asks, Duration::from_secs(1)).await.unwrap();
+        }
+        texts.lock().unwrap().clone()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_prepares_statements_once() {
+        let texts = texts_of_three(Noting::default()).await;
+
+        assert_eq!(texts, ["prepare, execute 1", "execute 2", "execute 3"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pool_whose_sessions_change_prepares_no_more() {
+        let server = Noting { changes_sessions: true, ..Noting::default() };
+
+        let texts = texts_of_three(server).await;
+
+        assert_eq!(texts, ["prepare, execute 1", "execute 2", "all 2", "all 3"]);
     }
 }
