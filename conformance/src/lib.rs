@@ -49,6 +49,7 @@ mod as_mutex;
 mod driven;
 mod harness;
 mod scene;
+mod silences;
 
 mod case;
 mod cases;

@@ -1,8 +1,10 @@
 //! Runs a case: on a runtime of its own, within a limit, with its needs met.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::Pin;
 
+use futures_util::FutureExt;
 use leasehold_core::backend::LockBackend;
 use tokio::time::timeout;
 
@@ -39,9 +41,18 @@ pub(crate) fn on_scene(
             scene.epilogue().await;
             Ok(Ok(()))
         });
-        // A case in driven time may also wait for something that does not come while its clock stands still.
-        let ended = timeout(limit, scene.run(whole)).await.ok().flatten();
-        let measured = ended.unwrap_or_else(|| panic!("the case does not end, after {limit:?}"));
+        let ends = async {
+            // A case in driven time may also wait for something that does not come while its clock stands still.
+            let ended = timeout(limit, scene.run(whole)).await.ok().flatten();
+            ended.unwrap_or_else(|| panic!("the case does not end, after {limit:?}"))
+        };
+        let measured = match AssertUnwindSafe(ends).catch_unwind().await {
+            Ok(measured) => measured,
+            Err(panic) => match scene.void() {
+                Some(void) => return Err(void),
+                None => resume_unwind(panic),
+            },
+        };
         if measured.is_ok() {
             scene.give_back();
         }

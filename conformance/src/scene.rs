@@ -15,7 +15,8 @@ use crate::driven::{self, Calls, DrivenClock, Observed};
 use crate::harness::{Disturbance, Time};
 use crate::pool::{self, Sharing, Use};
 use crate::profile::Profile;
-use crate::stalls::{Measured, Stalls};
+use crate::silences::Silences;
+use crate::stalls::{Measured, Stalls, Void};
 
 /// So many looks in a TTL tell when a condition holds: each may be a request on a connection of its own.
 const LOOKS: u32 = 400;
@@ -28,7 +29,11 @@ pub(crate) struct Scene {
     /// The same clock, if the suite drives it.
     driven: Option<DrivenClock>,
     calls: Calls,
+    silences: Silences,
     keys: Mutex<Vec<LockKey>>,
+    began: tokio::time::Instant,
+    /// The machine, since then.
+    machine: Stalls,
     stalls: OnceLock<Stalls>,
     /// Whether the store is disturbed so that it answers no client: not a stall.
     silent: Arc<AtomicBool>,
@@ -50,7 +55,13 @@ impl Scene {
             clock,
             driven,
             calls: Calls::default(),
+            silences: Silences::default(),
             keys: Mutex::default(),
+            began: tokio::time::Instant::now(),
+            machine: match store.time {
+                Time::Real => Stalls::watch_processors(),
+                Time::Driven | Time::Virtual => Stalls::none(),
+            },
             stalls: OnceLock::new(),
             silent: Arc::default(),
         }
@@ -114,7 +125,7 @@ impl Scene {
     }
 
     async fn observed(&self, connects: impl Future<Output = Arc<dyn LockBackend>>) -> Observed {
-        Observed::new(self.busy(connects).await, self.calls.clone())
+        Observed::new(self.busy(connects).await, self.calls.clone(), self.silences.clone())
     }
 
     /// Has driven time stand still during something that the store is asked past the clients.
@@ -144,9 +155,14 @@ impl Scene {
         (timing.ttl * 20).min(timing.longest)
     }
 
-    /// How late things may happen.
+    /// How late things may happen, and the time for which the machine has stalled so far.
     pub(crate) fn slack(&self) -> Duration {
-        self.used.harness.timing().slack
+        self.used.harness.timing().slack + self.machine.stalled(self.began.elapsed())
+    }
+
+    /// The case says nothing if the store did not answer it in time, and the machine explains that.
+    pub(crate) fn void(&self) -> Option<Void> {
+        self.silences.explained_by(&self.machine)
     }
 
     /// How late things may happen while nothing stalls.
@@ -283,9 +299,10 @@ impl Scene {
         within: Duration,
         condition: impl AsyncFn() -> bool,
     ) {
-        let give_up = self.now() + within + self.slack();
+        let started = self.now();
         while !condition().await {
-            assert!(self.now() < give_up, "not within {within:?}: {event}");
+            let late = self.now().since(started + within);
+            assert!(late < self.slack(), "not within {within:?}: {event}");
             self.pass(self.ttl() / LOOKS).await;
         }
     }

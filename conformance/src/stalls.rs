@@ -48,10 +48,17 @@ const MEASUREMENTS: usize = 3;
 
 /// The stalls of a machine, for as long as it is watched.
 ///
-/// One thread for each processor, and one for the server, sleep for 5 ms at a time, and note how late they wake. They end with this. A
-/// processor that is taken away delays only the threads that wait for it, so a thread that runs on another one notices nothing.
+/// One thread for each processor, and one for the server, sleep for 5 ms at a time, and note how late they wake. A
+/// processor that is taken away delays only the threads that wait for it, so a thread that runs on another one notices nothing. All watches
+/// of a process share the threads of the processors, which end with the last of them.
 #[derive(Debug)]
-pub struct Stalls(Vec<Arc<Mutex<Beats>>>);
+pub struct Stalls(Vec<Witness>);
+
+/// The notes of a thread.
+type Witness = Arc<Mutex<Beats>>;
+
+/// The threads of the processors, one for each.
+static PROCESSORS: Mutex<Vec<Weak<Mutex<Beats>>>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
 struct Beats {
@@ -67,8 +74,8 @@ struct Beats {
 #[must_use = "a void measurement is to be taken again"]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Void {
-    measured: String,
-    stalled: Duration,
+    pub(crate) measured: String,
+    pub(crate) stalled: Duration,
 }
 
 /// The end of a measurement that did not fail.
@@ -108,16 +115,22 @@ impl Stalls {
     ///
     /// If a thread cannot be started.
     pub fn watch_with(pulse: impl FnMut() + Send + 'static) -> Self {
-        Self::watch_those_over(USUAL, pulse)
+        let mut witnesses = shared();
+        witnesses.push(witness(Processor::Any, USUAL, pulse));
+        Self(witnesses)
     }
 
-    /// The same, for stalls that are longer than `shortest`: of a watch that goes on for hours, those are few.
+    /// Watches the processors alone, of which a server may have others.
+    pub(crate) fn watch_processors() -> Self {
+        Self(shared())
+    }
+
+    /// Watches the machine for stalls that are longer than `shortest`: of a watch that goes on for hours, those are few.
     pub(crate) fn watch_those_over(
         shortest: Duration,
         pulse: impl FnMut() + Send + 'static,
     ) -> Self {
-        let watch = |processor| witness(processor, shortest, || {});
-        let mut witnesses: Vec<_> = processors().into_iter().map(watch).collect();
+        let mut witnesses = of_processors(shortest);
         witnesses.push(witness(Processor::Any, shortest, pulse));
         Self(witnesses)
     }
@@ -138,7 +151,7 @@ impl Stalls {
     /// If it came later than that, or was due before the machine was watched.
     pub fn in_time(&self, event: impl fmt::Display, took: Duration, bound: Duration) -> Measured {
         let late = took.saturating_sub(bound);
-        let stalled = self.during(took).iter().sum();
+        let stalled = self.stalled(took);
         if late.is_zero() {
             return Ok(());
         }
@@ -185,6 +198,23 @@ impl Stalls {
         if stalled <= limit { Ok(()) } else { Err(Void { measured: event.to_string(), stalled }) }
     }
 
+    /// How long the machine stalled in all during the last `time`.
+    ///
+    /// # Panics
+    ///
+    /// If the machine was not watched for that time.
+    pub(crate) fn stalled(&self, time: Duration) -> Duration {
+        self.during(time).iter().sum()
+    }
+
+    /// How long the machine stalled in all between two times, of which the second is not to come.
+    pub(crate) fn between(&self, began: Instant, ended: Instant) -> Duration {
+        let now = Instant::now();
+        let (from, until) = (now - began, now - ended);
+        let spans = self.spans(now, from).into_iter();
+        spans.map(|(end, start)| start.saturating_sub(end.max(until))).sum()
+    }
+
     /// The stalls during the last `time`, and the one that goes on. Stalls at the same time are one.
     fn during(&self, time: Duration) -> Vec<Duration> {
         let now = Instant::now();
@@ -199,6 +229,15 @@ impl Stalls {
     #[cfg(all(feature = "history", target_os = "linux"))]
     pub(crate) fn all(&self) -> Vec<(Duration, Duration)> {
         self.spans(Instant::now(), Duration::MAX)
+    }
+
+    /// A machine that had one stall of `length`, which ended just now, in the `time` for which it is watched.
+    #[cfg(test)]
+    pub(crate) fn of_one(time: Duration, length: Duration) -> Self {
+        let now = Instant::now();
+        let stalls = vec![(now, length)];
+        let beats = Beats { started: now - time, last: now, shortest: USUAL, stalls };
+        Self(vec![Arc::new(Mutex::new(beats))])
     }
 
     /// The stalls during the last `time`, as times before now: the end of each, and its start. Stalls at the same time are one.
@@ -232,12 +271,28 @@ fn merged(spans: Vec<(Duration, Duration)>) -> Vec<(Duration, Duration)> {
     merged
 }
 
+/// The witnesses of the processors that all watches share.
+fn shared() -> Vec<Witness> {
+    let mut known = PROCESSORS.lock().unwrap_or_else(PoisonError::into_inner);
+    let witnesses: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
+    if !witnesses.is_empty() && witnesses.len() == known.len() {
+        return witnesses;
+    }
+    let witnesses = of_processors(USUAL);
+    *known = witnesses.iter().map(Arc::downgrade).collect();
+    witnesses
+}
+
+fn of_processors(shortest: Duration) -> Vec<Witness> {
+    processors().into_iter().map(|processor| witness(processor, shortest, || {})).collect()
+}
+
 /// Has a thread of its own sleep, call `pulse`, and note how late it wakes.
 fn witness(
     processor: Processor,
     shortest: Duration,
     mut pulse: impl FnMut() + Send + 'static,
-) -> Arc<Mutex<Beats>> {
+) -> Witness {
     let now = Instant::now();
     let beats = Beats { started: now, last: now, shortest, stalls: Vec::new() };
     let beats = Arc::new(Mutex::new(beats));

@@ -1,4 +1,4 @@
-//! A backend that counts the calls of it.
+//! A backend whose calls the suite sees.
 
 use std::sync::Arc;
 
@@ -11,17 +11,28 @@ use leasehold_core::backend::{
 use leasehold_core::{Error, LockKey};
 
 use super::Calls;
+use crate::silences::Silences;
 
-/// The backend of a [`Scene`](crate::Scene)'s clients: the harness's own, of which the suite sees whether a call is under way.
+/// The backend of a [`Scene`](crate::Scene)'s clients: the harness's own, of which the suite sees whether a call is under way, and whether
+/// the store answers it.
 #[derive(Debug)]
 pub(crate) struct Observed {
     inner: Arc<dyn LockBackend>,
     calls: Calls,
+    silences: Silences,
 }
 
 impl Observed {
-    pub(crate) fn new(inner: Arc<dyn LockBackend>, calls: Calls) -> Self {
-        Self { inner, calls }
+    pub(crate) fn new(inner: Arc<dyn LockBackend>, calls: Calls, silences: Silences) -> Self {
+        Self { inner, calls, silences }
+    }
+
+    async fn ask<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let _call = self.calls.begin().await;
+        let asked = self.silences.ask();
+        let answer = call.await;
+        asked.ends(answer.as_ref().err());
+        answer
     }
 }
 
@@ -32,28 +43,27 @@ impl LockBackend for Observed {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        let _call = self.calls.begin().await;
-        self.inner.try_acquire(claim).await
+        self.ask(self.inner.try_acquire(claim)).await
     }
 
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
-        let _call = self.calls.begin().await;
-        self.inner.try_acquire_all(claims).await
+        self.ask(self.inner.try_acquire_all(claims)).await
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        let _call = self.calls.begin().await;
-        self.inner.renew(lease).await
+        self.ask(self.inner.renew(lease)).await
     }
 
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let _call = self.calls.begin().await;
-        self.inner.renew_all(leases).await
+        let asked = self.silences.ask();
+        let renewals = self.inner.renew_all(leases).await;
+        asked.ends(renewals.iter().find_map(|renewal| renewal.as_ref().err()));
+        renewals
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        let _call = self.calls.begin().await;
-        self.inner.release(lease).await
+        self.ask(self.inner.release(lease)).await
     }
 
     fn watch(&self, key: &LockKey) -> KeyWatch {
@@ -69,33 +79,27 @@ impl LockBackend for Observed {
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        let _call = self.calls.begin().await;
-        self.inner.inspect(key).await
+        self.ask(self.inner.inspect(key)).await
     }
 
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
-        let _call = self.calls.begin().await;
-        self.inner.list(prefix, after).await
+        self.ask(self.inner.list(prefix, after)).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        let _call = self.calls.begin().await;
-        self.inner.force_release(key).await
+        self.ask(self.inner.force_release(key)).await
     }
 
     async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        let _call = self.calls.begin().await;
-        self.inner.request_revocation(key).await
+        self.ask(self.inner.request_revocation(key)).await
     }
 
     async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
-        let _call = self.calls.begin().await;
-        self.inner.standing(fresh).await
+        self.ask(self.inner.standing(fresh)).await
     }
 
     async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
-        let _call = self.calls.begin().await;
-        self.inner.enlist(enlistment).await
+        self.ask(self.inner.enlist(enlistment)).await
     }
 
     async fn ping(&self) -> Result<(), Error> {

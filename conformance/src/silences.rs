@@ -1,0 +1,111 @@
+//! Requests that the store did not answer in time: a machine that stalls explains them, and the failure of their case.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::{Error, ErrorKind};
+use tokio::time::Instant;
+
+use crate::stalls::{Stalls, Void};
+
+/// A shorter silence fails no case.
+const SHORTEST: Duration = Duration::from_millis(250);
+
+/// The machine explains a silence if it stalled for so large a part of it: on the way to a reply several processes wait for their turns.
+const PART: u32 = 4;
+
+/// The silences that the clients of a case have met. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Silences(Arc<Mutex<Vec<Silence>>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Silence {
+    began: Instant,
+    ended: Instant,
+}
+
+/// A request that is under way. Dropped without an answer, it has met silence.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    silences: Silences,
+    began: Instant,
+    is_answered: bool,
+}
+
+impl Silences {
+    /// Notes that the store is asked.
+    pub(crate) fn ask(&self) -> Asked {
+        Asked { silences: self.clone(), began: Instant::now(), is_answered: false }
+    }
+
+    /// The case says nothing if one of its silences is explained by stalls of the machine.
+    pub(crate) fn explained_by(&self, stalls: &Stalls) -> Option<Void> {
+        self.all().iter().find_map(|Silence { began, ended }| {
+            let stalled = stalls.between(*began, *ended);
+            let is_explained = stalled * PART >= *ended - *began;
+            is_explained.then(|| Void { measured: "the store's answers".to_owned(), stalled })
+        })
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Silence>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asked {
+    /// Notes the store's answer.
+    pub(crate) fn ends(mut self, error: Option<&Error>) {
+        let is_silence = |error: &Error| {
+            matches!(error.kind(), ErrorKind::Indeterminate | ErrorKind::Unavailable)
+        };
+        self.is_answered = !error.is_some_and(is_silence);
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let ended = Instant::now();
+        if !self.is_answered && ended - self.began >= SHORTEST {
+            self.silences.all().push(Silence { began: self.began, ended });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn silence(answer: Option<ErrorKind>) -> Silences {
+        let silences = Silences::default();
+        let asked = silences.ask();
+        tokio::time::sleep(SHORTEST).await;
+        match answer {
+            Some(kind) => asked.ends(Some(&Error::new(kind, "no"))),
+            None => drop(asked),
+        }
+        silences
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_requests_without_an_answer_are_silences() {
+        assert_eq!(silence(None).await.all().len(), 1);
+        assert_eq!(silence(Some(ErrorKind::Indeterminate)).await.all().len(), 1);
+        assert_eq!(silence(Some(ErrorKind::Denied)).await.all().len(), 0);
+
+        let answered = Silences::default();
+        let asked = answered.ask();
+        tokio::time::sleep(SHORTEST).await;
+        asked.ends(None);
+        assert_eq!(answered.all().len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_machine_that_stalls_explains_a_silence() {
+        let silences = silence(None).await;
+        let during = |stall| Stalls::of_one(SHORTEST, stall);
+
+        assert!(silences.explained_by(&during(SHORTEST / PART)).is_some());
+        assert!(silences.explained_by(&during(SHORTEST / PART / 2)).is_none());
+        assert!(silences.explained_by(&Stalls::none()).is_none());
+    }
+}
