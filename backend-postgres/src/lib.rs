@@ -46,7 +46,7 @@
 //! # Poolers, pools and other drivers
 //!
 //! Transactions need no session of their own, so they go through poolers such as PgBouncer in transaction mode. Nothing is heard there: say
-//! `push=off`.
+//! `push=off`. Connections prepare the statements of a lock once, and none any more as soon as a pooler has changed the session of one.
 //!
 //! [`Run`] lets an application run them on connections that it has, with `deadpool`, `sqlx` or any other crate. Each text goes to the server
 //! in *one message of the simple query protocol* (`tokio_postgres::Client::simple_query`, `sqlx::raw_sql`). Waiters poll then.

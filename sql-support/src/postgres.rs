@@ -2,8 +2,9 @@
 //!
 //! A transaction is one text of several statements, which goes to the server in one message of the simple query protocol, with all values
 //! in it. The server runs it as one transaction, without a look at the client in between: a client that is stopped keeps no lock, a
-//! statement that fails ends all of it, and the reply is complete only after the commit. It needs no function in the database, no
-//! prepared statement and no state of the session, so that poolers may hand it to any connection.
+//! statement that fails ends all of it, and the reply is complete only after the commit. It needs no function in the database and no state
+//! of the session, so that poolers may hand it to any connection. Connections of our own prepare the statements of a lock and of its release
+//! once, until they miss one: then a pooler is in between.
 //!
 //! ```
 //! use leasehold_core::LockKey;
