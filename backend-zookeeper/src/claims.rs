@@ -32,10 +32,10 @@ pub(crate) struct Known {
     /// The name of its node, as far as is known.
     pub(crate) name: Option<String>,
     pub(crate) state: State,
-    /// The session on which that hangs, or on which it was asked for.
+    /// The session on which that hangs, as far as is known.
     pub(crate) session: Option<Arc<Session>>,
-    /// When the last request to create its node was sent, if that may have been applied, or may be yet.
-    pub(crate) in_doubt: Option<Instant>,
+    /// When the last request to create its node was sent, and for which session, if that may have been applied, or may be yet.
+    pub(crate) in_doubt: Option<(Instant, Arc<Session>)>,
     /// When it is forgotten, unless it is renewed or asked for before.
     until: Instant,
     /// When it ends for its holder or waiter, unless it is renewed or asked for before, though others may keep its session alive.
@@ -70,10 +70,7 @@ impl Claims {
 
     /// A request to create the node of a lease is about to leave.
     pub(crate) fn sends(&self, lease: &Lease, session: &Arc<Session>, now: Instant) {
-        self.change(lease, |known| {
-            known.in_doubt = Some(now);
-            known.session = Some(Arc::clone(session));
-        });
+        self.change(lease, |known| known.in_doubt = Some((now, Arc::clone(session))));
     }
 
     /// No such request is under way any more.

@@ -56,8 +56,7 @@ impl ZooKeeperBackend {
     /// Makes sure that no earlier request to create the node of a lease comes any more.
     pub(super) async fn settle(&self, lease: &Lease) -> Result<(), Failure> {
         let known = self.claims.find(lease);
-        let doubt = known.and_then(|known| Some((known.in_doubt?, known.session?)));
-        if let Some((sent_at, session)) = doubt {
+        if let Some((sent_at, session)) = known.and_then(|known| known.in_doubt) {
             self.sessions.settle(&self.servers, &session, sent_at).await?;
             if lease.tenure() == Tenure::Fixed {
                 session.close().await;
