@@ -6,11 +6,14 @@
 /// The defaults of the session are not ours: a text sets all that its meaning depends on.
 ///
 /// The server gives up before the client does, acknowledges no commit that a crash would lose, and warns of one that its replica may lack.
+/// It scans indexes one entry at a time, which marks those of leases that ended: a key that is locked again and again leaves one each time,
+/// and a bitmap of all of them would have each transaction look them up anew.
 pub(super) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL search_path = pg_catalog;
 SELECT 'set', set_config('statement_timeout', :limit, true), set_config('lock_timeout', :limit, true),
   set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
-    ELSE current_setting('synchronous_commit') END, true), set_config('client_min_messages', 'warning', true);
+    ELSE current_setting('synchronous_commit') END, true), set_config('client_min_messages', 'warning', true),
+  set_config('enable_bitmapscan', 'off', true);
 ";
 
 /// The plans of prepared statements are made once, for any value, and may be made while a table is empty: they use its indexes all the same.
