@@ -53,8 +53,17 @@ impl Ensemble {
     async fn witness(&self, key: &LockKey) -> Option<Holder> {
         let client = until_some("connected", async || Client::connect(&self.direct).await.ok());
         let (client, lock) = (client.await, format!("/lock/{}", key.as_str().replace('/', "%2F")));
+        // A leader that has just begun to lead, or to end a session, does not tell the rest of it.
+        until_some("the leader knows the holder's session", async || {
+            self.look(&client, &lock).await
+        })
+        .await
+    }
+
+    /// The first holder of a lock. `None` if the leader does not know its session.
+    async fn look(&self, client: &Client, lock: &str) -> Option<Option<Holder>> {
         client.sync("/").await.unwrap();
-        let mut names = client.list_children(&lock).await.unwrap_or_default();
+        let mut names = client.list_children(lock).await.unwrap_or_default();
         names.sort_by_key(|name| name.split_at(name.len().saturating_sub(10)).1.to_owned());
         for name in names {
             let Ok((data, stat)) = client.get_data(&format!("{lock}/{name}")).await else {
@@ -70,9 +79,9 @@ impl Ensemble {
             let description = parts.nth(1).and_then(|text| Description::new(text).ok());
             // The store keeps it a tick longer than that, and tells whole seconds.
             let left = self.left(stat.ephemeral_owner).await?.min(ttl);
-            return Some(holder.with_description(description).with_remaining(Some(left)));
+            return Some(Some(holder.with_description(description).with_remaining(Some(left))));
         }
-        None
+        Some(None)
     }
 
     /// The rest of a session, as the leader tells it: whole seconds, of which the last is cut off.
