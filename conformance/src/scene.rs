@@ -31,9 +31,8 @@ pub(crate) struct Scene {
     calls: Calls,
     silences: Silences,
     keys: Mutex<Vec<LockKey>>,
-    began: tokio::time::Instant,
-    /// The machine, since then.
     machine: Stalls,
+    began: tokio::time::Instant,
     stalls: OnceLock<Stalls>,
     /// Whether the store is disturbed so that it answers no client: not a stall.
     silent: Arc<AtomicBool>,
@@ -57,11 +56,12 @@ impl Scene {
             calls: Calls::default(),
             silences: Silences::default(),
             keys: Mutex::default(),
-            began: tokio::time::Instant::now(),
             machine: match store.time {
                 Time::Real => Stalls::watch_processors(),
                 Time::Driven | Time::Virtual => Stalls::none(),
             },
+            // After the watch began.
+            began: tokio::time::Instant::now(),
             stalls: OnceLock::new(),
             silent: Arc::default(),
         }

@@ -126,6 +126,7 @@ impl Stalls {
     }
 
     /// Watches the machine for stalls that are longer than `shortest`: of a watch that goes on for hours, those are few.
+    #[cfg(all(feature = "history", target_os = "linux"))]
     pub(crate) fn watch_those_over(
         shortest: Duration,
         pulse: impl FnMut() + Send + 'static,
