@@ -1,12 +1,12 @@
 //! Stage 3: attempt; if held, wait for news, a pause or the deadline; attempt again.
 
-mod asked;
+mod pending;
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
-pub(crate) use self::asked::Asked;
+pub(crate) use self::pending::PendingLease;
 use crate::clock::{self, Clock, Instant};
 use crate::contract::backend::{
     Attempt, AttemptAll, CalledBy, Claim, Contention, Grant, KeyWatch, LockBackend, Operation,
@@ -44,13 +44,13 @@ const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
 /// The outcome of an acquisition.
 #[derive(Debug)]
 pub(crate) enum Acquired {
-    /// The leases are ours, to be [taken](Asked::take) from each that was asked for.
+    /// The leases are ours, to be [taken](PendingLease::take) from each that was asked for.
     Granted,
     /// Others hold a key. If it is the only one, the wait or the attempts are used up.
     Held(Busy),
 }
 
-/// Acquires the leases that are `asked` for by `claims`, of which there is one at least, on behalf of `askers`, within `wait`: each attempt is
+/// Acquires the `pending` leases of `claims`, of which there is one at least, on behalf of `askers`, within `wait`: each attempt is
 /// for all of them.
 ///
 /// Several are asked for again if the store fails, but not waited for if others hold one of them: a caller that waits must
@@ -65,7 +65,7 @@ pub(crate) enum Acquired {
 pub(crate) fn acquire<'a>(
     upkeep: &'a Upkeep,
     claims: &'a [Claim],
-    (asked, askers): (&'a mut [Asked<'_, '_>], &'a [Asker<Hold>]),
+    (pending, askers): (&'a mut [PendingLease<'_, '_>], &'a [Asker<Hold>]),
     wait: Wait,
     tries: &'a mut Tries,
     options: &LockOptions,
@@ -79,7 +79,7 @@ pub(crate) fn acquire<'a>(
         backend,
         reaper,
         claims,
-        asked,
+        pending,
         askers,
         clock,
         events: upkeep.events(),
@@ -106,7 +106,7 @@ struct Acquisition<'a, 'r, 'b> {
     backend: &'a dyn LockBackend,
     reaper: &'a Reaper,
     claims: &'a [Claim],
-    asked: &'a mut [Asked<'r, 'b>],
+    pending: &'a mut [PendingLease<'r, 'b>],
     /// They hear of the answers.
     askers: &'a [Asker<Hold>],
     clock: &'a dyn Clock,
@@ -189,7 +189,7 @@ impl Acquisition<'_, '_, '_> {
     fn skip_news(&mut self) {
         self.watch.skip();
         if !self.is_unanswered {
-            self.asked.iter_mut().for_each(Asked::skip_news);
+            self.pending.iter_mut().for_each(PendingLease::skip_news);
         }
     }
 
@@ -212,8 +212,8 @@ impl Acquisition<'_, '_, '_> {
     async fn leave(self, held: Busy) -> Acquired {
         if self.doubt {
             let give_up = self.clock.now() + LEAVING;
-            let asked = self.asked.iter_mut();
-            join_all(asked.map(|asked| asked.leave(self.backend, self.clock, give_up))).await;
+            let pending = self.pending.iter_mut();
+            join_all(pending.map(|lease| lease.leave(self.backend, self.clock, give_up))).await;
         }
         Acquired::Held(held)
     }
@@ -221,7 +221,7 @@ impl Acquisition<'_, '_, '_> {
     /// One attempt, always with the same claims: if an earlier one was granted unseen, so is this.
     async fn attempt(&mut self, sent_at: Instant) -> Attempted {
         self.spaced = self.spaced.max(sent_at) + LOOK_SPACING;
-        self.asked.iter_mut().for_each(Asked::incur);
+        self.pending.iter_mut().for_each(PendingLease::incur);
         if self.reaper.is_awaited() {
             self.settle_unless_in_doubt();
             return Attempted::Failed(Error::closed());
@@ -275,7 +275,7 @@ impl Acquisition<'_, '_, '_> {
 
     /// An attempt is waited for until the caller's wait ends, and no longer than its grant would be of use.
     fn attempt_end(&self, sent_at: Instant) -> Instant {
-        let ends = self.asked.iter().map(|asked| asked.deadline(None, sent_at, self.lock_delay));
+        let ends = self.pending.iter().map(|lease| lease.deadline(None, sent_at, self.lock_delay));
         let of_use = ends.min().unwrap_or(sent_at) - self.min_validity;
         let is_known = self.refused.is_some();
         of_use.min(if is_known { self.wait.end() } else { self.wait.reply_end() })
@@ -285,21 +285,21 @@ impl Acquisition<'_, '_, '_> {
     fn granted(&mut self, grants: &Few<Grant>, sent_at: Instant, now: Instant) -> bool {
         let (lock_delay, is_unanswered) = (self.lock_delay, self.is_unanswered);
         let needed = now + self.min_validity;
-        let in_time = |(asked, grant): (&Asked<'_, '_>, &Grant)| {
-            needed < asked.deadline(Some(grant), sent_at, lock_delay)
+        let in_time = |(lease, grant): (&PendingLease<'_, '_>, &Grant)| {
+            needed < lease.deadline(Some(grant), sent_at, lock_delay)
         };
-        if !self.asked.iter().zip(grants.as_slice()).all(in_time) {
+        if !self.pending.iter().zip(grants.as_slice()).all(in_time) {
             return false;
         }
-        for (asked, grant) in self.asked.iter_mut().zip(grants.as_slice()) {
-            asked.granted(grant.clone(), [sent_at, now], lock_delay, is_unanswered);
+        for (lease, grant) in self.pending.iter_mut().zip(grants.as_slice()) {
+            lease.granted(grant.clone(), [sent_at, now], lock_delay, is_unanswered);
         }
         true
     }
 
     fn settle_unless_in_doubt(&mut self) {
         if !self.doubt {
-            self.asked.iter_mut().for_each(Asked::forgive);
+            self.pending.iter_mut().for_each(PendingLease::forgive);
         }
     }
 

@@ -14,7 +14,7 @@ use crate::clock::{Clock, Instant};
 use crate::contract::backend::{LockBackend, Operation};
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
-use crate::engine::acquire::{self, Acquired, Asked};
+use crate::engine::acquire::{self, Acquired, PendingLease};
 use crate::engine::few::Few;
 use crate::engine::hold::{Granted, Hold, Term};
 use crate::engine::queue::{Asker, LocalQueue, Next, Return};
@@ -151,10 +151,10 @@ impl Engine {
             let wait_now = if once.is_some() { wait.but_once() } else { wait };
             let claims = Few::of(requests, |request| request.within(wait_now).claim());
             let claims = claims.as_slice();
-            let mut asked = Few::of(claims, |claim| Asked::new(upkeep, claim));
-            let asked = asked.as_mut_slice();
+            let mut pending = Few::of(claims, |claim| PendingLease::new(upkeep, claim));
+            let pending = pending.as_mut_slice();
             let acquired = {
-                let asking = (&mut *asked, askers.as_slice());
+                let asking = (&mut *pending, askers.as_slice());
                 let acquire =
                     acquire::acquire(upkeep, claims, asking, wait_now, &mut tries, options, call);
                 self.unless_closing(pin!(acquire)).await
@@ -171,14 +171,14 @@ impl Engine {
             }
 
             // 4 watchdog, 5 guard
-            let mut each = requests.iter().zip(&mut *asked);
+            let mut each = requests.iter().zip(&mut *pending);
             let guards = askers.map(|asker| {
-                let (request, asked) = each.next().expect("each asker is for one request");
-                let hold = self.watch_over(asked.take(), request, asker, call);
+                let (request, lease) = each.next().expect("each asker is for one request");
+                let hold = self.watch_over(lease.take(), request, asker, call);
                 self.guard(hold, Term::default())
             });
             let entered = self.entered(entering, guards);
-            asked.iter_mut().for_each(Asked::forgive);
+            pending.iter_mut().for_each(PendingLease::forgive);
             return entered;
         }
     }

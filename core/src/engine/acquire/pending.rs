@@ -1,4 +1,4 @@
-//! A claim that is being sent, and its possible leases in the store.
+//! A lease that was asked for, and that the store may have.
 
 use std::mem;
 use std::time::Duration;
@@ -10,10 +10,9 @@ use crate::engine::hold::Granted;
 use crate::engine::reaper::{Debt, Unwanted};
 use crate::engine::upkeep::Upkeep;
 
-/// A claim, with the lease that the store may have granted. If it is dropped while in doubt, the reaper releases that
-/// lease.
+/// A lease between the first attempt and its grant. If it is dropped while the store may have it, the reaper releases it.
 #[derive(Debug)]
-pub(crate) struct Asked<'r, 'a> {
+pub(crate) struct PendingLease<'r, 'a> {
     lease: &'a Lease,
     debt: Debt<'r>,
     grant: Option<Taken>,
@@ -31,7 +30,7 @@ struct Taken {
     is_unanswered: bool,
 }
 
-impl<'r, 'a> Asked<'r, 'a> {
+impl<'r, 'a> PendingLease<'r, 'a> {
     /// Begins to watch the lease, before the first attempt, so that nothing between it and the holding is missed.
     pub(crate) fn new(upkeep: &'r Upkeep, claim: &'a Claim) -> Self {
         let lease = claim.lease();
