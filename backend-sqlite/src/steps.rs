@@ -84,7 +84,6 @@ pub(crate) fn release(tables: &Tables<'_>, now: Now, lease: &Named) -> Result<Re
         let mut entry = tables.expire(&lease.key, now.us)?;
         call_up(tables, &lease.key, &mut entry, now)?;
     }
-    tables.clear(now.us)?;
     Ok(Released { was_held, called: Vec::new() })
 }
 

@@ -70,8 +70,8 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///
 /// # Leave nothing behind
 ///
-/// Passing operations clear rows of keys for which no claim comes again: each grant and each release deletes at most two rows, of any
-/// key, that ended a minute ago or earlier, without waiting for locks. Two, so that clearing outruns filling.
+/// Passing operations clear rows of keys for which no claim comes again: each request that is granted deletes at most two rows, of
+/// any key, that ended a minute ago or earlier, without waiting for locks. Two, so that clearing outruns filling.
 ///
 /// # Errors
 ///

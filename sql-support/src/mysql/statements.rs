@@ -87,7 +87,7 @@ impl remote::Statements for Statements {
             values.push(("patience", place.patience.map_or_else(null, span)));
         }
         parts.extend([texts::CLEAR, texts::CLEAR, texts::ROOM, texts::CALLED]);
-        values.extend([("up", "TRUE".to_owned()), ("clears", "@all".to_owned())]);
+        values.push(("up", "TRUE".to_owned()));
         let charter = Self::under_charters(std::slice::from_ref(claim));
         self.decide(&[&claim.lease.key], &(charter + &bind(&parts.concat(), &values)))
     }
@@ -97,7 +97,6 @@ impl remote::Statements for Statements {
             let values = claims.iter().enumerate().map(|(n, claim)| claim_values(n, claim));
             values.map(|values| bind(text, &values)).collect()
         };
-        let clears = bind(texts::CLEAR, &[("clears", "@all".to_owned())]);
         // All wait for rows in the same order.
         let mut keys: Vec<_> = claims.iter().map(|claim| &claim.lease.key).collect();
         keys.sort_unstable_by_key(|key| key.name());
@@ -108,7 +107,7 @@ impl remote::Statements for Statements {
             texts::BEGIN_CLAIMS.to_owned(),
             each(texts::ADMIT),
             each(texts::GRANT),
-            clears.repeat(2),
+            texts::CLEAR.repeat(2),
         ];
         self.decide(&keys, &parts.concat())
     }
@@ -133,16 +132,8 @@ impl remote::Statements for Statements {
     }
 
     fn release(&self, lease: &Named) -> Text {
-        let parts = [
-            texts::EXPIRE,
-            texts::RELEASE,
-            texts::ROOM,
-            texts::CALL_UP,
-            texts::CLEAR,
-            texts::CLEAR,
-            texts::CALLED,
-        ];
-        let values = [("up", "@held".to_owned()), ("clears", "TRUE".to_owned())];
+        let parts = [texts::EXPIRE, texts::RELEASE, texts::ROOM, texts::CALL_UP, texts::CALLED];
+        let values = [("up", "@held".to_owned())];
         self.on_key(&parts, &lease.key, &lease.tag, &values)
     }
 

@@ -131,11 +131,11 @@ INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, 
   ON DUPLICATE KEY UPDATE patience = :patience, ends = @now + :place, description = :description;
 ";
 
-/// Clears a row of any key that ended a minute ago, if `:clears`, without waiting for other transactions. It keeps that row locked: no
+/// Clears a row of any key that ended a minute ago, if the claims were granted, without waiting for other transactions. It keeps that row locked: no
 /// statement after it waits for another.
 pub(super) const CLEAR: &str = "SET @key = NULL, @tag = NULL;
 SELECT `key`, tag INTO @key, @tag FROM {lease} FORCE INDEX ({=lease_ends})
-  WHERE ends < IF(:clears, @now - 60000000, 0) ORDER BY ends LIMIT 1 FOR UPDATE SKIP LOCKED;
+  WHERE ends < IF(@all, @now - 60000000, 0) ORDER BY ends LIMIT 1 FOR UPDATE SKIP LOCKED;
 DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = @key AND l.tag = @tag;
 ";
 

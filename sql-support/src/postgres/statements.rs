@@ -33,7 +33,7 @@ impl Statements {
         let acquire = [texts::EXPIRE, texts::CALL_UP, texts::ACQUIRE, texts::CLEAR];
         let acquire =
             on_one_key(layout, &clock, &acquire, &[("up", "true"), ("number", texts::NOW)]);
-        let release = [texts::RELEASE, texts::EXPIRE, texts::CALL_UP, texts::TELL, texts::CLEAR];
+        let release = [texts::RELEASE, texts::EXPIRE, texts::CALL_UP, texts::TELL];
         let values = [("up", texts::WAS_HELD), ("told", texts::IS_HEARD)];
         let release = on_one_key(layout, &clock, &release, &values);
         Self { layout: layout.clone(), clock, acquire, release }
