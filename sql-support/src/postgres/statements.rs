@@ -263,7 +263,7 @@ fn on_one_key(
     let value = |name: &str| {
         known(name).map_or_else(|| format!(":{name}"), |(_, value)| (*value).to_owned())
     };
-    let statement = |part: &&str| replace(&layout.fill(part, '"'), |name| value(name));
+    let statement = |part: &&str| replace(&layout.fill(part, '"'), &value);
     let statements: Vec<_> =
         [texts::LOCK, texts::CLOCK].iter().chain(parts).map(statement).collect();
     Arc::new(preparable(&statements))
