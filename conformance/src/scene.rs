@@ -31,8 +31,8 @@ pub(crate) struct Scene {
     calls: Calls,
     silences: Silences,
     keys: Mutex<Vec<LockKey>>,
+    /// The machine, from the beginning of the case.
     machine: Stalls,
-    began: tokio::time::Instant,
     stalls: OnceLock<Stalls>,
     /// Whether the store is disturbed so that it answers no client: not a stall.
     silent: Arc<AtomicBool>,
@@ -60,8 +60,6 @@ impl Scene {
                 Time::Real => Stalls::watch_processors(),
                 Time::Driven | Time::Virtual => Stalls::none(),
             },
-            // After the watch began.
-            began: tokio::time::Instant::now(),
             stalls: OnceLock::new(),
             silent: Arc::default(),
         }
@@ -155,12 +153,25 @@ impl Scene {
         (timing.ttl * 20).min(timing.longest)
     }
 
-    /// How late things may happen, and the time for which the machine has stalled so far.
+    /// How late things may happen.
     pub(crate) fn slack(&self) -> Duration {
-        self.used.harness.timing().slack + self.machine.stalled(self.began.elapsed())
+        self.used.harness.timing().slack
     }
 
-    /// The case says nothing if the store did not answer it in time, and the machine explains that.
+    /// Judges an event that came just now, `took` after it was due, and was to come within `bound`.
+    ///
+    /// # Errors
+    ///
+    /// [`Void`] if it came late, and the machine stalled for that long since it was due.
+    ///
+    /// # Panics
+    ///
+    /// If it came later than that, or was due before the case began.
+    pub(crate) fn in_time(&self, event: &str, took: Duration, bound: Duration) -> Measured {
+        self.machine.in_time(event, took, bound)
+    }
+
+    /// The case says nothing if it waited for the store in vain, and the machine explains that.
     pub(crate) fn void(&self) -> Option<Void> {
         self.silences.explained_by(&self.machine)
     }
@@ -299,12 +310,13 @@ impl Scene {
         within: Duration,
         condition: impl AsyncFn() -> bool,
     ) {
-        let started = self.now();
+        let give_up = self.now() + within + self.slack();
+        let waited = self.silences.ask();
         while !condition().await {
-            let late = self.now().since(started + within);
-            assert!(late < self.slack(), "not within {within:?}: {event}");
+            assert!(self.now() < give_up, "not within {within:?}: {event}");
             self.pass(self.ttl() / LOOKS).await;
         }
+        waited.ends(None);
     }
 
     /// Waits until the store shows no holder of `key`.

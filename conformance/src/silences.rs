@@ -1,4 +1,4 @@
-//! Requests that the store did not answer in time: a machine that stalls explains them, and the failure of their case.
+//! Requests and conditions for which a case waited in vain: a machine that stalls explains them, and the failure of the case.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,9 +24,9 @@ struct Silence {
     ended: Instant,
 }
 
-/// A request that is under way. Dropped without an answer, it has met silence.
+/// A request that is under way, or a condition that is waited for. Dropped without an answer, it has met silence.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Waiting {
     silences: Silences,
     began: Instant,
     is_answered: bool,
@@ -34,8 +34,8 @@ pub(crate) struct Asked {
 
 impl Silences {
     /// Notes that the store is asked.
-    pub(crate) fn ask(&self) -> Asked {
-        Asked { silences: self.clone(), began: Instant::now(), is_answered: false }
+    pub(crate) fn ask(&self) -> Waiting {
+        Waiting { silences: self.clone(), began: Instant::now(), is_answered: false }
     }
 
     /// The case says nothing if one of its silences is explained by stalls of the machine.
@@ -52,7 +52,7 @@ impl Silences {
     }
 }
 
-impl Asked {
+impl Waiting {
     /// Notes the store's answer.
     pub(crate) fn ends(mut self, error: Option<&Error>) {
         let is_silence = |error: &Error| {
@@ -62,7 +62,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for Waiting {
     fn drop(&mut self) {
         let ended = Instant::now();
         if !self.is_answered && ended - self.began >= SHORTEST {

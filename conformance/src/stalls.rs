@@ -152,7 +152,7 @@ impl Stalls {
     /// If it came later than that, or was due before the machine was watched.
     pub fn in_time(&self, event: impl fmt::Display, took: Duration, bound: Duration) -> Measured {
         let late = took.saturating_sub(bound);
-        let stalled = self.stalled(took);
+        let stalled = self.during(took).iter().sum();
         if late.is_zero() {
             return Ok(());
         }
@@ -197,15 +197,6 @@ impl Stalls {
     pub fn steady(&self, event: impl fmt::Display, time: Duration, limit: Duration) -> Measured {
         let stalled = self.during(time).into_iter().max().unwrap_or_default();
         if stalled <= limit { Ok(()) } else { Err(Void { measured: event.to_string(), stalled }) }
-    }
-
-    /// How long the machine stalled in all during the last `time`.
-    ///
-    /// # Panics
-    ///
-    /// If the machine was not watched for that time.
-    pub(crate) fn stalled(&self, time: Duration) -> Duration {
-        self.during(time).iter().sum()
     }
 
     /// How long the machine stalled in all between two times, of which the second is not to come.

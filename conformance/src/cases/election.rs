@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use super::cancellation::{MANY, polled};
 use super::{granularity, longest, start_to_wait};
 use crate::scene::Scene;
+use crate::stalls::Measured;
 
 /// How often an observer looks at least, whether or not there is news.
 const POLL: Duration = Duration::from_secs(1);
@@ -128,7 +129,9 @@ pub(crate) async fn a_resignation_hands_over_at_once(scene: &Scene) {
     term.resign().await.unwrap();
 }
 
-pub(crate) async fn a_dead_leader_is_succeeded_within_a_ttl_and_knew_before(scene: &Scene) {
+pub(crate) async fn a_dead_leader_is_succeeded_within_a_ttl_and_knew_before(
+    scene: &Scene,
+) -> Measured {
     let key = scene.key();
     let (dying, faults) = scene.faulty().await;
     let (client, _faults) = scene.faulty().await;
@@ -144,11 +147,13 @@ pub(crate) async fn a_dead_leader_is_succeeded_within_a_ttl_and_knew_before(scen
     let next = next.await.unwrap();
 
     let after = scene.now().since(died_at);
-    assert!(after < longest(scene, client.backend(), scene.ttl()), "succeeded after {after:?}");
+    let latest = longest(scene, client.backend(), scene.ttl());
+    scene.in_time("the next leads", after, latest)?;
     assert!(term.deadline() < scene.now() && !term.is_held(), "it believes that it leads");
     assert_eq!(term.lost().await, Some(LossReason::Expired));
     assert!(next.token().number() > term.token().number());
     next.resign().await.unwrap();
+    Ok(())
 }
 
 pub(crate) async fn a_proclamation_is_seen_by_all(scene: &Scene) {
