@@ -18,8 +18,9 @@ use crate::request::{Acquire, Key, List, Named, Renew, micros, token};
 pub struct Statements {
     layout: Layout,
     clock: String,
-    /// Those of a plain claim, and of each release: a lock takes one of each, which a connection prepares.
+    /// The statements of a plain claim.
     acquire: Arc<Preparable>,
+    /// The statements of a release.
     release: Arc<Preparable>,
 }
 

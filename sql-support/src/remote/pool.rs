@@ -210,11 +210,29 @@ mod tests {
 
     use super::*;
 
-    /// Makes connections that answer nothing but `renew`.
-    struct Hanging;
+    /// The answer to a text, if there is one.
+    type Answer = Option<Result<Vec<Row>, RunError>>;
+
+    /// Connections to a server that notes texts.
+    #[derive(Clone)]
+    struct Server {
+        texts: Arc<Mutex<Vec<String>>>,
+        answer: fn(&str) -> Answer,
+    }
+
+    impl Server {
+        fn new(answer: fn(&str) -> Answer) -> Self {
+            Self { texts: Arc::default(), answer }
+        }
+
+        /// A server that answers nothing but `renew`.
+        fn that_hangs() -> Self {
+            Self::new(|text| (text == "renew").then(|| Ok(Vec::new())))
+        }
+    }
 
     #[async_trait]
-    impl Connector for Hanging {
+    impl Connector for Server {
         type Link = Self;
 
         fn address(&self) -> String {
@@ -222,12 +240,12 @@ mod tests {
         }
 
         async fn connect(&self) -> Result<Self, RunError> {
-            Ok(Self)
+            Ok(self.clone())
         }
     }
 
     #[async_trait]
-    impl Link for Hanging {
+    impl Link for Server {
         fn is_usable(&self) -> bool {
             true
         }
@@ -237,14 +255,19 @@ mod tests {
         }
 
         async fn exchange(&mut self, text: String) -> Result<Vec<Row>, RunError> {
-            if text == "renew" { Ok(Vec::new()) } else { pending().await }
+            let answer = (self.answer)(&text);
+            self.texts.lock().unwrap().push(text);
+            match answer {
+                Some(answer) => answer,
+                None => pending().await,
+            }
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn acquisitions_that_hang_keep_no_connection_from_a_renewal() {
         let limit = Duration::from_secs(1);
-        let pool = Pool::new(Arc::new(Hanging), 2);
+        let pool = Pool::new(Arc::new(Server::that_hangs()), 2);
         let text = |body: &str| Text::new(|_| String::new(), body.to_owned());
         let (acquire, release, renew) = (text("acquire"), text("release"), text("renew"));
         // The connections of the first two are free no earlier than the third gives up.
@@ -267,9 +290,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_reply_that_is_missing_closes_the_idle_connections_of_its_lane() {
-        let pool = Pool::new(Arc::new(Hanging), 3);
+        let pool = Pool::new(Arc::new(Server::that_hangs()), 3);
         for lane in [&pool.asks, &pool.asks, &pool.asks, &pool.renews] {
-            lane.put_back(Connection { link: Hanging, prepared: Vec::new() });
+            lane.put_back(Connection { link: Server::that_hangs(), prepared: Vec::new() });
         }
         let text = Text::new(|_| String::new(), "acquire".to_owned());
 
@@ -279,46 +302,8 @@ mod tests {
         assert_eq!((pool.asks.idle().len(), pool.renews.idle().len()), (0, 1));
     }
 
-    /// Connections to a server that notes texts, and refuses those for which it has another session than before.
-    #[derive(Clone, Default)]
-    struct Noting {
-        texts: Arc<Mutex<Vec<String>>>,
-        changes_sessions: bool,
-    }
-
-    #[async_trait]
-    impl Connector for Noting {
-        type Link = Self;
-
-        fn address(&self) -> String {
-            "nowhere:1".to_owned()
-        }
-
-        async fn connect(&self) -> Result<Self, RunError> {
-            Ok(self.clone())
-        }
-    }
-
-    #[async_trait]
-    impl Link for Noting {
-        fn is_usable(&self) -> bool {
-            true
-        }
-
-        async fn is_alive(&mut self, _limit: Duration) -> bool {
-            true
-        }
-
-        async fn exchange(&mut self, text: String) -> Result<Vec<Row>, RunError> {
-            let is_refused = self.changes_sessions && text == "execute 2";
-            self.texts.lock().unwrap().push(text);
-            let unknown = || RunError::new(Failure::Unprepared, "no such statement", "unknown");
-            if is_refused { Err(unknown()) } else { Ok(Vec::new()) }
-        }
-    }
-
     /// The texts of three transactions with the same statements, of which each has a number.
-    async fn texts_of_three(server: Noting) -> Vec<String> {
+    async fn texts_of_three(server: Server) -> Vec<String> {
         let texts = Arc::clone(&server.texts);
         let pool = Pool::new(Arc::new(server), 1);
         let statements = Arc::new(Preparable {
@@ -336,14 +321,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_prepares_statements_once() {
-        let texts = texts_of_three(Noting::default()).await;
+        let texts = texts_of_three(Server::new(|_| Some(Ok(Vec::new())))).await;
 
         assert_eq!(texts, ["prepare, execute 1", "execute 2", "execute 3"]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_pool_whose_sessions_change_prepares_no_more() {
-        let server = Noting { changes_sessions: true, ..Noting::default() };
+        let server = Server::new(|text| {
+            let unknown = || RunError::new(Failure::Unprepared, "no such statement", "unknown");
+            Some(if text == "execute 2" { Err(unknown()) } else { Ok(Vec::new()) })
+        });
 
         let texts = texts_of_three(server).await;
 
