@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use leasehold_conformance::stalls::{Measured, Stalls, measure};
 use leasehold_core::backend::{Claim, Feature, Lease, LockBackend};
 use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions};
 use leasehold_testbed::{ClusterOptions, RedisCluster, until};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::connect;
 use super::contention::Contention;
@@ -153,6 +154,10 @@ async fn a_server_of_a_cluster_asked_as_a_single_one_says_so() {
 
 #[tokio::test]
 async fn a_lock_outlives_the_replacement_of_all_named_servers() {
+    measure(outlives_the_replacement_of_all_named_servers).await;
+}
+
+async fn outlives_the_replacement_of_all_named_servers() -> Measured {
     const PATIENT: Duration = Duration::from_secs(12);
     let mut redis = RedisCluster::start().await;
     let named: Vec<_> = (0..3).map(|node| redis.node_address(node)).collect();
@@ -178,13 +183,17 @@ async fn a_lock_outlives_the_replacement_of_all_named_servers() {
         size(replica).await == size(owner).await
     };
     until("the replica has a copy", has_copy).await;
+    // The lease has two thirds of its TTL left, or more.
+    let (stalls, killed_at) = (Stalls::watch(), Instant::now());
     redis.kill(owner);
     redis.until_owned_by_another("lock:job", owner).await;
+    stalls.in_time("another takes over", killed_at.elapsed(), PATIENT / 2)?;
 
     renewed(&guard).await;
     guard.release().await.unwrap();
     let granted = timeout(LONG, waits).await;
     granted.expect("it goes on").unwrap().release().await.unwrap();
+    Ok(())
 }
 
 mod slots_that_move {
@@ -201,7 +210,7 @@ mod slots_that_move {
         // There and on, and back.
         for _ in 0..3 {
             let to = (from + 1) % 3;
-            let started = tokio::time::Instant::now();
+            let started = Instant::now();
             redis.migrate_slot(slot, from, to).await;
             contention.until_all_have_held_since(started).await;
             assert_eq!(redis.owner_of("lock:job").await, to);
