@@ -150,7 +150,7 @@ impl<D: Driver> Backend<D> {
 fn released(outcome: &Outcome) -> Result<bool, Error> {
     match outcome {
         Outcome::Released => Ok(true),
-        Outcome::LeftAlone => Ok(false),
+        Outcome::LeftAlone | Outcome::Elsewhere => Ok(false),
         _ => Err(unexpected()),
     }
 }

@@ -109,17 +109,19 @@ impl Layout {
         Places { prefix, spread: self.spread, tag: slot::tag(slot::of_parts([prefix, key])), key }
     }
 
-    /// The hash slot of `key` among those by which locks share keys; always the same if all share them.
-    pub(crate) fn slot(&self, key: &LockKey) -> u16 {
-        match self.spread {
-            Spread::Together => 0,
-            Spread::BySlot => slot::of_parts([&self.prefix, key.as_str()]),
-        }
+    /// Whether the locks of each hash slot share keys of their own.
+    pub(crate) fn is_by_slot(&self) -> bool {
+        self.spread == Spread::BySlot
     }
 
-    /// The keys that the locks of a hash slot share.
-    pub(crate) fn shared_in(&self, slot: u16) -> Places<'_> {
-        Places { prefix: &self.prefix, spread: self.spread, tag: slot::tag(slot), key: "" }
+    /// The hash slot of `key`.
+    pub(crate) fn slot(&self, key: &LockKey) -> u16 {
+        slot::of_parts([&self.prefix, key.as_str()])
+    }
+
+    /// The keys that all locks share, where they do.
+    pub(crate) fn shared(&self) -> Places<'_> {
+        Places { prefix: &self.prefix, spread: Spread::Together, tag: slot::tag(0), key: "" }
     }
 
     /// Adds the key of a lock to `text`.

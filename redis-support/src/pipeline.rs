@@ -38,6 +38,10 @@ pub(crate) use batch::{Change, Joined, Outcome};
 /// Measured: two lanes reach 0.85 of this throughput, four send smaller batches.
 const LANES: usize = 3;
 
+/// So long after a lock was elsewhere, those of a cluster are left alone: slots move one after the other, and a service in front of the
+/// servers may know no script for locks of many slots.
+const APART: Duration = Duration::from_secs(10);
+
 /// The server is told so before a script whose keys it need not remember.
 const FORGO_NEWS: Request<'_> = Request::Words(&["CLIENT", "CACHING", "NO"]);
 
@@ -66,6 +70,8 @@ struct State {
     is_full: bool,
     /// How many callers joined the last batch that was sent.
     lately: usize,
+    /// When a lock was elsewhere.
+    apart_at: Option<Instant>,
 }
 
 impl State {
@@ -75,6 +81,11 @@ impl State {
             self.waiting.push_back(Batch::of(self.lately));
         }
         self.waiting.back().expect("there is one")
+    }
+
+    /// Whether locks are left alone at present, since one was elsewhere.
+    fn is_apart(&self) -> bool {
+        self.apart_at.is_some_and(|apart_at| apart_at.elapsed() < APART)
     }
 
     /// Whether there may be another lane. If all have stood still for `limit`, others may take their place.
@@ -114,9 +125,11 @@ impl<D: Driver> Pipeline<D> {
         }
     }
 
-    /// Has a mutex acquired or released together with others. `None` if no other request is under way: alone it is faster.
+    /// Has a mutex acquired or released together with others. `None` if no other request is under way: alone it is faster. Nor
+    /// if a lock was elsewhere a moment ago.
     pub(crate) fn join(self: &Arc<Self>, change: Change, lease: &Lease) -> Option<Joined> {
-        let state = Some(self.state()).filter(|state| state.lanes + state.alone > 0)?;
+        let state = Some(self.state())
+            .filter(|state| state.lanes + state.alone > 0 && !state.is_apart())?;
         self.add(state, |batch| batch.join(change, lease, &self.layout)).ok()
     }
 
@@ -226,7 +239,7 @@ impl<D: Driver> Pipeline<D> {
             return taken.finish();
         }
         match self.exchange(current, &requests, requests.by_hash()).await {
-            Ok(replies) => taken.note(&requests, replies),
+            Ok(replies) => self.note(taken, &requests, replies),
             Err(error) => return taken.fail(error),
         }
         // Without the callers that have gone meanwhile: their releases may have been sent.
@@ -236,11 +249,17 @@ impl<D: Driver> Pipeline<D> {
             yield_now().await;
             let again = self.exchange(current, &unknown, in_full(unknown.by_hash()));
             match self.in_order(again).await {
-                Ok(replies) => taken.note(&unknown, replies),
+                Ok(replies) => self.note(taken, &unknown, replies),
                 Err(error) => return taken.fail(error),
             }
         }
         taken.finish();
+    }
+
+    fn note(&self, taken: &Taken, requests: &Requests, replies: Vec<Received>) {
+        if taken.note(requests, replies) {
+            self.state().apart_at = Some(Instant::now());
+        }
     }
 
     /// Sends the runs of `requests`, and gives back their replies. The scripts for many locks ask for no news.

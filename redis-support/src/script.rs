@@ -20,6 +20,8 @@ pub enum Script {
     Enlist,
     /// Releases and acquires many locks that have neither a queue nor units.
     Exchange,
+    /// Releases and acquires many locks of a cluster's server that have neither a queue nor units, nor has their slot.
+    ExchangeBySlot,
     /// Ends all leases in force on a key.
     ForceRelease,
     /// Tells the holders of a key.
@@ -56,20 +58,21 @@ const PARTS: [(&str, &str); 20] = files!(
 );
 
 /// In the order in which [`Script`] declares them.
-const SCRIPTS: [(&str, &str); 16] = files!(
-    "scripts/": "acquire", "acquire_all", "acquire_under_charter", "acquire_units", "enlist", "exchange", "force_release", "inspect",
-    "raise_floor", "release", "release_units", "renew", "renew_all", "renew_units", "revoke", "standing"
+const SCRIPTS: [(&str, &str); 17] = files!(
+    "scripts/": "acquire", "acquire_all", "acquire_under_charter", "acquire_units", "enlist", "exchange", "exchange_by_slot",
+    "force_release", "inspect", "raise_floor", "release", "release_units", "renew", "renew_all", "renew_units", "revoke", "standing"
 );
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Acquire,
         Self::AcquireAll,
         Self::AcquireUnderCharter,
         Self::AcquireUnits,
         Self::Enlist,
         Self::Exchange,
+        Self::ExchangeBySlot,
         Self::ForceRelease,
         Self::Inspect,
         Self::RaiseFloor,

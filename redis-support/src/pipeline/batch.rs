@@ -1,6 +1,7 @@
 //! Callers that leave together: one allocation and one lock for all of them.
 
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -43,6 +44,8 @@ pub(crate) enum Outcome {
     Released,
     /// Nothing was done: it takes a script for one lock.
     LeftAlone,
+    /// The same, since the server does not have the lock's hash slot, or takes no script for locks of many slots.
+    Elsewhere,
     /// The script for many locks ran, and its reply makes no sense.
     Senseless,
     /// The caller's own script ran, or was refused.
@@ -58,7 +61,7 @@ impl Outcome {
                 let grant = Grant::new(token.ok_or_else(unexpected)?).without_news();
                 Ok(Some(grant.with_spare_tokens(spare.min(claim.spare_tokens()))))
             }
-            Self::LeftAlone => Ok(None),
+            Self::LeftAlone | Self::Elsewhere => Ok(None),
             _ => Err(unexpected()),
         }
     }
@@ -76,7 +79,7 @@ impl Outcome {
 pub(crate) struct Batch(Mutex<Callers>);
 
 struct Callers {
-    /// The name and the value of each lock.
+    /// The words of each lock.
     words: Words,
     /// How many bytes the callers' own scripts take.
     bytes_of_calls: usize,
@@ -101,11 +104,18 @@ enum Work {
 /// A change of one mutex.
 #[derive(Clone, Copy)]
 struct MutexChange {
-    slot: u16,
     change: Change,
     ttl: Duration,
-    /// Where its name is among the words; its value follows.
+    /// Where its name is among the words. Its value follows, and, where each hash slot has keys of its own, the crowd and, of a claim, the fence.
     name: usize,
+}
+
+impl MutexChange {
+    /// Where its words are among those of all, where each hash slot has keys of its own.
+    fn words(&self) -> Range<usize> {
+        let count = if self.change == Change::Acquire { 4 } else { 3 };
+        self.name..self.name + count
+    }
 }
 
 impl Batch {
@@ -131,9 +141,16 @@ impl Batch {
         let name = callers.words.len();
         callers.words.push_lock(layout, lease.key());
         callers.words.push_value(lease);
-        let ttl = if change == Change::Acquire { lease.ttl() } else { Duration::ZERO };
-        let slot = layout.slot(lease.key());
-        callers.add(self, Work::Change(MutexChange { slot, change, ttl, name }))
+        let acquires = change == Change::Acquire;
+        if layout.is_by_slot() {
+            let places = layout.places(lease.key());
+            callers.words.push_key(&places, Place::Crowd);
+            if acquires {
+                callers.words.push_key(&places, Place::Fence);
+            }
+        }
+        let ttl = if acquires { lease.ttl() } else { Duration::ZERO };
+        callers.add(self, Work::Change(MutexChange { change, ttl, name }))
     }
 
     /// The same for a caller with a script of its own.
@@ -228,7 +245,7 @@ impl Taken {
         Self(batch)
     }
 
-    /// The requests for the callers that are still there and have no outcome: one for each hash slot and TTL, and then their own scripts.
+    /// The requests for the callers that are still there and have no outcome: one for each TTL, and then their own scripts.
     pub(super) fn requests(&self, layout: &Layout) -> Requests {
         let callers = self.0.callers();
         let Callers { words, callers, .. } = &*callers;
@@ -243,31 +260,30 @@ impl Taken {
             }
         }
         // Callers that share a script come together, in the order in which they came.
-        changes.sort_by_key(|(change, _)| (change.slot, change.change, change.ttl));
+        changes.sort_by_key(|(change, _)| (change.change, change.ttl));
         let mut requests = Requests {
-            words: Words::with_capacity(2 * changes.len() + 4, words.bytes() + 64),
+            words: Words::with_capacity(words.len() + 4, words.bytes() + 64),
             scripts: Vec::with_capacity(1 + own.len()),
         };
-        for of_slot in changes.chunk_by(|(one, _), (other, _)| one.slot == other.slot) {
-            let is_release = |(change, _): &(MutexChange, usize)| change.change == Change::Release;
-            let releases = of_slot.iter().take_while(|change| is_release(change)).count();
-            let (releases, acquisitions) = of_slot.split_at(releases);
-            let mut of_ttls = acquisitions.chunk_by(|(one, _), (other, _)| one.ttl == other.ttl);
-            requests.add(layout, releases, of_ttls.next().unwrap_or_default(), words);
-            of_ttls.for_each(|of_ttl| requests.add(layout, &[], of_ttl, words));
-        }
+        let is_release = |(change, _): &(MutexChange, usize)| change.change == Change::Release;
+        let (releases, acquisitions) = changes.split_at(changes.partition_point(is_release));
+        let mut of_ttls = acquisitions.chunk_by(|(one, _), (other, _)| one.ttl == other.ttl);
+        requests.add(layout, releases, of_ttls.next().unwrap_or_default(), words);
+        of_ttls.for_each(|of_ttl| requests.add(layout, &[], of_ttl, words));
         requests.scripts.append(&mut own);
         requests
     }
 
-    /// Notes the outcomes that the replies to `requests` tell. A script that the server does not know has none.
-    pub(super) fn note(&self, requests: &Requests, replies: Vec<Received>) {
+    /// Notes the outcomes that the replies to `requests` tell, and tells whether a lock is elsewhere. A script that the server does not know
+    /// has none.
+    pub(super) fn note(&self, requests: &Requests, replies: Vec<Received>) -> bool {
         let mut callers = self.0.callers();
         for (script, reply) in requests.scripts.iter().zip(replies) {
             if !is_unknown(&reply) {
                 script.note(&mut callers.callers, reply);
             }
         }
+        callers.callers.iter().any(|caller| caller.outcome == Some(Outcome::Elsewhere))
     }
 
     /// Tells all callers that have no outcome to go on alone, and the others their outcomes.
@@ -352,18 +368,28 @@ impl Requests {
         from: &Words,
     ) {
         let changes = || releases.iter().chain(acquisitions);
-        let Some((first, _)) = changes().next() else { return };
+        if changes().next().is_none() {
+            return;
+        }
         let ttl = acquisitions.first().map_or(Duration::ZERO, |(change, _)| change.ttl);
-        let (words, shared) = (&mut self.words, layout.shared_in(first.slot));
+        let words = &mut self.words;
         words.begin();
-        words.push_key(&shared, Place::Fence);
-        words.push_key(&shared, Place::Crowd);
-        changes().for_each(|(change, _)| words.push(from.get(change.name)));
-        words.end_keys();
+        let script = if layout.is_by_slot() { Script::ExchangeBySlot } else { Script::Exchange };
+        if script == Script::Exchange {
+            words.push_key(&layout.shared(), Place::Fence);
+            words.push_key(&layout.shared(), Place::Crowd);
+            changes().for_each(|(change, _)| words.push(from.get(change.name)));
+            words.end_keys();
+        }
         words.push_number(releases.len());
         words.push_number(millis(ttl));
-        changes().for_each(|(change, _)| words.push(from.get(change.name + 1)));
-        let shape = words.shape(Script::Exchange);
+        for (change, _) in changes() {
+            match script {
+                Script::Exchange => words.push(from.get(change.name + 1)),
+                _ => from.in_range(change.words()).for_each(|word| words.push(word)),
+            }
+        }
+        let shape = words.shape(script);
         let callers = changes().map(|(_, index)| *index).collect();
         self.scripts.push(OneScript::Exchange { shape, callers, releases: releases.len() });
     }
@@ -382,12 +408,16 @@ impl OneScript {
             Self::OfOne { caller, .. } => {
                 callers[*caller].outcome = Some(Outcome::Received(reply));
             }
-            Self::Exchange { callers: of_script, releases, .. } => {
+            Self::Exchange { shape, callers: of_script, releases } => {
+                // Each hears of a refusal by the script for one lock, unless that fares better.
+                let (read, refused): (fn(&_, _, _) -> _, _) = match shape.script {
+                    Script::ExchangeBySlot => (outcomes_by_slot, Outcome::Elsewhere),
+                    _ => (outcomes, Outcome::LeftAlone),
+                };
                 let outcomes = match reply {
-                    Ok(reply) => outcomes(&reply, *releases, of_script.len())
+                    Ok(reply) => read(&reply, *releases, of_script.len())
                         .unwrap_or_else(|| vec![Outcome::Senseless; of_script.len()]),
-                    // Each hears of it by the script for one lock, unless that fares better.
-                    Err(_refusal) => vec![Outcome::LeftAlone; of_script.len()],
+                    Err(_refusal) => vec![refused; of_script.len()],
                 };
                 for (index, outcome) in of_script.iter().zip(outcomes) {
                     callers[*index].outcome = Some(outcome);
@@ -416,4 +446,32 @@ fn outcomes(reply: &Reply, releases: usize, count: usize) -> Option<Vec<Outcome>
         *outcomes.get_mut(index)? = Outcome::LeftAlone;
     }
     Some(outcomes)
+}
+
+/// The same, of the script for locks of many slots.
+fn outcomes_by_slot(reply: &Reply, releases: usize, count: usize) -> Option<Vec<Outcome>> {
+    let Reply::Array(parts) = reply else { return None };
+    let (changes, spares) = parts.split_at_checked(count)?;
+    let (released, acquired) = changes.split_at(releases);
+    let released = released.iter().map(|released| match released {
+        Reply::Int(1) => Some(Outcome::Released),
+        other => untouched(other),
+    });
+    let acquired = acquired.iter().zip(spares).map(|part| match part {
+        (Reply::Int(token @ 1..), Reply::Int(spare)) => {
+            Some(Outcome::Granted { token: *token, spare: u32::try_from(*spare).ok()? })
+        }
+        (other, _) => untouched(other),
+    });
+    let outcomes: Option<Vec<_>> = released.chain(acquired).collect();
+    outcomes.filter(|_| spares.len() == count - releases)
+}
+
+/// The outcome for a lock that the script left as it was.
+fn untouched(reply: &Reply) -> Option<Outcome> {
+    match reply {
+        Reply::Int(0) => Some(Outcome::LeftAlone),
+        Reply::Int(-1) => Some(Outcome::Elsewhere),
+        _ => None,
+    }
 }

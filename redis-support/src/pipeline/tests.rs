@@ -66,10 +66,14 @@ async fn connected(
 ) -> (Arc<Pipeline<Fake>>, Fake) {
     let fake = Fake::default();
     serve(&fake, answer);
+    (connected_to(&fake, &layout).await, fake)
+}
+
+async fn connected_to(fake: &Fake, layout: &Layout) -> Arc<Pipeline<Fake>> {
     fake.delay("h:1", SLOW);
-    let pipeline = pipeline(&fake, &layout);
+    let pipeline = pipeline(fake, layout);
     pipeline.connection.connect().await.unwrap();
-    (pipeline, fake)
+    pipeline
 }
 
 fn pipeline(fake: &Fake, layout: &Layout) -> Arc<Pipeline<Fake>> {
@@ -218,40 +222,80 @@ async fn releases_come_first_and_each_ttl_has_a_script() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn each_slot_of_a_cluster_has_a_script() {
-    let seen = Arc::new(Mutex::new(Vec::new()));
+/// The pipeline to a server of a cluster, which gives `reply` to a script for locks of many slots; and the arguments that it got.
+async fn of_a_cluster(reply: Received) -> (Arc<Pipeline<Fake>>, Arc<Mutex<Vec<Vec<String>>>>) {
+    let (fake, seen) = (Fake::default(), Arc::new(Mutex::new(Vec::new())));
     let all = Arc::clone(&seen);
-    let answer = move |exchange: &Exchange| {
-        let Exchange { shared, released, acquired, .. } = exchange;
-        let locks = released.len() + acquired.len();
-        all.lock().unwrap().push((shared[0].clone(), shared[1].clone(), locks));
-        does_all(exchange)
-    };
-    let layout = Layout::default().by_slot();
-    let (pipeline, fake) = connected(layout.clone(), answer).await;
+    fake.serve("h:1", move |words| {
+        if words.get(1).is_none_or(|script| script != Script::ExchangeBySlot.hash()) {
+            return Some(Ok(Reply::Other));
+        }
+        all.lock().unwrap().push(words[2..].to_vec());
+        Some(reply.clone())
+    });
+    (connected_to(&fake, &Layout::default().by_slot()).await, seen)
+}
+
+fn integers(numbers: &[i64]) -> Received {
+    Ok(Reply::Array(numbers.iter().copied().map(Reply::Int).collect()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_of_many_slots_share_a_script_that_declares_no_keys() {
+    let (pipeline, seen) = of_a_cluster(integers(&[1, 7, 0, 2, 0])).await;
+    let (a, b, c) = (lease("a"), lease("b"), lease("c"));
 
     let joined = [
-        pipeline.joined(Change::Acquire, &lease("a")),
-        pipeline.joined(Change::Acquire, &lease("b")),
-        pipeline.joined(Change::Release, &lease("a")),
+        pipeline.joined(Change::Acquire, &a),
+        pipeline.joined(Change::Acquire, &b),
+        pipeline.joined(Change::Release, &c),
     ];
-    join_all(joined).await;
+    let outcomes = join_all(joined).await.into_iter().map(Result::unwrap);
 
-    assert_eq!(fake.round_trips(), [1, 4], "one round trip");
-    let mut seen = seen.lock().unwrap().clone();
-    seen.sort_by_key(|(_, _, locks)| *locks);
-    let expected = [("b", 1), ("a", 2)].map(|(name, locks)| {
-        let key = LockKey::new(name).unwrap();
-        let shared = layout.shared_in(layout.slot(&key));
-        let name = |place| {
-            let mut name = String::new();
-            shared.write(place, &mut name);
-            name
-        };
-        (name(crate::layout::Place::Fence), name(crate::layout::Place::Crowd), locks)
-    });
-    assert_eq!(seen, expected);
+    let granted = Outcome::Granted { token: 7, spare: 2 };
+    assert!(outcomes.eq([granted, Outcome::LeftAlone, Outcome::Released]));
+    let value = |lease: &Lease| lease.id().secret();
+    let expected = [
+        ["0", "1", "30000"].map(str::to_owned).to_vec(),
+        ["lock:c".to_owned(), value(&c), "lock:~crowd:{@AMD}".to_owned()].to_vec(),
+        ["lock:a".to_owned(), value(&a)].to_vec(),
+        ["lock:~crowd:{@AMF}", "lock:~fence:{@AMF}"].map(str::to_owned).to_vec(),
+        ["lock:b".to_owned(), value(&b)].to_vec(),
+        ["lock:~crowd:{@AME}", "lock:~fence:{@AME}"].map(str::to_owned).to_vec(),
+    ];
+    assert_eq!(*seen.lock().unwrap(), [expected.concat()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_a_slot_is_elsewhere_locks_are_left_alone_for_a_while() {
+    let refusal = || Err(ServerError::new("ERR", "no keys"));
+    for reply in [integers(&[-1, 7, 0, 2]), refusal()] {
+        let is_refused = reply.is_err();
+        let (pipeline, _seen) = of_a_cluster(reply).await;
+
+        let outcomes = join_all(pipeline.acquired(&["a", "b"])).await;
+
+        assert_eq!(*outcomes[0].as_ref().unwrap(), Outcome::Elsewhere);
+        let other = outcomes[1].as_ref().unwrap();
+        assert_eq!(*other == Outcome::Elsewhere, is_refused, "{other:?}");
+        let alone = pipeline.alone();
+        assert!(pipeline.join(Change::Acquire, &lease("c")).is_none());
+        tokio::time::advance(APART).await;
+        let joined = pipeline.join(Change::Acquire, &lease("c"));
+        assert!(joined.is_some());
+        drop(alone);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_senseless_reply_about_many_slots_is_no_outcome() {
+    for reply in [&[][..], &[7, 8], &[7, 8, 0], &[7, 8, 0, 0, 0], &[7, -2, 0, 0], &[7, 8, 0, -1]] {
+        let (pipeline, _seen) = of_a_cluster(integers(reply)).await;
+
+        for outcome in join_all(pipeline.acquired(&["a", "b"])).await {
+            assert_eq!(outcome.unwrap(), Outcome::Senseless, "{reply:?}");
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Tests of a cluster: several servers at once, and slots that move between them.
 
+mod together;
+
 use std::time::Duration;
 
 use leasehold_conformance::stalls::{Measured, Stalls, measure};
