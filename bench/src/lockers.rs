@@ -66,8 +66,10 @@ pub(crate) enum LockerKind {
     RedisFloor,
     Redis,
     RedisErased,
+    RedisCluster,
     FredFloor,
     Fred,
+    FredCluster,
     Rslock,
     RslockEager,
     AsyncRedisLock,
@@ -144,8 +146,10 @@ impl LockerKind {
             Self::RedisFloor => "SET NX and EVALSHA, redis",
             Self::Redis => "leasehold, redis",
             Self::RedisErased => "leasehold, redis, dyn",
+            Self::RedisCluster => "leasehold, redis, cluster",
             Self::FredFloor => "SET NX and EVALSHA, fred",
             Self::Fred => "leasehold, fred",
+            Self::FredCluster => "leasehold, fred, cluster",
             Self::Rslock => "rslock",
             Self::RslockEager => "rslock, retries within 5 ms",
             Self::AsyncRedisLock => "async-redis-lock",
@@ -174,10 +178,10 @@ impl LockerKind {
     async fn visit_with<V: Visitor>(self, url: &str, visitor: V) -> V::Output {
         match self {
             Self::RedisFloor => visitor.visit(redis_floor::RedisFloor::connect(url).await).await,
-            Self::Redis => visitor.visit(redis_client(url).await).await,
+            Self::Redis | Self::RedisCluster => visitor.visit(redis_client(url).await).await,
             Self::RedisErased => visitor.visit(redis_client(url).await.erase()).await,
             Self::FredFloor => visitor.visit(fred_floor::FredFloor::connect(url).await).await,
-            Self::Fred => {
+            Self::Fred | Self::FredCluster => {
                 let backend =
                     FredBackend::connect(&patiently(url)).await.expect("the server is up");
                 visitor.visit(LockClient::new(backend)).await

@@ -4,6 +4,7 @@ pub(crate) mod crowd;
 pub(crate) mod hand_over;
 pub(crate) mod held;
 
+mod cluster;
 mod cycle;
 mod etcd_hand_over;
 mod etcd_keep_alive;
@@ -32,6 +33,8 @@ pub(crate) enum Scenario {
     RedisOne,
     /// Redis, 64 and 512 tasks with a key each: lock and release.
     RedisMany,
+    /// A Redis cluster, 64 and 512 tasks with a key each, beside a server by itself: lock and release.
+    RedisCluster,
     /// Redis, 64 tasks of one process with one key: lock and release.
     RedisHot,
     /// Redis, two processes with one key: from the beginning of a release to the other's lock.
@@ -86,6 +89,7 @@ impl Scenario {
         match self {
             Self::RedisOne => vec![one::run(args).await],
             Self::RedisMany => many::run(args).await,
+            Self::RedisCluster => cluster::run(args).await,
             Self::RedisHot => vec![hot::run(args).await],
             Self::RedisHandOver => vec![hand_over::run(args).await],
             Self::RedisCrowd => vec![crowd::run(args).await],

@@ -64,6 +64,17 @@ fn a_lock_is_measured_beside_all_others() {
 }
 
 #[test]
+fn locks_on_a_cluster_are_measured_beside_those_on_a_server() {
+    let outcomes = measured(&["redis-cluster"]);
+
+    assert_eq!(outcomes.len(), 2);
+    for outcome in &outcomes {
+        assert_complete(outcome, "locks per second");
+        assert_eq!(outcome["targets"].as_array().map(Vec::len), Some(2));
+    }
+}
+
+#[test]
 fn a_hot_key_is_measured_with_the_servers_own_counts() {
     let [hot] = &measured(&["redis-hot"])[..] else { panic!("one was asked for") };
 

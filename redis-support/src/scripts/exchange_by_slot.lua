@@ -9,46 +9,56 @@
 -- A command that fails leaves its lock alone, and does not keep the script from the others.
 local try, words, leaving, ttl = redis.pcall, ARGV, tonumber(ARGV[1]), ARGV[2]
 
---- @include "token"
+--- @include "time"
 local micros = clock()
--- As many numbers as one lock may have (`LockOptions::hand_over`).
-local NUMBERS = 65536
+local time = digits(micros)
+-- One lock may have so many beside its first (`LockOptions::hand_over`).
+local SPARE = 65535
 
--- Nil if no other client is involved with the locks of this crowd's slot, else what to reply. In a slot on its way, the server refuses to look
--- for a key that it does not have. So once it has said that there is no crowd, all keys of the slot are here.
-local function hindrance(crowd)
-  local crowds = try('EXISTS', crowd)
-  if crowds ~= 0 then
-    return crowds == 1 and 0 or -1
+-- The first token of a grant, of which the last is the time; nil if that is not larger than the last one before. `acquire` numbers such grants.
+local function number(fence)
+  local last = try('SET', fence, time, 'GET')
+  if not last then
+    return micros
   end
-end
-
--- The numbers come before the lock, since there is no lock without a token.
-local function acquire(lock, value, fence)
-  local numbered, first, spare = pcall(number_grant, fence, micros, NUMBERS - 1)
-  local stored = numbered and first and try('SET', lock, value, 'PX', ttl, 'NX')
-  if stored and stored.ok then
-    return first, spare
+  local known = tonumber(last)
+  if known and known < micros then
+    return math.max(known + 1, micros - SPARE)
   end
-  return 0, 0
+  if not last.err then
+    try('SET', fence, last)
+  end
 end
 
 local reply, spares, at = {}, {}, 3
 for n = 1, leaving do
   local lock, value, crowd = words[at], words[at + 1], words[at + 2]
-  local hindered = hindrance(crowd)
-  local released = not hindered and try('GET', lock) == value and try('DEL', lock) == 1
-  reply[n], at = released and 1 or hindered or 0, at + 3
-end
-while words[at] do
-  local lock, value, crowd, fence = words[at], words[at + 1], words[at + 2], words[at + 3]
-  local n, hindered = #spares + 1, hindrance(crowd)
-  reply[leaving + n], spares[n], at = hindered, 0, at + 4
-  if not hindered then
-    reply[leaving + n], spares[n] = acquire(lock, value, fence)
+  local crowds, outcome = try('EXISTS', crowd), 0
+  -- In a slot on its way, the server refuses to look for a key that it does not have. So if there is no crowd, all keys of the slot are here.
+  if crowds == 0 then
+    outcome = try('GET', lock) == value and try('DEL', lock) == 1 and 1 or 0
+  elseif crowds ~= 1 then
+    outcome = -1
   end
+  reply[n], at = outcome, at + 3
 end
-for n = 1, #spares do
-  reply[#reply + 1] = spares[n]
+local coming = (#words - at + 1) / 4
+for n = 1, coming do
+  local lock, value, crowd, fence = words[at], words[at + 1], words[at + 2], words[at + 3]
+  local crowds, outcome, spare = try('EXISTS', crowd), 0, 0
+  if crowds == 0 then
+    -- The number comes first, since there is no lock without a token.
+    local first = number(fence)
+    local stored = first and try('SET', lock, value, 'PX', ttl, 'NX')
+    if stored and stored.ok then
+      outcome, spare = first, micros - first
+    end
+  elseif crowds ~= 1 then
+    outcome = -1
+  end
+  reply[leaving + n], spares[n], at = outcome, spare, at + 4
+end
+for n = 1, coming do
+  reply[leaving + coming + n] = spares[n]
 end
 return reply
