@@ -130,6 +130,17 @@ impl Layout {
         text.push_str(key.as_str());
     }
 
+    /// Adds the name of the key that the locks of a hash slot share to `text`, up to the tag of the slot.
+    pub(crate) fn write_up_to_tag(&self, place: Place<'_>, text: &mut String) {
+        [&self.prefix, "~", place.part(), ":{"].into_iter().for_each(|part| text.push_str(part));
+    }
+
+    /// Adds the rest of that name to `text`, for the slot of `key`.
+    pub(crate) fn write_tag(&self, key: &LockKey, text: &mut String) {
+        text.push_str(slot::tag(self.slot(key)).as_str());
+        text.push('}');
+    }
+
     /// The callers of the lock with this [encoded name](LockKey::as_str) that a change of `key` by
     /// another client concerns, if any.
     pub(crate) fn news<'a>(&self, key: &'a [u8]) -> Option<(&'a str, Concerns<'a>)> {
@@ -197,6 +208,23 @@ pub(crate) enum Place<'a> {
     Revoke,
 }
 
+impl Place<'_> {
+    /// The part of its name that tells it from other places.
+    fn part(self) -> &'static str {
+        match self {
+            Self::Lock => "",
+            Self::Fence => "fence",
+            Self::Crowd => "crowd",
+            Self::Held => Layout::HELD,
+            Self::Units => "units",
+            Self::Queue => Layout::QUEUE,
+            Self::Places => "places",
+            Self::News | Self::NewsFor(_) => Layout::NEWS,
+            Self::Revoke => Layout::REVOKE,
+        }
+    }
+}
+
 impl Places<'_> {
     /// How long most names of places are, at most.
     pub(crate) fn len(&self) -> usize {
@@ -205,22 +233,11 @@ impl Places<'_> {
 
     /// Adds the name of a place to `text`.
     pub(crate) fn write(&self, place: Place<'_>, text: &mut String) {
-        let part = match place {
-            Place::Lock => "",
-            Place::Fence => "fence",
-            Place::Crowd => "crowd",
-            Place::Held => Layout::HELD,
-            Place::Units => "units",
-            Place::Queue => Layout::QUEUE,
-            Place::Places => "places",
-            Place::News | Place::NewsFor(_) => Layout::NEWS,
-            Place::Revoke => Layout::REVOKE,
-        };
         let is_shared = matches!(place, Place::Fence | Place::Crowd);
         text.push_str(self.prefix);
         if place != Place::Lock {
             text.push('~');
-            text.push_str(part);
+            text.push_str(place.part());
         }
         if is_shared && self.spread == Spread::Together {
             return;
@@ -285,6 +302,18 @@ mod tests {
                 assert_eq!(slot, slot::of(other.as_bytes()), "{other}");
                 assert!(other.starts_with("app:lock/~"), "{other}");
             }
+        }
+    }
+
+    #[test]
+    fn the_shared_names_of_a_slot_come_in_two_parts() {
+        let layout = Layout::new("app:lock/").unwrap().by_slot();
+        let key = key("invoice:42");
+        for place in [Place::Fence, Place::Crowd] {
+            let mut parts = String::new();
+            layout.write_up_to_tag(place, &mut parts);
+            layout.write_tag(&key, &mut parts);
+            assert_eq!(parts, name(layout.places(&key), place));
         }
     }
 

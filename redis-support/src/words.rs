@@ -115,6 +115,18 @@ impl Words {
         self.push("");
     }
 
+    /// The name of the key that the locks of a hash slot share, up to the tag of the slot.
+    pub(crate) fn push_up_to_tag(&mut self, layout: &Layout, key: Place<'_>) {
+        layout.write_up_to_tag(key, &mut self.text);
+        self.push("");
+    }
+
+    /// The rest of that name, for the slot of a lock.
+    pub(crate) fn push_tag(&mut self, layout: &Layout, key: &LockKey) {
+        layout.write_tag(key, &mut self.text);
+        self.push("");
+    }
+
     pub(crate) fn push(&mut self, word: &str) {
         self.text.push_str(word);
         self.ends.push(self.text.len());

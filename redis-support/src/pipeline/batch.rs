@@ -1,7 +1,6 @@
 //! Callers that leave together: one allocation and one lock for all of them.
 
 use std::num::NonZeroU64;
-use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -106,16 +105,8 @@ enum Work {
 struct MutexChange {
     change: Change,
     ttl: Duration,
-    /// Where its name is among the words. Its value follows, and, where each hash slot has keys of its own, the crowd and, of a claim, the fence.
+    /// Where its name is among the words. Its value follows, and the tag of its hash slot, where each slot has keys of its own.
     name: usize,
-}
-
-impl MutexChange {
-    /// Where its words are among those of all, where each hash slot has keys of its own.
-    fn words(&self) -> Range<usize> {
-        let count = if self.change == Change::Acquire { 4 } else { 3 };
-        self.name..self.name + count
-    }
 }
 
 impl Batch {
@@ -141,15 +132,10 @@ impl Batch {
         let name = callers.words.len();
         callers.words.push_lock(layout, lease.key());
         callers.words.push_value(lease);
-        let acquires = change == Change::Acquire;
         if layout.is_by_slot() {
-            let places = layout.places(lease.key());
-            callers.words.push_key(&places, Place::Crowd);
-            if acquires {
-                callers.words.push_key(&places, Place::Fence);
-            }
+            callers.words.push_tag(layout, lease.key());
         }
-        let ttl = if acquires { lease.ttl() } else { Duration::ZERO };
+        let ttl = if change == Change::Acquire { lease.ttl() } else { Duration::ZERO };
         callers.add(self, Work::Change(MutexChange { change, ttl, name }))
     }
 
@@ -383,11 +369,13 @@ impl Requests {
         }
         words.push_number(releases.len());
         words.push_number(millis(ttl));
-        for (change, _) in changes() {
-            match script {
-                Script::Exchange => words.push(from.get(change.name + 1)),
-                _ => from.in_range(change.words()).for_each(|word| words.push(word)),
-            }
+        if script == Script::Exchange {
+            changes().for_each(|(change, _)| words.push(from.get(change.name + 1)));
+        } else {
+            words.push_up_to_tag(layout, Place::Crowd);
+            words.push_up_to_tag(layout, Place::Fence);
+            let of = |change: &MutexChange| from.in_range(change.name..change.name + 3);
+            changes().for_each(|(change, _)| of(change).for_each(|word| words.push(word)));
         }
         let shape = words.shape(script);
         let callers = changes().map(|(_, index)| *index).collect();

@@ -256,12 +256,10 @@ async fn locks_of_many_slots_share_a_script_that_declares_no_keys() {
     assert!(outcomes.eq([granted, Outcome::LeftAlone, Outcome::Released]));
     let value = |lease: &Lease| lease.id().secret();
     let expected = [
-        ["0", "1", "30000"].map(str::to_owned).to_vec(),
-        ["lock:c".to_owned(), value(&c), "lock:~crowd:{@AMD}".to_owned()].to_vec(),
-        ["lock:a".to_owned(), value(&a)].to_vec(),
-        ["lock:~crowd:{@AMF}", "lock:~fence:{@AMF}"].map(str::to_owned).to_vec(),
-        ["lock:b".to_owned(), value(&b)].to_vec(),
-        ["lock:~crowd:{@AME}", "lock:~fence:{@AME}"].map(str::to_owned).to_vec(),
+        ["0", "1", "30000", "lock:~crowd:{", "lock:~fence:{"].map(str::to_owned).to_vec(),
+        ["lock:c".to_owned(), value(&c), "@AMD}".to_owned()].to_vec(),
+        ["lock:a".to_owned(), value(&a), "@AMF}".to_owned()].to_vec(),
+        ["lock:b".to_owned(), value(&b), "@AME}".to_owned()].to_vec(),
     ];
     assert_eq!(*seen.lock().unwrap(), [expected.concat()]);
 }

@@ -1,13 +1,14 @@
 -- Releases and acquires many mutexes of one client, in any hash slots of one server of a cluster.
 --
 -- KEYS  none: declared keys have to lie in one slot, while a script may use those of all slots of the server
--- ARGV  how many locks to release, TTL of the others in ms; for each lock to release: lock, value, crowd; for each lock to acquire: lock,
---       value, crowd, fence
+-- ARGV  how many locks to release, TTL of the others in ms, the names of crowds and of fences up to their slots' tags; then for each lock, first
+--       those to release: its key, its value, the rest of those names
 -- Returns  for each lock its first token, or 1 if it was released, or 0 if it was left alone, or -1 if its slot is elsewhere or on its way;
 --          then for each lock to acquire how many spare tokens it has. Each lock that was left alone takes a script of its own.
 --
 -- A command that fails leaves its lock alone, and does not keep the script from the others.
-local try, words, leaving, ttl = redis.pcall, ARGV, tonumber(ARGV[1]), ARGV[2]
+local try, words, leaving = redis.pcall, ARGV, tonumber(ARGV[1])
+local ttl, crowd_of, fence_of = ARGV[2], ARGV[3], ARGV[4]
 
 --- @include "time"
 local micros = clock()
@@ -30,10 +31,10 @@ local function number(fence)
   end
 end
 
-local reply, spares, at = {}, {}, 3
+local reply, spares, at = {}, {}, 5
 for n = 1, leaving do
-  local lock, value, crowd = words[at], words[at + 1], words[at + 2]
-  local crowds, outcome = try('EXISTS', crowd), 0
+  local lock, value, tag = words[at], words[at + 1], words[at + 2]
+  local crowds, outcome = try('EXISTS', crowd_of .. tag), 0
   -- In a slot on its way, the server refuses to look for a key that it does not have. So if there is no crowd, all keys of the slot are here.
   if crowds == 0 then
     outcome = try('GET', lock) == value and try('DEL', lock) == 1 and 1 or 0
@@ -42,13 +43,13 @@ for n = 1, leaving do
   end
   reply[n], at = outcome, at + 3
 end
-local coming = (#words - at + 1) / 4
+local coming = (#words - at + 1) / 3
 for n = 1, coming do
-  local lock, value, crowd, fence = words[at], words[at + 1], words[at + 2], words[at + 3]
-  local crowds, outcome, spare = try('EXISTS', crowd), 0, 0
+  local lock, value, tag = words[at], words[at + 1], words[at + 2]
+  local crowds, outcome, spare = try('EXISTS', crowd_of .. tag), 0, 0
   if crowds == 0 then
     -- The number comes first, since there is no lock without a token.
-    local first = number(fence)
+    local first = number(fence_of .. tag)
     local stored = first and try('SET', lock, value, 'PX', ttl, 'NX')
     if stored and stored.ok then
       outcome, spare = first, micros - first
@@ -56,7 +57,7 @@ for n = 1, coming do
   elseif crowds ~= 1 then
     outcome = -1
   end
-  reply[leaving + n], spares[n], at = outcome, spare, at + 4
+  reply[leaving + n], spares[n], at = outcome, spare, at + 3
 end
 for n = 1, coming do
   reply[leaving + coming + n] = spares[n]

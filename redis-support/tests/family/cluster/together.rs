@@ -125,8 +125,10 @@ async fn whose_slot_is_half_way_do_not_stop_the_others() {
 /// The reply of the script on the server `node`: the outcomes of releases and acquisitions, then the spare tokens of these.
 async fn exchanged(redis: &RedisCluster, node: usize, words: &[&str]) -> Vec<i64> {
     let source = Script::ExchangeBySlot.source();
-    let eval = ["EVAL", source, "0"].into_iter().chain(words.iter().copied());
-    let reply = redis.command(node, &eval.collect::<Vec<_>>()).await;
+    let (counts, locks) = words.split_at(2);
+    let names = ["lock:~crowd:{", "lock:~fence:{"];
+    let words = [&["EVAL", source, "0"], counts, &names, locks].concat();
+    let reply = redis.command(node, &words).await;
     let numbers = reply.lines().skip(1).map(|line| line.trim_start_matches(':').parse().unwrap());
     numbers.collect()
 }
@@ -137,8 +139,7 @@ async fn are_numbered_by_the_counter_of_their_slot() {
     let node = redis.owner_of("lock:{a}").await;
     let acquire = async || {
         redis.command(node, &["DEL", "lock:{a}"]).await;
-        let words = ["0", "60000", "lock:{a}", "id", "lock:~crowd:{a}", "lock:~fence:{a}"];
-        exchanged(&redis, node, &words).await
+        exchanged(&redis, node, &["0", "60000", "lock:{a}", "id", "a}"]).await
     };
     let fence = async |words: &[&str]| {
         let command = words[..1].iter().chain(&["lock:~fence:{a}"]).chain(&words[1..]);
@@ -168,8 +169,7 @@ async fn are_numbered_by_the_counter_of_their_slot() {
 async fn are_left_as_they_are_by_a_server_that_does_not_have_them() {
     let redis = three().await;
     let node = redis.owner_of("lock:{a}").await;
-    let words = ["1", "60000", "lock:{a}", "id", "lock:~crowd:{a}"];
-    let words = [&words[..], &["lock:{a}", "id", "lock:~crowd:{a}", "lock:~fence:{a}"]].concat();
+    let words = ["1", "60000", "lock:{a}", "id", "a}", "lock:{a}", "id", "a}"];
     redis.command(node, &["SET", "lock:{a}", "id"]).await;
 
     assert_eq!(exchanged(&redis, (node + 1) % 3, &words).await, [-1, -1, 0]);
