@@ -209,7 +209,9 @@ pub static CATALOGUE: &[Fault] = &[
     servers("server-terminated", ONE_SERVER, (5, 20)),
     servers("scripts-flushed", SCRIPTED, (1, 5)),
     servers("connections-killed", &[Redis, Sentinel, Cluster, Quorum, Postgres, Mariadb], (5, 20)),
-    servers("commands-paused", &[Redis, Sentinel, Cluster], (10, 25)),
+    servers("commands-paused", &[Redis, Cluster], (10, 25)),
+    // A sentinel publishes on the connection over which it asks whether the server is up, and that waits, too.
+    servers("commands-paused", &[Sentinel], (10, 25)).opens(&FAILOVER),
     servers("server-asleep", &[Redis], (10, 25)),
     servers("memory-full", &[Redis], (10, 30)),
     servers("rights-removed", &[Redis], (10, 30)),

@@ -65,8 +65,7 @@ pub async fn start(class: Class, url: Option<&str>, has_namespaces: bool) -> Box
     }
 }
 
-/// The command that brings about a fault of the primary of a group, if one command does. Sentinels and other nodes are answered, so that there is
-/// no failover.
+/// The command that brings about a fault of the primary of a group, if one command does. Other nodes are answered.
 fn of_a_primary(kind: &str, time: Duration) -> Option<String> {
     Some(match kind {
         "scripts-flushed" => "SCRIPT FLUSH".to_owned(),
