@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
+use etcd_client::LeaseGrantOptions;
 use futures_util::future::join_all;
 use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{Error, ErrorKind};
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use crate::connection::Connection;
 use crate::error::{self, Failure};
@@ -187,7 +189,7 @@ impl Sessions {
             }
         }
         let kept_at = self.clock.now();
-        let granted = grant(connection, ttl).await;
+        let granted = self.begin(connection, of, ttl, elections).await;
         // A server without space begins no session, and still keeps the present one alive: an abandoned lease that lives on
         // for a while is better than the end of all the others.
         if let Err(Failure::Final(error)) = &granted
@@ -244,9 +246,26 @@ impl Sessions {
             }
         }
         let (begun_at, elections) = (self.clock.now(), connection.elections());
-        let (id, granted) = grant(connection, ttl).await?;
+        let (id, granted) = self.begin(connection, Use::Own, ttl, elections).await?;
         self.note(id, ttl, begun_at + granted, Use::Own, elections);
         Ok(id)
+    }
+
+    /// Begins a lease of etcd's. It is known before the request is sent: if the caller gives up, [`end_all`](Self::end_all) ends it.
+    async fn begin(
+        &self,
+        connection: &Connection,
+        of: Use,
+        ttl: Duration,
+        elections: u64,
+    ) -> Result<(i64, Duration), Failure> {
+        let id = new_id();
+        self.note(id, ttl, self.clock.now() + ttl, of, elections);
+        let granted = grant(connection, id, ttl).await;
+        if granted.as_ref().is_err_and(|failure| !failure.leaves_doubt()) {
+            locked(&self.known).remove(&id);
+        }
+        Ok((id, granted?))
     }
 
     /// Gives an own one its whole TTL again; `false` if it has another TTL than this, has ended, is none of ours, or was there before
@@ -357,19 +376,26 @@ async fn in_time<T>(
     waited.map_err(|elapsed| Failure::MemberDown(error::unreachable(elapsed)))
 }
 
-/// Begins one of etcd's leases.
+/// A name for a lease of etcd's that no other has.
+pub(crate) fn new_id() -> i64 {
+    i64::try_from(Uuid::new_v4().as_u128() >> 65).expect("63 bits are left")
+}
+
+/// Begins the lease of etcd's with this name, and gives back the TTL that it has.
 pub(crate) async fn grant(
     connection: &Connection,
+    id: i64,
     ttl: Duration,
-) -> Result<(i64, Duration), Failure> {
+) -> Result<Duration, Failure> {
     let seconds = seconds(ttl);
     let grant = connection
         .call(|client| {
             let mut leases = client.lease_client();
-            async move { leases.grant(seconds, None).await }
+            let options = LeaseGrantOptions::new().with_id(id);
+            async move { leases.grant(seconds, Some(options)).await }
         })
         .await?;
-    Ok((grant.id(), duration(grant.ttl())?))
+    duration(grant.ttl())
 }
 
 /// Keeps one of etcd's leases alive for another TTL.

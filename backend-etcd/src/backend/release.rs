@@ -237,7 +237,8 @@ impl EtcdBackend {
                 left.get(&holder.lease).copied().unwrap_or(Duration::from_secs(86_400))
             };
             let longest = queue.holders().map(ends).max().unwrap_or_default();
-            let (lease, _) = session::grant(&self.connection, longest).await?;
+            let lease = session::new_id();
+            session::grant(&self.connection, lease, longest).await?;
             let options = PutOptions::new().with_lease(lease).with_prev_key();
             let request = TxnOp::put(revocation.as_str(), "", Some(options));
             // Holders whose entries are touched hear of it now, the others with their next renewal. Other programs do not listen.

@@ -31,6 +31,27 @@ async fn leaves_no_lease() {
 }
 
 #[tokio::test]
+async fn leaves_none_whose_caller_gave_up() {
+    let etcd = Etcd::start().await;
+    let store = store(&etcd).await;
+    let proxy = FaultProxy::start(etcd.endpoints()[0].clone()).await;
+    let url = format!("etcd://{}", proxy.address());
+    let client = self::client(&url, LockOptions::new().ttl(LONG)).await;
+    assert_eq!(leases(&store).await, [0; 0]);
+
+    proxy.set_weather(Weather::HoldReplies);
+    let mutex = client.mutex("left").unwrap();
+    let locking = tokio::spawn(async move { mutex.lock().await });
+    until("etcd has begun a lease", async || !leases(&store).await.is_empty()).await;
+    locking.abort();
+    assert!(locking.await.unwrap_err().is_cancelled());
+    proxy.set_weather(Weather::Fair);
+    client.shutdown(LONG).await.unwrap();
+
+    assert_eq!(leases(&store).await, [0; 0]);
+}
+
+#[tokio::test]
 async fn leaves_to_their_ttl_the_leases_of_others_that_it_did_not_release() {
     let etcd = Etcd::start().await;
     let store = store(&etcd).await;
