@@ -101,7 +101,8 @@ async fn mysql_urls_reach_the_backend() {
 async fn sqlite_urls_reach_the_backend() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("locks.db").display());
-    assert_eq!(backend(&url).await.unwrap().capabilities().name(), "sqlite");
+    let reached = backend(&leasehold_testbed::patiently(&url)).await;
+    assert_eq!(reached.unwrap().capabilities().name(), "sqlite");
     assert_eq!(refusal("sqlite::memory:").await.kind(), ErrorKind::Invalid);
 }
 
