@@ -125,8 +125,8 @@ impl<D: Driver> Pipeline<D> {
         }
     }
 
-    /// Has a mutex acquired or released together with others. `None` if no other request is under way: alone it is faster. Nor
-    /// if a lock was elsewhere a moment ago.
+    /// Has a mutex acquired or released together with others. `None` if no other request is under way: alone it is faster. `None`, too, for a
+    /// while after a lock was elsewhere.
     pub(crate) fn join(self: &Arc<Self>, change: Change, lease: &Lease) -> Option<Joined> {
         let state = Some(self.state())
             .filter(|state| state.lanes + state.alone > 0 && !state.is_apart())?;

@@ -20,7 +20,7 @@ pub enum Script {
     Enlist,
     /// Releases and acquires many locks that have neither a queue nor units.
     Exchange,
-    /// Releases and acquires many locks of a cluster's server that have neither a queue nor units, nor has their slot.
+    /// Releases and acquires many locks of a cluster's server, in hash slots without a queue and without units.
     ExchangeBySlot,
     /// Ends all leases in force on a key.
     ForceRelease,

@@ -397,16 +397,15 @@ impl OneScript {
                 callers[*caller].outcome = Some(Outcome::Received(reply));
             }
             Self::Exchange { shape, callers: of_script, releases } => {
-                // Each hears of a refusal by the script for one lock, unless that fares better.
-                let (read, refused): (fn(&_, _, _) -> _, _) = match shape.script {
-                    Script::ExchangeBySlot => (outcomes_by_slot, Outcome::Elsewhere),
-                    _ => (outcomes, Outcome::LeftAlone),
-                };
+                let (is_by_slot, count) = (shape.script == Script::ExchangeBySlot, of_script.len());
                 let outcomes = match reply {
-                    Ok(reply) => read(&reply, *releases, of_script.len())
-                        .unwrap_or_else(|| vec![Outcome::Senseless; of_script.len()]),
-                    Err(_refusal) => vec![refused; of_script.len()],
+                    Ok(reply) if is_by_slot => outcomes_by_slot(&reply, *releases, count),
+                    Ok(reply) => outcomes(&reply, *releases, count),
+                    // Each hears of it by the script for one lock, unless that fares better.
+                    Err(_refusal) if is_by_slot => Some(vec![Outcome::Elsewhere; count]),
+                    Err(_refusal) => Some(vec![Outcome::LeftAlone; count]),
                 };
+                let outcomes = outcomes.unwrap_or_else(|| vec![Outcome::Senseless; count]);
                 for (index, outcome) in of_script.iter().zip(outcomes) {
                     callers[*index].outcome = Some(outcome);
                 }
