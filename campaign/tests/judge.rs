@@ -221,6 +221,10 @@ fn a_late_entry_is_found_and_excused_where_leases_may_end_early() {
     let refused = judged(refused, step());
     assert!(refused.figures.violations.is_empty(), "{:?}", refused.violations);
 
+    let in_order = [&late[..], &[writes(61, 2, true), writes(62, 1, true)]].concat();
+    let in_order = judged(in_order, step());
+    assert!(in_order.figures.violations.is_empty(), "{:?}", in_order.violations);
+
     let asked_after = [&first[..], &asks(11, 59, 2), &[enters(60, 2, 6)]].concat();
     assert_eq!(judged(asked_after, step()).figures.violations["tokens"], 1);
 }

@@ -175,15 +175,14 @@ async fn a_lock_of_etcdctl_is_held_for_as_long_as_it_runs() {
 async fn a_proxy_cuts_off_one_member() {
     let etcd = EtcdOptions::new().members(3).start().await;
     let proxies = etcd.proxies().await;
-    let put = async |i: usize| {
+    let put = async |i: usize, limit: &str| {
         let endpoint = proxies[i].address();
-        etcd.try_ctl(&["put", "k", "v", "--command-timeout", "500ms", "--endpoints", &endpoint])
-            .await
+        etcd.try_ctl(&["put", "k", "v", "--command-timeout", limit, "--endpoints", &endpoint]).await
     };
-    put(0).await.unwrap();
+    put(0, "15s").await.unwrap();
 
     proxies[0].set_weather(Weather::BlackHole);
 
-    assert!(put(0).await.is_err());
-    put(1).await.unwrap();
+    assert!(put(0, "500ms").await.is_err());
+    put(1, "15s").await.unwrap();
 }

@@ -169,6 +169,11 @@ impl Belief {
         self.from <= at && at < self.until
     }
 
+    /// Whether it was granted before `entered`, and entered after it: its grant was on the way for long.
+    pub(super) fn is_late(&self, entered: &Self) -> bool {
+        self.token < entered.token && self.asked.is_some_and(|asked| asked < entered.from)
+    }
+
     fn look(&mut self, at: Duration, deadline: Duration) {
         if !self.is_over {
             self.until = self.until.max(at);

@@ -122,7 +122,9 @@ impl<'a> Rules<'a> {
                 }
                 continue;
             }
-            let before = last.insert(key, place).filter(|it| all[*it].from > all[place].from);
+            // The order of grants counts, which that of late entries is not.
+            let succeeds = |it: &Belief| it.from > all[place].from && !it.is_late(&all[place]);
+            let before = last.insert(key, place).filter(|it| succeeds(&all[*it]));
             if let Some(before) = before {
                 let later = all[before].token;
                 let text = format!("{key} accepts a write with token {token} after {later}");
@@ -141,7 +143,7 @@ impl<'a> Rules<'a> {
             let mut used = HashMap::new();
             let mut last: Option<usize> = None;
             for place in places {
-                let Belief { token, asked, from, .. } = &all[place];
+                let Belief { token, from, .. } = &all[place];
                 if let Some(other) = used.insert(*token, place) {
                     let text = format!("two guards of {key} have token {token}");
                     self.violate(Violation::new("tokens", *from, key, text).by([other, place]));
@@ -154,7 +156,7 @@ impl<'a> Rules<'a> {
                 {
                     let earlier = all[before].token;
                     let text = format!("{key} is entered with token {token} after {earlier}");
-                    let is_late = asked.is_some_and(|asked| asked < all[before].from);
+                    let is_late = all[place].is_late(&all[before]);
                     let rule = if is_late { "entries" } else { "tokens" };
                     self.violate(Violation::new(rule, *from, key, text).by([before, place]));
                 }
