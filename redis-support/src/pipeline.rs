@@ -40,7 +40,7 @@ const LANES: usize = 3;
 
 /// So long after a lock was elsewhere, those of a cluster are left alone: slots move one after the other, and a service in front of the
 /// servers may know no script for locks of many slots.
-const APART: Duration = Duration::from_secs(10);
+const SLOTS_MOVE_FOR: Duration = Duration::from_secs(10);
 
 /// The server is told so before a script whose keys it need not remember.
 const FORGO_NEWS: Request<'_> = Request::Words(&["CLIENT", "CACHING", "NO"]);
@@ -71,7 +71,7 @@ struct State {
     /// How many callers joined the last batch that was sent.
     lately: usize,
     /// When a lock was elsewhere.
-    apart_at: Option<Instant>,
+    elsewhere_at: Option<Instant>,
 }
 
 impl State {
@@ -83,9 +83,9 @@ impl State {
         self.waiting.back().expect("there is one")
     }
 
-    /// Whether locks are left alone at present, since one was elsewhere.
-    fn is_apart(&self) -> bool {
-        self.apart_at.is_some_and(|apart_at| apart_at.elapsed() < APART)
+    /// Whether slots seem to move, so that locks are left alone.
+    fn slots_move(&self) -> bool {
+        self.elsewhere_at.is_some_and(|elsewhere_at| elsewhere_at.elapsed() < SLOTS_MOVE_FOR)
     }
 
     /// Whether there may be another lane. If all have stood still for `limit`, others may take their place.
@@ -129,7 +129,7 @@ impl<D: Driver> Pipeline<D> {
     /// while after a lock was elsewhere.
     pub(crate) fn join(self: &Arc<Self>, change: Change, lease: &Lease) -> Option<Joined> {
         let state = Some(self.state())
-            .filter(|state| state.lanes + state.alone > 0 && !state.is_apart())?;
+            .filter(|state| state.lanes + state.alone > 0 && !state.slots_move())?;
         self.add(state, |batch| batch.join(change, lease, &self.layout)).ok()
     }
 
@@ -258,7 +258,7 @@ impl<D: Driver> Pipeline<D> {
 
     fn note(&self, taken: &Taken, requests: &Requests, replies: Vec<Received>) {
         if taken.note(requests, replies) {
-            self.state().apart_at = Some(Instant::now());
+            self.state().elsewhere_at = Some(Instant::now());
         }
     }
 

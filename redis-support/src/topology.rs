@@ -151,7 +151,7 @@ impl<D: Driver> Topology<D> {
         match self {
             Self::Single(node) => node.renew_all(layout, leases).await,
             Self::Sentinel(sentinel) => sentinel.renew_all(layout, leases).await,
-            // A script takes keys of one hash slot, and most locks have one of their own.
+            // The script for many declares its keys, which have to lie in one hash slot.
             Self::Cluster(_) => Ok(vec![false; leases.len()]),
         }
     }

@@ -360,23 +360,24 @@ impl Requests {
         let ttl = acquisitions.first().map_or(Duration::ZERO, |(change, _)| change.ttl);
         let words = &mut self.words;
         words.begin();
-        let script = if layout.is_by_slot() { Script::ExchangeBySlot } else { Script::Exchange };
-        if script == Script::Exchange {
-            words.push_key(&layout.shared(), Place::Fence);
-            words.push_key(&layout.shared(), Place::Crowd);
-            changes().for_each(|(change, _)| words.push(from.get(change.name)));
-            words.end_keys();
-        }
-        words.push_number(releases.len());
-        words.push_number(millis(ttl));
-        if script == Script::Exchange {
-            changes().for_each(|(change, _)| words.push(from.get(change.name + 1)));
-        } else {
+        let script = if layout.is_by_slot() {
+            words.push_number(releases.len());
+            words.push_number(millis(ttl));
             words.push_up_to_tag(layout, Place::Crowd);
             words.push_up_to_tag(layout, Place::Fence);
             let of = |change: &MutexChange| from.in_range(change.name..change.name + 3);
             changes().for_each(|(change, _)| of(change).for_each(|word| words.push(word)));
-        }
+            Script::ExchangeBySlot
+        } else {
+            words.push_key(&layout.shared(), Place::Fence);
+            words.push_key(&layout.shared(), Place::Crowd);
+            changes().for_each(|(change, _)| words.push(from.get(change.name)));
+            words.end_keys();
+            words.push_number(releases.len());
+            words.push_number(millis(ttl));
+            changes().for_each(|(change, _)| words.push(from.get(change.name + 1)));
+            Script::Exchange
+        };
         let shape = words.shape(script);
         let callers = changes().map(|(_, index)| *index).collect();
         self.scripts.push(OneScript::Exchange { shape, callers, releases: releases.len() });
@@ -439,26 +440,14 @@ fn outcomes(reply: &Reply, releases: usize, count: usize) -> Option<Vec<Outcome>
 fn outcomes_by_slot(reply: &Reply, releases: usize, count: usize) -> Option<Vec<Outcome>> {
     let Reply::Array(parts) = reply else { return None };
     let (changes, spares) = parts.split_at_checked(count)?;
-    let (released, acquired) = changes.split_at(releases);
-    let released = released.iter().map(|released| match released {
-        Reply::Int(1) => Some(Outcome::Released),
-        other => untouched(other),
-    });
-    let acquired = acquired.iter().zip(spares).map(|part| match part {
-        (Reply::Int(token @ 1..), Reply::Int(spare)) => {
+    let outcomes = changes.iter().zip(spares).enumerate().map(|(n, part)| match part {
+        (Reply::Int(0), _) => Some(Outcome::LeftAlone),
+        (Reply::Int(-1), _) => Some(Outcome::Elsewhere),
+        (Reply::Int(1), _) if n < releases => Some(Outcome::Released),
+        (Reply::Int(token @ 1..), Reply::Int(spare)) if n >= releases => {
             Some(Outcome::Granted { token: *token, spare: u32::try_from(*spare).ok()? })
         }
-        (other, _) => untouched(other),
-    });
-    let outcomes: Option<Vec<_>> = released.chain(acquired).collect();
-    outcomes.filter(|_| spares.len() == count - releases)
-}
-
-/// The outcome for a lock that the script left as it was.
-fn untouched(reply: &Reply) -> Option<Outcome> {
-    match reply {
-        Reply::Int(0) => Some(Outcome::LeftAlone),
-        Reply::Int(-1) => Some(Outcome::Elsewhere),
         _ => None,
-    }
+    });
+    outcomes.collect::<Option<Vec<_>>>().filter(|_| spares.len() == count)
 }

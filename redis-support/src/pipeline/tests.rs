@@ -242,7 +242,7 @@ fn integers(numbers: &[i64]) -> Received {
 
 #[tokio::test(start_paused = true)]
 async fn locks_of_many_slots_share_a_script_that_declares_no_keys() {
-    let (pipeline, seen) = of_a_cluster(integers(&[1, 7, 0, 2, 0])).await;
+    let (pipeline, seen) = of_a_cluster(integers(&[1, 7, 0, 0, 2, 0])).await;
     let (a, b, c) = (lease("a"), lease("b"), lease("c"));
 
     let joined = [
@@ -278,7 +278,7 @@ async fn once_a_slot_is_elsewhere_locks_are_left_alone_for_a_while() {
         assert_eq!(*other == Outcome::Elsewhere, is_refused, "{other:?}");
         let alone = pipeline.alone();
         assert!(pipeline.join(Change::Acquire, &lease("c")).is_none());
-        tokio::time::advance(APART).await;
+        tokio::time::advance(SLOTS_MOVE_FOR).await;
         let joined = pipeline.join(Change::Acquire, &lease("c"));
         assert!(joined.is_some());
         drop(alone);

@@ -4,7 +4,7 @@
 -- ARGV  how many locks to release, TTL of the others in ms, the names of crowds and of fences up to their slots' tags; then for each lock, first
 --       those to release: its key, its value, the rest of those names
 -- Returns  for each lock its first token, or 1 if it was released, or 0 if it was left alone, or -1 if its slot is elsewhere or on its way;
---          then for each lock to acquire how many spare tokens it has. Each lock that was left alone takes a script of its own.
+--          then for each lock how many spare tokens it has. Each lock that was left alone takes a script of its own.
 --
 -- A command that fails leaves its lock alone, and does not keep the script from the others.
 local try, words, leaving = redis.pcall, ARGV, tonumber(ARGV[1])
@@ -31,35 +31,27 @@ local function number(fence)
   end
 end
 
-local reply, spares, at = {}, {}, 5
-for n = 1, leaving do
-  local lock, value, tag = words[at], words[at + 1], words[at + 2]
-  local crowds, outcome = try('EXISTS', crowd_of .. tag), 0
-  -- In a slot on its way, the server refuses to look for a key that it does not have. So if there is no crowd, all keys of the slot are here.
-  if crowds == 0 then
-    outcome = try('GET', lock) == value and try('DEL', lock) == 1 and 1 or 0
-  elseif crowds ~= 1 then
-    outcome = -1
-  end
-  reply[n], at = outcome, at + 3
-end
-local coming = (#words - at + 1) / 3
-for n = 1, coming do
+local reply, spares, count = {}, {}, (#words - 4) / 3
+for n = 1, count do
+  local at = 3 * n + 2
   local lock, value, tag = words[at], words[at + 1], words[at + 2]
   local crowds, outcome, spare = try('EXISTS', crowd_of .. tag), 0, 0
-  if crowds == 0 then
+  if crowds ~= 0 then
+    -- In a slot on its way, the server refuses to look for a key that it does not have. So if there is no crowd, all keys of the slot are here.
+    outcome = crowds == 1 and 0 or -1
+  elseif n <= leaving then
+    outcome = try('GET', lock) == value and try('DEL', lock) == 1 and 1 or 0
+  else
     -- The number comes first, since there is no lock without a token.
     local first = number(fence_of .. tag)
     local stored = first and try('SET', lock, value, 'PX', ttl, 'NX')
     if stored and stored.ok then
       outcome, spare = first, micros - first
     end
-  elseif crowds ~= 1 then
-    outcome = -1
   end
-  reply[leaving + n], spares[n], at = outcome, spare, at + 3
+  reply[n], spares[n] = outcome, spare
 end
-for n = 1, coming do
-  reply[leaving + coming + n] = spares[n]
+for n = 1, count do
+  reply[count + n] = spares[n]
 end
 return reply

@@ -6,14 +6,14 @@ use futures_util::future::{join, join_all};
 use leasehold_core::backend::{
     Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Share, Tenure,
 };
-use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LockKey, LossReason};
+use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LossReason};
 use leasehold_redis_support::{Call, Layout, Script};
 use leasehold_testbed::{Redis, RedisOptions, until};
 use tokio::time::timeout;
 
 use super::connect;
 use super::rights::DOCUMENTED;
-use super::steps::{lock, scripts_run};
+use super::steps::{acquire, jobs, kept, lock, release, scripts_run};
 use crate::Backend;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -28,27 +28,6 @@ async fn backend(redis: &Redis) -> Backend {
     connect(&redis.url()).await.unwrap()
 }
 
-fn lease(name: &str) -> Lease {
-    Lease::new(&LockKey::new(name).unwrap(), LONG).with_tenure(Tenure::Kept)
-}
-
-fn claims(names: impl IntoIterator<Item = String>) -> Vec<Claim> {
-    names.into_iter().map(|name| Claim::new(lease(&name))).collect()
-}
-
-fn numbered() -> Vec<Claim> {
-    claims((0..MANY).map(|n| format!("job/{n}")))
-}
-
-async fn acquire(backend: &Backend, claims: &[Claim]) -> Vec<Result<Attempt, Error>> {
-    join_all(claims.iter().map(|claim| backend.try_acquire(claim))).await
-}
-
-async fn release(backend: &Backend, claims: &[Claim]) -> Vec<Release> {
-    let released = join_all(claims.iter().map(|claim| backend.release(claim.lease()))).await;
-    released.into_iter().map(Result::unwrap).collect()
-}
-
 fn token(attempt: &Result<Attempt, Error>) -> u64 {
     match attempt {
         Ok(Attempt::Granted(grant)) => grant.token(),
@@ -59,7 +38,7 @@ fn token(attempt: &Result<Attempt, Error>) -> u64 {
 #[tokio::test]
 async fn take_few_requests() {
     let redis = Redis::start().await;
-    let (backend, claims) = (backend(&redis).await, numbered());
+    let (backend, claims) = (backend(&redis).await, jobs(MANY));
     // The server learns the scripts.
     acquire(&backend, &claims).await;
     release(&backend, &claims).await;
@@ -78,7 +57,7 @@ async fn take_few_requests() {
         assert!(scripts <= 12, "{scripts} for {MANY} locks");
         assert_eq!(redis.command(&["KEYS", "lock:job/*"]).await, "*0");
         // A crowd that names none of them is in the way of none.
-        let permit = lease("elsewhere").with_share(Share::Units { units: 1, limit: 2 });
+        let permit = kept("elsewhere").with_share(Share::Units { units: 1, limit: 2 });
         backend.try_acquire(&Claim::new(permit)).await.unwrap();
     }
 }
@@ -87,19 +66,19 @@ async fn take_few_requests() {
 async fn leave_those_alone_that_are_in_the_way_of_others() {
     let redis = Redis::start().await;
     let (backend, other) = (backend(&redis).await, backend(&redis).await);
-    let held = Claim::new(lease("job/5"));
+    let held = Claim::new(kept("job/5"));
     other.try_acquire(&held).await.unwrap();
-    let waits = Claim::new(lease("job/6")).with_patience(Patience::Queues(LONG));
-    let before = Claim::new(lease("job/6"));
+    let waits = Claim::new(kept("job/6")).with_patience(Patience::Queues(LONG));
+    let before = Claim::new(kept("job/6"));
     other.try_acquire(&before).await.unwrap();
     other.try_acquire(&waits).await.unwrap();
     other.release(before.lease()).await.unwrap();
     redis.command(&["LPUSH", "lock:job/7", "a"]).await;
-    let units = lease("job/10").with_share(Share::Units { units: 1, limit: 2 });
+    let units = kept("job/10").with_share(Share::Units { units: 1, limit: 2 });
     other.try_acquire(&Claim::new(units)).await.unwrap();
-    let mut claims = numbered();
+    let mut claims = jobs(MANY);
     // The same lock again, for another owner, and the same claim again.
-    claims.push(Claim::new(lease("job/8")));
+    claims.push(Claim::new(kept("job/8")));
     claims.push(claims[9].clone());
 
     let attempts = acquire(&backend, &claims).await;
@@ -133,7 +112,7 @@ async fn leave_those_alone_that_are_in_the_way_of_others() {
 #[tokio::test]
 async fn have_tokens_of_their_own() {
     let redis = Redis::start().await;
-    let (backend, claims) = (backend(&redis).await, numbered());
+    let (backend, claims) = (backend(&redis).await, jobs(MANY));
     // From here on, the fence is ahead of the clock.
     redis.command(&["SET", FENCE, "8000000000000000"]).await;
 
@@ -196,7 +175,7 @@ async fn exchanged(redis: &Redis) -> [u64; 2] {
 #[tokio::test]
 async fn fail_together_where_the_server_fails() {
     let redis = Redis::start().await;
-    let (backend, claims) = (backend(&redis).await, numbered());
+    let (backend, claims) = (backend(&redis).await, jobs(MANY));
     redis.command(&["SET", FENCE, "no number"]).await;
     for attempt in acquire(&backend, &claims).await {
         assert_eq!(attempt.unwrap_err().kind(), ErrorKind::WrongType);
@@ -220,8 +199,8 @@ async fn that_may_not_be_done_by_one_script_are_done_one_by_one() {
         let user = format!("user locker on nopass {DOCUMENTED} -{needless}");
         let redis = RedisOptions::new().acl(user).start().await;
         let url = format!("redis://locker:any@{}", redis.address());
-        let (backend, claims) = (connect(&url).await.unwrap(), numbered());
-        let units = lease("units").with_share(Share::Units { units: 1, limit: 2 });
+        let (backend, claims) = (connect(&url).await.unwrap(), jobs(MANY));
+        let units = kept("units").with_share(Share::Units { units: 1, limit: 2 });
         backend.try_acquire(&Claim::new(units)).await.unwrap();
 
         let scripts = scripts_run(&redis).await;
@@ -235,7 +214,7 @@ async fn that_may_not_be_done_by_one_script_are_done_one_by_one() {
 
 #[tokio::test]
 async fn that_may_not_be_numbered_leave_no_lock_without_a_token() {
-    let call = Call::acquire(&Layout::default(), &Claim::new(lease("job")), None);
+    let call = Call::acquire(&Layout::default(), &Claim::new(kept("job")), None);
     let alone = call.keys().chain(call.args()).collect::<Vec<_>>();
     let many = [FENCE, "lock:~crowd", "lock:job", "0", "60000", "value"];
     for (script, keys, words, forbidden) in [
@@ -261,7 +240,7 @@ async fn that_may_not_be_numbered_leave_no_lock_without_a_token() {
 #[tokio::test]
 async fn hear_that_they_are_asked_back() {
     let redis = Redis::start().await;
-    let (backend, other, claims) = (backend(&redis).await, backend(&redis).await, numbered());
+    let (backend, other, claims) = (backend(&redis).await, backend(&redis).await, jobs(MANY));
     acquire(&backend, &claims).await;
     let leases: Vec<Lease> = claims.iter().map(|claim| claim.lease().clone()).collect();
     other.request_revocation(leases[3].key()).await.unwrap();
@@ -280,7 +259,7 @@ async fn hear_that_they_are_asked_back() {
 #[tokio::test]
 async fn are_renewed_for_their_own_ttl_each() {
     let redis = Redis::start().await;
-    let (backend, claims) = (backend(&redis).await, numbered());
+    let (backend, claims) = (backend(&redis).await, jobs(MANY));
     acquire(&backend, &claims).await;
     let ttl = |n: usize| LONG * if n.is_multiple_of(2) { 2 } else { 3 };
     let leases = claims.iter().enumerate();
@@ -302,14 +281,14 @@ async fn are_renewed_for_their_own_ttl_each() {
 async fn are_together_again_once_nothing_is_in_the_way() {
     let redis = Redis::start().await;
     let (backend, other) = (backend(&redis).await, backend(&redis).await);
-    let (held, waits) = (Claim::new(lease("job/1")), Claim::new(lease("job/1")));
+    let (held, waits) = (Claim::new(kept("job/1")), Claim::new(kept("job/1")));
     other.try_acquire(&held).await.unwrap();
     other.try_acquire(&waits.clone().with_patience(Patience::Queues(LONG))).await.unwrap();
     assert_eq!(redis.command(&["ZCARD", "lock:~crowd"]).await, ":1");
     other.release(waits.lease()).await.unwrap();
     other.release(held.lease()).await.unwrap();
 
-    acquire(&backend, &numbered()).await.iter().for_each(|attempt| assert!(token(attempt) > 0));
+    acquire(&backend, &jobs(MANY)).await.iter().for_each(|attempt| assert!(token(attempt) > 0));
 
     assert_eq!(redis.command(&["EXISTS", "lock:~crowd"]).await, ":0");
 }
@@ -337,7 +316,7 @@ async fn figure(redis: &Redis, section: &str, label: &str) -> u64 {
 
 #[tokio::test]
 async fn need_not_be_noted_where_they_are_renewed() {
-    let kept = numbered();
+    let kept = jobs(MANY);
     let once: Vec<Claim> = kept
         .iter()
         .map(|claim| Claim::new(claim.lease().clone().with_tenure(Tenure::Fixed)))

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release, Tenure};
 use leasehold_core::retry::Retry;
-use leasehold_core::{LeaseState, LockClient, LockGuard};
+use leasehold_core::{Error, LeaseState, LockClient, LockGuard, LockKey};
 use leasehold_testbed::{Redis, until};
 use tokio::task::JoinHandle;
 
@@ -11,6 +13,28 @@ use crate::Backend;
 
 pub(crate) async fn lock(client: &LockClient<Backend>, name: &str) -> LockGuard {
     client.mutex(name).unwrap().lock().await.unwrap()
+}
+
+/// A lease of a minute that its holder renews.
+pub(crate) fn kept(name: &str) -> Lease {
+    let key = LockKey::new(name).unwrap();
+    Lease::new(&key, Duration::from_secs(60)).with_tenure(Tenure::Kept)
+}
+
+/// Claims of so many jobs.
+pub(crate) fn jobs(count: usize) -> Vec<Claim> {
+    (0..count).map(|n| Claim::new(kept(&format!("job/{n}")))).collect()
+}
+
+/// Acquires all of `claims` at the same time.
+pub(crate) async fn acquire(backend: &Backend, claims: &[Claim]) -> Vec<Result<Attempt, Error>> {
+    join_all(claims.iter().map(|claim| backend.try_acquire(claim))).await
+}
+
+/// Releases all of `claims` at the same time.
+pub(crate) async fn release(backend: &Backend, claims: &[Claim]) -> Vec<Release> {
+    let released = join_all(claims.iter().map(|claim| backend.release(claim.lease()))).await;
+    released.into_iter().map(Result::unwrap).collect()
 }
 
 /// Waits for a lock in the background, and does not look again by itself while it is held.

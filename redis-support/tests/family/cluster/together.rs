@@ -1,31 +1,14 @@
 //! Locks in many hash slots of a server, by one script.
 
-use futures_util::future::join_all;
 use leasehold_core::Error;
-use leasehold_core::backend::{Attempt, Patience, Release, Share, Tenure};
+use leasehold_core::backend::{Attempt, Patience, Release, Share};
 use leasehold_redis_support::Script;
 
+use super::super::steps::{acquire, jobs, kept, release};
 use super::*;
 
 /// Enough that most of them leave together, from each server.
 const MANY: usize = 90;
-
-fn kept(name: &str) -> Lease {
-    Lease::new(&LockKey::new(name).unwrap(), LONG).with_tenure(Tenure::Kept)
-}
-
-fn claims() -> Vec<Claim> {
-    (0..MANY).map(|n| Claim::new(kept(&format!("job/{n}")))).collect()
-}
-
-async fn acquire(backend: &Backend, claims: &[Claim]) -> Vec<Result<Attempt, Error>> {
-    join_all(claims.iter().map(|claim| backend.try_acquire(claim))).await
-}
-
-async fn release(backend: &Backend, claims: &[Claim]) -> Vec<Release> {
-    let released = join_all(claims.iter().map(|claim| backend.release(claim.lease()))).await;
-    released.into_iter().map(Result::unwrap).collect()
-}
 
 fn is_granted(attempt: &Result<Attempt, Error>) -> bool {
     matches!(attempt, Ok(Attempt::Granted(_)))
@@ -45,7 +28,7 @@ async fn scripts_and_locks(redis: &RedisCluster) -> (u64, usize) {
 #[tokio::test]
 async fn take_few_requests() {
     let redis = three().await;
-    let (backend, claims) = (connect(&redis.url()).await.unwrap(), claims());
+    let (backend, claims) = (connect(&redis.url()).await.unwrap(), jobs(MANY));
     // The servers learn the scripts.
     acquire(&backend, &claims).await;
     release(&backend, &claims).await;
@@ -66,7 +49,7 @@ async fn take_few_requests() {
 async fn leave_those_alone_that_are_in_the_way_of_others() {
     let redis = three().await;
     let connected = async || connect(&redis.url()).await.unwrap();
-    let (backend, other, mut claims) = (connected().await, connected().await, claims());
+    let (backend, other, mut claims) = (connected().await, connected().await, jobs(MANY));
     let held = Claim::new(kept("job/5"));
     other.try_acquire(&held).await.unwrap();
     let (before, waits) = (Claim::new(kept("job/6")), Claim::new(kept("job/6")));
@@ -101,7 +84,7 @@ async fn leave_those_alone_that_are_in_the_way_of_others() {
 #[tokio::test]
 async fn whose_slot_is_half_way_do_not_stop_the_others() {
     let redis = three().await;
-    let (backend, claims) = (connect(&redis.url()).await.unwrap(), claims());
+    let (backend, claims) = (connect(&redis.url()).await.unwrap(), jobs(MANY));
     let (slot, from) = (redis.slot_of("lock:job/5").await, redis.owner_of("lock:job/5").await);
     let to = (from + 1) % 3;
     assert!(acquire(&backend, &claims).await.iter().all(is_granted));
@@ -172,13 +155,14 @@ async fn are_left_as_they_are_by_a_server_that_does_not_have_them() {
     let words = ["1", "60000", "lock:{a}", "id", "a}", "lock:{a}", "id", "a}"];
     redis.command(node, &["SET", "lock:{a}", "id"]).await;
 
-    assert_eq!(exchanged(&redis, (node + 1) % 3, &words).await, [-1, -1, 0]);
+    assert_eq!(exchanged(&redis, (node + 1) % 3, &words).await, [-1, -1, 0, 0]);
     assert_eq!(redis.command(node, &["EXISTS", "lock:{a}", "lock:~fence:{a}"]).await, ":1");
 
     redis.command(node, &["ZADD", "lock:~crowd:{a}", "1", "lock:{a}"]).await;
-    assert_eq!(exchanged(&redis, node, &words).await, [0, 0, 0], "others may be involved");
+    assert_eq!(exchanged(&redis, node, &words).await, [0, 0, 0, 0], "others may be involved");
     redis.command(node, &["DEL", "lock:~crowd:{a}"]).await;
-    let [released, token, spare] = exchanged(&redis, node, &words).await[..].try_into().unwrap();
-    assert_eq!((released, spare), (1, 0));
+    let [released, token, none, spare] =
+        exchanged(&redis, node, &words).await[..].try_into().unwrap();
+    assert_eq!((released, none, spare), (1, 0, 0));
     assert!(token > 1_700_000_000_000_000);
 }
