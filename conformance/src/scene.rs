@@ -200,23 +200,6 @@ impl Scene {
         }
     }
 
-    /// Waits for an event that is due now, and judges when it comes.
-    ///
-    /// # Errors
-    ///
-    /// [`Void`](crate::stalls::Void) if it comes late, and stalls explain that.
-    ///
-    /// # Panics
-    ///
-    /// If it comes later than that, or not at all.
-    pub(crate) async fn promptly<T>(
-        &self,
-        event: &str,
-        future: impl Future<Output = T>,
-    ) -> Measured<T> {
-        self.stalls().promptly(event, self.prompt(), future).await
-    }
-
     /// Judges whether all of `guards` were kept by renewals for the last `time`, throughout which [`stalls`](Self::stalls) watched.
     ///
     /// # Errors
