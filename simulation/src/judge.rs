@@ -100,9 +100,7 @@ impl Judge {
         }
         // Only a claim whose replies were lost is granted twice. Its caller renews the second grant, when a request to finish the first one
         // early may be over.
-        if before.lease == lease.id() {
-            state.forget_request(before.lease);
-        }
+        state.forget_request(lease.id());
     }
 
     /// Notes that an operator has ended the leases of a key.

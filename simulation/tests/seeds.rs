@@ -13,8 +13,9 @@ const NEW_SEEDS: Duration = Duration::from_secs(30);
 const KNOWN_SEEDS: u64 = 1_500;
 
 /// Seeds that earlier judges failed wrongly. A client asks a grant back whose reply is lost. The same claim is granted anew, after an operator has
-/// ended the first grant or while it is in force, and the request does not concern the second one.
-const SEEDS_OF_WRONG_VERDICTS: [u64; 2] = [117_670_493_615_033_428, 117_678_695_140_163_791];
+/// ended the first grant, while it is in force, or after another claim was granted, and the request does not concern the second one.
+const SEEDS_OF_WRONG_VERDICTS: [u64; 3] =
+    [117_670_493_615_033_428, 117_678_695_140_163_791, 117_681_098_798_859_761];
 
 /// A seed takes milliseconds. One that takes so long, on however busy a machine, goes in a circle in which its own time stands still.
 const HANGS: Duration = Duration::from_secs(60);
