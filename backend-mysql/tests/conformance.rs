@@ -28,7 +28,7 @@ const REAL_CLOCK: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TI
 
 /// A grant takes a tenth of a millisecond. Without that, a lease would have no numbers to hand over with.
 const DRIVEN_CLOCK: &str =
-    "SELECT GREATEST(us, 100 + (SELECT MAX(token) FROM leasehold_stripe)) FROM test_clock";
+    "SELECT GREATEST(us, 100 + (SELECT MAX(token) FROM leasehold_stripe) DIV 2) FROM test_clock";
 
 fn driven(config: Config) -> Config {
     config.with_clock(DRIVEN_CLOCK)

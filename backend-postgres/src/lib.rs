@@ -21,7 +21,7 @@
 //!
 //! Mutual exclusion holds while the server's clock does not jump and no server takes over without the last commits. Fencing tokens
 //! strictly increase while the server keeps acknowledged commits: the token of a grant is the larger of the last one + 1 and the
-//! server's clock in microseconds.
+//! server's clock, of which each microsecond has two tokens.
 //!
 //! A failover to a synchronous replica loses no grant. The server acknowledges a commit whose wait for that replica was cancelled, with a
 //! warning: the outcome is unknown then.

@@ -21,8 +21,8 @@
 //! Mutual exclusion holds while the server's clock does not jump and the key is not lost. A server that restarts without its
 //! saved data, that evicts keys (`maxmemory-policy` must be `noeviction`), or whose replica takes over, may grant a lock again.
 //! [`Config::wait_replicas`] narrows the last of these, and does not rule it out. A fencing token is the larger of the last
-//! token + 1 and the server's clock in microseconds: tokens stay in order through all of these cases unless the clock goes back
-//! at the same time.
+//! token + 1 and the server's clock, of which each microsecond has two tokens: they stay in order through all of these cases unless the clock
+//! goes back at the same time.
 //!
 //! The `redis` crate makes the connections, one to each server that is used. Which one that is, how long a reply may take
 //! and when a connection is given up is decided here, and is the same with all client crates.

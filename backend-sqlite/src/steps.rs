@@ -4,7 +4,7 @@ use leasehold_core::backend::{Claim, Enlistment, Standing, StoreId};
 use leasehold_sql_support::reply::{
     Acquired, AcquiredAll, Asked, Forced, Granted, Refused, Released, Renewed, remaining,
 };
-use leasehold_sql_support::request::{Acquire, Key, Named, Renew, micros};
+use leasehold_sql_support::request::{Acquire, Key, Named, Renew, micros, token_at};
 
 use crate::entry::{Entry, Row};
 use crate::host::Now;
@@ -103,7 +103,7 @@ pub(crate) fn force_release(tables: &Tables<'_>, now: Now, key: &Key) -> Result<
         return Ok(Forced::default());
     }
     let ended = tables.holders(key, now.us, usize::MAX)?;
-    let (token, _) = number(tables, key, tables.token(key.stripe)?, 0, now.wall_us)?;
+    let (token, _) = number(tables, key, tables.token(key.stripe)?, 0, token_at(now.wall_us))?;
     tables.delete_holders(key)?;
     tables.alarm()?;
     Ok(Forced { ended, min_token: Some(token), called: Vec::new() })
@@ -170,8 +170,8 @@ fn grant(
 ) -> Result<Granted, Stop> {
     let key = &claim.lease.key;
     let wish = claim.least_token;
-    let is_near = wish <= after(now.wall_us, Claim::WISHED_AHEAD);
-    let least = if is_near { now.wall_us.max(wish) } else { now.wall_us };
+    let is_near = wish <= token_at(after(now.wall_us, Claim::WISHED_AHEAD));
+    let least = token_at(now.wall_us).max(if is_near { wish } else { 0 });
     let (token, spare) = number(tables, key, last, claim.spare, least)?;
     let before = entry.holder(&claim.lease.tag);
     let units = before.map_or(claim.units, |row| row.units.min(claim.units));

@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use leasehold_core::{Error, ErrorKind};
+use leasehold_sql_support::request::{micros, token_at};
 use leasehold_sql_support::{Failure, Layout};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
@@ -118,7 +119,7 @@ impl Store {
 
     /// Allows tokens up to some time after `token`. This is on the disk before any of them is given out.
     fn raise_ceiling(&mut self, until: Instant, token: i64) -> Result<(), Error> {
-        let step = i64::try_from(CEILING_STEP.as_micros()).expect("a minute is short");
+        let step = token_at(micros(CEILING_STEP));
         let set = |level| {
             let set = self.connection.pragma_update(None, "synchronous", level);
             set.map_err(|error| sqlite(error, During::Work))

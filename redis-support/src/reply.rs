@@ -261,8 +261,8 @@ pub(crate) fn decode_inspection(received: Received) -> Result<Inspection, Error>
     let waiting = unlisted + queue.len() as u64;
     let holders = holders.into_iter().map(|holder| {
         // A token is a time of the server's clock, unless many grants or a wish have pushed it beyond.
-        let granted_at = holder.token().map(|token| token.min(clock));
-        let held_for = granted_at.map(|at| Duration::from_micros(clock - at));
+        let granted_at = holder.token().map(|token| token / Grant::TOKENS_PER_MICROSECOND);
+        let held_for = granted_at.map(|at| Duration::from_micros(clock.saturating_sub(at)));
         holder.with_held_for(held_for)
     });
     let inspection = Inspection::free().with_last_token(token).with_queue(waiting, queue);

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use leasehold_core::admin::Waiter;
-use leasehold_core::backend::Share;
+use leasehold_core::backend::{Grant, Share};
 use leasehold_core::{Description, Error, ErrorKind, Holder};
 use uuid::Uuid;
 
@@ -160,8 +160,8 @@ impl ShownRow {
     /// A token is a time of the database's clock, unless many grants or a wish have pushed it beyond: so it tells when it was granted.
     pub(crate) fn holder(self, clock: u64) -> Result<Holder, Error> {
         let (share, token) = (self.share(), self.token);
-        let granted_at = token.map(|token| token.min(clock));
-        let held_for = granted_at.map(|at| Duration::from_micros(clock - at));
+        let granted_at = token.map(|token| token / Grant::TOKENS_PER_MICROSECOND);
+        let held_for = granted_at.map(|at| Duration::from_micros(clock.saturating_sub(at)));
         let holder = self.holder.holder()?.with_share(share).with_token(token);
         Ok(holder.with_held_for(held_for))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::backend::{Charter, Claim, Lease, Patience, Share};
+use leasehold_core::backend::{Charter, Claim, Grant, Lease, Patience, Share};
 use leasehold_core::{LockKey, LockOptions};
 use uuid::Uuid;
 
@@ -179,6 +179,11 @@ impl Renew {
             floor: token(lease.floor()),
         }
     }
+}
+
+/// The token of a time, which is in microseconds since 1970: see [`Grant::TOKENS_PER_MICROSECOND`].
+pub fn token_at(micros: i64) -> i64 {
+    micros.saturating_mul(token(Grant::TOKENS_PER_MICROSECOND))
 }
 
 /// A token as the tables have it. They give out none so large that it has no room.

@@ -186,11 +186,11 @@ fn a_record_tells_the_share_of_a_holder_and_since_when() {
         inspection.holders()[0].clone()
     };
 
-    let (known, lost) = (holder(record([2, 3, 88_500_000], "a/b c")), holder(Reply::Nil));
+    let (known, lost) = (holder(record([2, 3, 177_000_000], "a/b c")), holder(Reply::Nil));
 
     assert_eq!((known.kind(), known.units()), (Some(LockKind::Permits), 2));
     assert_eq!(known.description().unwrap().as_str(), "a/b c");
-    assert_eq!(known.token(), Some(88_500_000));
+    assert_eq!(known.token(), Some(177_000_000));
     assert_eq!(known.held_for(), Some(Duration::from_millis(1_500)));
     assert_eq!((lost.kind(), lost.units(), lost.token()), (None, 1, None));
 }

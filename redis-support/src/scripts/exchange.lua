@@ -20,13 +20,14 @@ local held = leaving > 0 and call('MGET', unpack(locks, 1, leaving))
 local first, share = 0, 1
 if coming > 0 then
   local time, known = call('TIME'), call('GET', fence)
-  local micros, last = time[1] * 1000000 + time[2], known and tonumber(known)
+  -- Each microsecond has two (`Grant::TOKENS_PER_MICROSECOND`).
+  local now, last = 2 * (time[1] * 1000000 + time[2]), known and tonumber(known)
   if known and not last then
     return redis.error_reply('WRONGTYPE the fence is not a number')
   end
   -- The locks share the numbers of the time since the last grant, of which nothing is known where the counter was lost.
-  share = last and math.max(math.floor(math.min(micros - last, NUMBERS) / coming), 1) or 1
-  first = last and math.max(last + 1, micros - coming * share + 1) or micros
+  share = last and math.max(math.floor(math.min(now - last, NUMBERS) / coming), 1) or 1
+  first = last and math.max(last + 1, now - coming * share + 1) or now
   local final = first + coming * share - 1
   if final >= 9007199254740992 then
     return redis.error_reply('ERR no fencing token is left')

@@ -11,8 +11,9 @@ local try, words, leaving = redis.pcall, ARGV, tonumber(ARGV[1])
 local ttl, crowd_of, fence_of = ARGV[2], ARGV[3], ARGV[4]
 
 --- @include "time"
-local micros = clock()
-local time = digits(micros)
+-- Each microsecond has two tokens (`Grant::TOKENS_PER_MICROSECOND`).
+local now = 2 * clock()
+local time = digits(now)
 -- One lock may have so many beside its first (`LockOptions::hand_over`).
 local SPARE = 65535
 
@@ -20,11 +21,11 @@ local SPARE = 65535
 local function number(fence)
   local last = try('SET', fence, time, 'GET')
   if not last then
-    return micros
+    return now
   end
   local known = tonumber(last)
-  if known and known < micros then
-    return math.max(known + 1, micros - SPARE)
+  if known and known < now then
+    return math.max(known + 1, now - SPARE)
   end
   if not last.err then
     try('SET', fence, last)
@@ -46,7 +47,7 @@ for n = 1, count do
     local first = number(fence_of .. tag)
     local stored = first and try('SET', lock, value, 'PX', ttl, 'NX')
     if stored and stored.ok then
-      outcome, spare = first, micros - first
+      outcome, spare = first, now - first
     end
   end
   reply[n], spares[n] = outcome, spare

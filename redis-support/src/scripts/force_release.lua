@@ -24,7 +24,7 @@ end
 -- The token moves on, so that a resource can be told to refuse the former holders. When memory is
 -- full that fails, and the lock is released all the same.
 local last = redis.pcall('GET', fence)
-local token = type(last) ~= 'table' and next_token(last, micros)
+local token = type(last) ~= 'table' and next_token(last, token_at(micros))
 if token and redis.pcall('SET', fence, digits(token)).ok then
   reply[1] = digits(token)
 end

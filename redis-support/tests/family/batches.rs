@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use leasehold_core::backend::{
-    Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Share, Tenure,
+    Attempt, Claim, Grant, Lease, LockBackend, Patience, Release, Renewal, Share, Tenure,
 };
 use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LossReason};
 use leasehold_redis_support::{Call, Layout, Script};
@@ -126,15 +126,15 @@ async fn have_tokens_of_their_own() {
 #[tokio::test]
 async fn share_the_numbers_since_the_last_grant() {
     let redis = Redis::start().await;
-    let micros = clock_of(&redis).await;
-    let last = micros + 3_600_000_000;
+    let now = clock_of(&redis).await;
+    let last = now + 3_600_000_000;
     redis.command(&["SET", FENCE, &last.to_string()]).await;
     assert_eq!(exchanged(&redis).await, [last + 1, 1], "the clock allows no spare ones");
 
-    redis.command(&["SET", FENCE, &(clock_of(&redis).await - 30_000).to_string()]).await;
+    redis.command(&["SET", FENCE, &(clock_of(&redis).await - 60_000).to_string()]).await;
     let [first, share] = exchanged(&redis).await;
 
-    assert!(first > micros - 30_000 && share >= 10_000, "{first}, {share} for each");
+    assert!(first > now - 60_000 && share >= 20_000, "{first}, {share} for each");
     let fence = redis.command(&["GET", FENCE]).await;
     assert!(fence.ends_with(&format!("\n{}", first + 3 * share - 1)), "{fence}");
 }
@@ -143,20 +143,20 @@ async fn share_the_numbers_since_the_last_grant() {
 #[tokio::test]
 async fn reach_no_further_back_than_one_lock_may() {
     let redis = Redis::start().await;
-    let micros = clock_of(&redis).await;
-    redis.command(&["SET", FENCE, &(micros - 60_000_000).to_string()]).await;
+    let now = clock_of(&redis).await;
+    redis.command(&["SET", FENCE, &(now - 60_000_000).to_string()]).await;
 
     let [first, share] = exchanged(&redis).await;
 
-    assert!(first > micros - 65_536, "{first} is {} us back", micros - first);
+    assert!(first > now - 65_536, "{first} is {} tokens back", now - first);
     assert!(share >= 65_536 / 3, "{share} for each");
 }
 
-/// The server's clock, in microseconds.
+/// The token of the server's clock.
 async fn clock_of(redis: &Redis) -> u64 {
     let time = "local t = redis.call('TIME') return string.format('%.0f', t[1] * 1000000 + t[2])";
     let reply = redis.command(&["EVAL", time, "0"]).await;
-    reply.lines().last().unwrap().parse().unwrap()
+    reply.lines().last().unwrap().parse::<u64>().unwrap() * Grant::TOKENS_PER_MICROSECOND
 }
 
 /// The first token and the tokens of each, of three locks that one script acquires anew.

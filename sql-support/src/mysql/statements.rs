@@ -9,7 +9,7 @@ use super::texts;
 use crate::layout::Layout;
 use crate::remote::{self, Text, bind};
 use crate::reply::Inspected;
-use crate::request::{Acquire, Key, List, Named, Renew, micros, token};
+use crate::request::{Acquire, Key, List, Named, Renew, micros, token, token_at};
 
 /// The texts of all transactions on the tables of one layout.
 #[derive(Clone, Debug)]
@@ -224,10 +224,10 @@ fn claim_values(n: usize, claim: &Acquire) -> Values {
 /// The number that a token reaches: the clock's, or that of the wish for a larger one.
 fn number(wish: i64) -> String {
     if wish == 0 {
-        return "@now".to_owned();
+        return texts::CLOCK_TOKEN.to_owned();
     }
-    let ahead = micros(Claim::WISHED_AHEAD);
-    format!("GREATEST(@now, IF({wish} <= @now + {ahead}, {wish}, 0))")
+    let (clock, ahead) = (texts::CLOCK_TOKEN, token_at(micros(Claim::WISHED_AHEAD)));
+    format!("GREATEST({clock}, IF({wish} <= {clock} + {ahead}, {wish}, 0))")
 }
 
 fn renew_values(renew: &Renew) -> Values {
@@ -345,12 +345,12 @@ mod tests {
         let renew = |lease: &Lease| statements.renew(&[Renew::of(lease)]).at(Duration::ZERO);
 
         assert!(!acquire(&plain).contains("leasehold_member"));
-        assert!(acquire(&plain).contains("SET @token = GREATEST(@next, @now);"));
+        assert!(acquire(&plain).contains("SET @token = GREATEST(@next, 2 * @now);"));
         assert!(!renew(&lease).contains("leasehold_stripe"));
 
         let charter = Charter::from_text("a, b, c");
         assert!(acquire(&plain.clone().with_charter(charter)).contains("leasehold_member"));
-        assert!(acquire(&plain.with_least_token(5)).contains("IF(5 <= @now + 1000000, 5, 0)"));
+        assert!(acquire(&plain.with_least_token(5)).contains("IF(5 <= 2 * @now + 2000000, 5, 0)"));
         assert!(renew(&lease.with_floor(5)).contains("leasehold_stripe"));
     }
 

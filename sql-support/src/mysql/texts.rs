@@ -48,6 +48,9 @@ SET @token = CAST(IF(@stripes = :all, 0, 9223372036854775807) AS SIGNED) + 1;
 pub(super) const CLOCK: &str = "SET @now = CAST((:clock) AS SIGNED);
 ";
 
+/// The token of that time: each microsecond has two ([`TOKENS_PER_MICROSECOND`](leasehold_core::backend::Grant::TOKENS_PER_MICROSECOND)).
+pub(super) const CLOCK_TOKEN: &str = "2 * @now";
+
 /// The database's clock in microseconds since 1970: in UTC, as the time zone was set so, and the real one, also in a session that sets `timestamp`.
 pub(super) const DATABASE_CLOCK: &str =
     "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
@@ -183,7 +186,7 @@ SELECT 'asked', @until IS NOT NULL;
 pub(super) const FORCE_RELEASE: &str = "SELECT COUNT(*) > 0 INTO @held FROM {lease} WHERE `key` = :key AND place IS NULL;
 SELECT 'holder', fingerprint, description, units, ends - @now FROM {lease} WHERE `key` = :key AND place IS NULL ORDER BY ends;
 DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.place IS NULL;
-UPDATE {stripe} FORCE INDEX (PRIMARY) SET token = GREATEST(token + 1, @now) WHERE stripe = :stripe AND @held;
+UPDATE {stripe} FORCE INDEX (PRIMARY) SET token = GREATEST(token + 1, 2 * @now) WHERE stripe = :stripe AND @held;
 SELECT 'token', token FROM {stripe} WHERE stripe = :stripe AND @held;
 ";
 

@@ -11,7 +11,7 @@ use super::texts;
 use crate::layout::Layout;
 use crate::remote::{self, Preparable, Text, Value, bind, replace};
 use crate::reply::Inspected;
-use crate::request::{Acquire, Key, List, Named, Renew, micros, token};
+use crate::request::{Acquire, Key, List, Named, Renew, micros, token, token_at};
 
 /// The texts of all transactions on the tables of one layout.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ impl Statements {
         let clock = clock.unwrap_or(texts::DATABASE_CLOCK).to_owned();
         let acquire = [texts::EXPIRE, texts::CALL_UP, texts::ACQUIRE, texts::CLEAR];
         let acquire =
-            on_one_key(layout, &clock, &acquire, &[("up", "true"), ("number", texts::NOW)]);
+            on_one_key(layout, &clock, &acquire, &[("up", "true"), ("number", texts::CLOCK_TOKEN)]);
         let release = [texts::RELEASE, texts::EXPIRE, texts::CALL_UP, texts::TELL];
         let values = [("up", texts::WAS_HELD), ("told", texts::IS_HEARD)];
         let release = on_one_key(layout, &clock, &release, &values);
@@ -292,13 +292,13 @@ fn under_charters(claims: &[Acquire]) -> (&'static str, Vec<(&'static str, Strin
 fn number(claims: &[Acquire]) -> String {
     let wish = claims.iter().map(|claim| claim.least_token).max().unwrap_or_default();
     if wish == 0 {
-        return texts::NOW.to_owned();
+        return texts::CLOCK_TOKEN.to_owned();
     }
     // All claims of a stripe share its number, and the first of them gets the smallest token.
     let others = i64::try_from(claims.len() - 1).expect("they are few");
-    let (reached, ahead) = (wish.saturating_add(others), micros(Claim::WISHED_AHEAD));
-    let now = texts::NOW;
-    format!("greatest({now}, CASE WHEN {wish} <= {now} + {ahead} THEN {reached} END)")
+    let (reached, ahead) = (wish.saturating_add(others), token_at(micros(Claim::WISHED_AHEAD)));
+    let clock = texts::CLOCK_TOKEN;
+    format!("greatest({clock}, CASE WHEN {wish} <= {clock} + {ahead} THEN {reached} END)")
 }
 
 /// Begins a transaction, with at least a millisecond for each of its statements.
@@ -350,8 +350,9 @@ mod tests {
 
         assert!(!acquire(&plain).contains("leasehold_member"));
         assert!(
-            acquire(&plain)
-                .contains("greatest(s.token + 1, current_setting('leasehold.now')::bigint) FROM")
+            acquire(&plain).contains(
+                "greatest(s.token + 1, 2 * current_setting('leasehold.now')::bigint) FROM"
+            )
         );
         assert!(!renew(&lease).contains("leasehold_stripe"));
 

@@ -38,6 +38,9 @@ pub(super) const DATABASE_CLOCK: &str =
 /// The reading.
 pub(super) const NOW: &str = "current_setting('leasehold.now')::bigint";
 
+/// Its token: each microsecond has two ([`TOKENS_PER_MICROSECOND`](leasehold_core::backend::Grant::TOKENS_PER_MICROSECOND)).
+pub(super) const CLOCK_TOKEN: &str = "2 * current_setting('leasehold.now')::bigint";
+
 /// Names the incarnation of the database. The system's identifier tells it from others, and a promotion begins a timeline. A server that does not
 /// wait for the disk may lose commits whenever it starts.
 ///
@@ -237,7 +240,7 @@ SELECT 'asked', count(*) > 0, CASE WHEN count(*) > 0 THEN pg_notify(:channel, 'h
 pub(super) const FORCE_RELEASE: &str = "WITH ended AS (
   DELETE FROM {lease} WHERE key = :key AND place IS NULL RETURNING fingerprint, description, units, ends
 ), counted AS (
-  UPDATE {stripe} SET token = greatest(token + 1, :now) WHERE stripe = :stripes AND EXISTS (SELECT FROM ended) RETURNING token
+  UPDATE {stripe} SET token = greatest(token + 1, 2 * :now) WHERE stripe = :stripes AND EXISTS (SELECT FROM ended) RETURNING token
 ), told AS (
   SELECT set_config('leasehold.there', (count(*) > 0)::text, true),
     CASE WHEN count(*) > 0 THEN pg_notify(:channel, 'h' || :key)::text END FROM ended

@@ -380,6 +380,7 @@ impl Counts {
 fn heeded(claim: &Claim, now: Instant) -> u64 {
     let zero = Instant::from_zero(Duration::ZERO);
     let ahead = (now + Claim::WISHED_AHEAD).since(zero).as_micros();
+    let ahead = ahead * u128::from(Grant::TOKENS_PER_MICROSECOND);
     if u128::from(claim.least_token()) <= ahead { claim.least_token() } else { 0 }
 }
 

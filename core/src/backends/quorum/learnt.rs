@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::backend::Grant;
 use crate::clock::Instant;
 use crate::sync::{Mutex, lock};
 
@@ -26,15 +27,16 @@ impl Learnt {
         }
     }
 
-    /// A number that the counters of all members are below: those that follow a clock go on by one each microsecond. 0 if nothing is known.
+    /// A number that the counters of all members are below: those that follow a clock go on with it. 0 if nothing is known.
     pub(super) fn next(&self, now: Instant) -> u64 {
         let Some(Seen { token, sent_at, is_common }) = *lock(&self.0) else { return 0 };
         let elapsed = u64::try_from(now.since(sent_at).as_micros()).unwrap_or(u64::MAX);
+        let elapsed = elapsed.saturating_mul(Grant::TOKENS_PER_MICROSECOND);
         // A number that all have granted is ahead of their clocks already. Further ahead with each grant, it would be too far for them soon.
         let margin = if is_common { 1 } else { MARGIN };
         token.saturating_add(elapsed.saturating_add(margin))
     }
 }
 
-/// A request takes less to reach a member nearby, in microseconds.
-const MARGIN: u64 = 1_000;
+/// A request takes less to reach a member nearby: a millisecond, in tokens.
+const MARGIN: u64 = 1_000 * Grant::TOKENS_PER_MICROSECOND;

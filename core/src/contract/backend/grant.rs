@@ -15,6 +15,10 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// How many tokens each microsecond has where tokens follow a clock that counts from 1970: a process passes a lease on more than
+    /// once in a microsecond. All stores whose tokens may be compared, as those of a quorum's members are, count alike.
+    pub const TOKENS_PER_MICROSECOND: u64 = 2;
+
     /// Creates the grant whose fencing token is `token`.
     pub fn new(token: NonZeroU64) -> Self {
         Self { token, spare_tokens: 0, ttl: None, has_news: true }

@@ -1,7 +1,7 @@
 --- @include "token"
 --- @include "member"
--- As far ahead of the clock the server follows a wish, in µs: `Claim::WISHED_AHEAD`.
-local WISHED_AHEAD = 1000000
+-- As far ahead of the clock the server follows a wish: `Claim::WISHED_AHEAD`, in tokens.
+local WISHED_AHEAD = 2000000
 
 -- Whether this process gives votes under the charter.
 local function has_vote(member, charter)
@@ -15,8 +15,9 @@ local function number_under_charter(fence, floor_key, micros, spare, wish)
   if not floor then
     return nil, redis.error_reply(NO_MEMBER)
   end
-  local least = math.max(micros, floor + 1, wish <= micros + WISHED_AHEAD and wish or 0)
-  local first, more = number_grant(fence, least, math.min(spare, least - floor - 1))
+  local now = token_at(micros)
+  local least = math.max(now, floor + 1, wish <= now + WISHED_AHEAD and wish or 0)
+  local first, more = number_from(fence, least, math.min(spare, least - floor - 1))
   if first then
     redis.call('SET', floor_key, digits(first + more))
   end
