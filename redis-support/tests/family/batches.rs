@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::connect;
 use super::rights::DOCUMENTED;
-use super::steps::{acquire, jobs, kept, lock, release, scripts_run};
+use super::steps::{acquire, jobs, kept, lock, release, renew, scripts_run};
 use crate::Backend;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -42,15 +42,12 @@ async fn take_few_requests() {
     // The server learns the scripts.
     acquire(&backend, &claims).await;
     release(&backend, &claims).await;
-    let leases: Vec<Lease> = claims.iter().map(|claim| claim.lease().clone()).collect();
     for crowds in [0, 1] {
         assert_eq!(redis.command(&["EXISTS", "lock:~crowd"]).await, format!(":{crowds}"));
         let scripts = scripts_run(&redis).await;
 
         acquire(&backend, &claims).await.iter().for_each(|attempt| assert!(token(attempt) > 0));
-        for renewal in backend.renew_all(&leases).await {
-            assert_eq!(renewal.unwrap(), Renewal::Renewed);
-        }
+        assert_eq!(renew(&backend, &claims).await, [Renewal::Renewed; MANY]);
         assert_eq!(release(&backend, &claims).await, [Release::Released; MANY]);
 
         let scripts = scripts_run(&redis).await - scripts;
@@ -242,17 +239,16 @@ async fn hear_that_they_are_asked_back() {
     let redis = Redis::start().await;
     let (backend, other, claims) = (backend(&redis).await, backend(&redis).await, jobs(MANY));
     acquire(&backend, &claims).await;
-    let leases: Vec<Lease> = claims.iter().map(|claim| claim.lease().clone()).collect();
-    other.request_revocation(leases[3].key()).await.unwrap();
-    other.force_release(leases[4].key()).await.unwrap();
+    other.request_revocation(claims[3].key()).await.unwrap();
+    other.force_release(claims[4].key()).await.unwrap();
 
-    for (n, renewal) in backend.renew_all(&leases).await.into_iter().enumerate() {
+    for (n, renewal) in renew(&backend, &claims).await.into_iter().enumerate() {
         let expected = match n {
             3 => Renewal::RevocationRequested,
             4 => Renewal::Vanished,
             _ => Renewal::Renewed,
         };
-        assert_eq!(renewal.unwrap(), expected, "{n}");
+        assert_eq!(renewal, expected, "{n}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release, Tenure};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release, Renewal, Tenure};
 use leasehold_core::retry::Retry;
 use leasehold_core::{Error, LeaseState, LockClient, LockGuard, LockKey};
 use leasehold_testbed::{Redis, until};
@@ -35,6 +35,12 @@ pub(crate) async fn acquire(backend: &Backend, claims: &[Claim]) -> Vec<Result<A
 pub(crate) async fn release(backend: &Backend, claims: &[Claim]) -> Vec<Release> {
     let released = join_all(claims.iter().map(|claim| backend.release(claim.lease()))).await;
     released.into_iter().map(Result::unwrap).collect()
+}
+
+/// Renews the leases of all of `claims` at the same time.
+pub(crate) async fn renew(backend: &Backend, claims: &[Claim]) -> Vec<Renewal> {
+    let leases: Vec<Lease> = claims.iter().map(|claim| claim.lease().clone()).collect();
+    backend.renew_all(&leases).await.into_iter().map(Result::unwrap).collect()
 }
 
 /// Waits for a lock in the background, and does not look again by itself while it is held.

@@ -1,10 +1,10 @@
 //! Locks in many hash slots of a server, by one script.
 
 use leasehold_core::Error;
-use leasehold_core::backend::{Attempt, Patience, Release, Share};
+use leasehold_core::backend::{Attempt, Patience, Release, Renewal, Share};
 use leasehold_redis_support::Script;
 
-use super::super::steps::{acquire, jobs, kept, release};
+use super::super::steps::{acquire, jobs, kept, release, renew};
 use super::*;
 
 /// Enough that most of them leave together, from each server.
@@ -82,6 +82,31 @@ async fn leave_those_alone_that_are_in_the_way_of_others() {
 }
 
 #[tokio::test]
+async fn hear_from_a_renewal_on_of_changes_by_others() {
+    let redis = three().await;
+    let connected = async || connect(&redis.url()).await.unwrap();
+    let (backend, other, claims) = (connected().await, connected().await, jobs(MANY));
+    acquire(&backend, &claims).await;
+    other.request_revocation(claims[3].key()).await.unwrap();
+    other.force_release(claims[4].key()).await.unwrap();
+    let node = redis.owner_of("lock:job/5").await;
+    redis.command(node, &["SET", "lock:job/5", "another"]).await;
+
+    for (n, renewal) in renew(&backend, &claims).await.into_iter().enumerate() {
+        let expected = match n {
+            3 => Renewal::RevocationRequested,
+            4 => Renewal::Vanished,
+            5 => Renewal::Taken,
+            _ => Renewal::Renewed,
+        };
+        assert_eq!(renewal, expected, "{n}");
+    }
+    let mut watch = backend.watch_lease(claims[6].lease());
+    other.force_release(claims[6].key()).await.unwrap();
+    timeout(LONG, watch.changed()).await.expect("it is told");
+}
+
+#[tokio::test]
 async fn whose_slot_is_half_way_do_not_stop_the_others() {
     let redis = three().await;
     let (backend, claims) = (connect(&redis.url()).await.unwrap(), jobs(MANY));
@@ -89,6 +114,7 @@ async fn whose_slot_is_half_way_do_not_stop_the_others() {
     let to = (from + 1) % 3;
     assert!(acquire(&backend, &claims).await.iter().all(is_granted));
     redis.begin_migration(slot, from, to).await;
+    assert_eq!(renew(&backend, &claims).await, [Renewal::Renewed; MANY]);
     assert_eq!(release(&backend, &claims).await, [Release::Released; MANY]);
 
     // A fresh backend, which leaves no lock alone yet.
