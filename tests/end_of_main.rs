@@ -63,14 +63,14 @@ async fn on_etcd() {
 async fn on_postgres() {
     let postgres = Postgres::start().await;
 
-    leaves_no_lock(&postgres.url(), 20).await;
+    leaves_no_lock(&patiently(&postgres.url()), 20).await;
 }
 
 #[tokio::test]
 async fn on_mysql() {
     let mysql = MariaDb::start().await;
 
-    leaves_no_lock(&mysql.url(), 20).await;
+    leaves_no_lock(&patiently(&mysql.url()), 20).await;
 }
 
 #[tokio::test]
