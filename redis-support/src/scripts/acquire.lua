@@ -20,9 +20,17 @@ end
 
 --- @include "far_place"
 place, patience = tonumber(place), tonumber(patience)
-local refused = others and place > 0 and keep_far_place(lock, queue, places, own_news, crowd, id, place, micros)
-if refused then
-  return refused
+local waits = others and place > 0
+local rank = waits and redis.call('ZRANK', queue, id)
+local reply
+if rank then
+  reply = keep_far_place(lock, queue, places, own_news, crowd, id, rank, place, micros)
+elseif waits then
+  -- A release may have handed it over: then no other claim matters.
+  reply = grant_own(lock, value, ttl, number_grant, fence, micros, spare)
+end
+if reply then
+  return reply
 end
 
 --- @include "acquire_in_turn"

@@ -14,7 +14,8 @@ wants, limit, place, patience = tonumber(wants), tonumber(limit), tonumber(place
 local micros = clock()
 local now = math.floor(micros / 1000)
 local is_queued = redis.call('EXISTS', queue) == 1
-local refused = is_queued and place > 0 and keep_far_place(lock, queue, places, own_news, crowd, id, place, micros)
+local rank = is_queued and place > 0 and redis.call('ZRANK', queue, id)
+local refused = rank and keep_far_place(lock, queue, places, own_news, crowd, id, rank, place, micros)
 if refused then
   return refused
 end

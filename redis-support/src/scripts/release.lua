@@ -16,7 +16,6 @@ if not queue then
   return redis.error_reply('TRYAGAIN its place in the queue is not at hand')
 end
 
---- @include "turn"
 --- @include "hand_over"
 local now = math.floor(clock() / 1000)
 if not is_held then
@@ -26,8 +25,9 @@ if not is_held then
   tell(news, {id})
   return with_called(0, (call_up(queue, places, news, redis.call('EXISTS', lock), 1, now)))
 end
-if hand_over(lock, queue, places, now) then
-  return with_called(1, (call_up(queue, places, news, 1, 1, now)))
+local is_kept, ids, records = hand_over(lock, queue, places, front(queue), now)
+if is_kept then
+  return with_called(1, (call_up(queue, places, news, 1, 1, now, ids, records)))
 end
 redis.call('DEL', lock)
 return with_called(1, (call_up(queue, places, news, 0, 1, now)))

@@ -4,11 +4,10 @@
 -- Claims this far back in a queue only keep their place: those that are nearer look after the front.
 local NEAR = 128
 
--- Refuses a claim that is far back, for the sake of a living one before all: keeps its place for `place` ms, and arms the key for its
+-- Refuses the claim `id`, whose place is `rank`, if it is far back, for the sake of a living one before all: keeps its place for `place` ms, and arms the key for its
 -- news. Nil if it is to be looked at closely. Most of the calls of a long queue end here.
-local function keep_far_place(lock, queue, places, own_news, crowd, id, place, micros)
-  local rank = redis.call('ZRANK', queue, id)
-  if not rank or rank <= NEAR then
+local function keep_far_place(lock, queue, places, own_news, crowd, id, rank, place, micros)
+  if rank <= NEAR then
     return nil
   end
   local now = math.floor(micros / 1000)

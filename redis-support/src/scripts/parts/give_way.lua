@@ -5,10 +5,11 @@ local EVERY = 1000
 local MOMENT = 10
 local OTHERS = '*'
 
--- Whether the key is to be left to others now. While any claim waits, their place tells when that is due, and then when it ends.
+-- Whether the key is to be left to others now. While any claim waits, their place, with this record, tells when that is due, and then when it
+-- ends.
 -- Needs no command that fails when memory is full.
-local function give_way(queue, places, now)
-  local due = read_place(redis.call('HGET', places, OTHERS))
+local function give_way(queue, places, record, now)
+  local due = read_place(record)
   if due == 0 then
     redis.pcall('HSET', places, OTHERS, write_place(now + EVERY, 1, 1, 0))
   end

@@ -9,11 +9,12 @@ local CLEARED = 4096
 -- Every attempt reads so many of the first places: by them it tells when to look again.
 local FIRST = 4
 
--- Takes these out of the queue, and tells whether any of them stood there. Nothing is left of an empty queue.
+-- Takes these out of the queue, and tells whether any of them stood there. Nothing is left of an empty queue, which it is not if `others`
+-- stay in it.
 -- Uses no command that fails when memory is full.
-local function forget(queue, places, ids)
+local function forget(queue, places, ids, others)
   local stood = redis.call('ZREM', queue, unpack(ids)) > 0
-  if stood and redis.call('EXISTS', queue) == 0 then
+  if stood and not others and redis.call('EXISTS', queue) == 0 then
     redis.call('DEL', places)
   elseif stood then
     redis.call('HDEL', places, unpack(ids))

@@ -19,11 +19,12 @@ end
 -- Calls up the claims in the queue for which there is room beside `used` units, and `more` of those behind them, which look when a
 -- place before them ends. A claim with patience has only that long from now on. Returns their ids, since the server does not tell a
 -- connection of its own changes, and the ms until the first of them loses its turn.
+-- `ids` and `records`: the front of the queue, if it was read.
 -- Needs no command that fails when memory is full.
-local function call_up(queue, places, news, used, more, now)
-  local ids = redis.call('ZRANGE', queue, 0, WINDOW - 1)
+local function call_up(queue, places, news, used, more, now, ids, records)
+  ids = ids or redis.call('ZRANGE', queue, 0, WINDOW - 1)
   local called, soonest = {}, nil
-  local records = ids[1] and redis.call('HMGET', places, unpack(ids)) or {}
+  records = records or ids[1] and redis.call('HMGET', places, unpack(ids)) or {}
   for i, id in ipairs(ids) do
     local ends, units, limit, patience, channel, value = read_place(records[i])
     used = used + (units or math.huge)
