@@ -19,13 +19,15 @@ if granted then
 end
 
 --- @include "far_place"
+-- One is served at a time, so few need to look after the front.
+local NEAR = 16
 place, patience = tonumber(place), tonumber(patience)
 local waits = others and place > 0
 local rank = waits and redis.call('ZRANK', queue, id)
 local reply
-if rank then
-  reply = keep_far_place(lock, queue, places, own_news, crowd, id, rank, place, micros)
-elseif waits then
+if rank and rank > NEAR then
+  reply = keep_far_place(queue, places, own_news, id, rank, place, micros)
+elseif waits and not rank then
   -- A release may have handed it over: then no other claim matters.
   reply = grant_own(lock, value, ttl, number_grant, fence, micros, spare)
 end

@@ -10,17 +10,20 @@ wants, limit, place, patience = tonumber(wants), tonumber(limit), tonumber(place
 
 --- @include "time"
 --- @include "far_place"
+-- As many claims as that may be served at once.
+local NEAR = 128
 -- The common cases are decided before anything else is set up, which takes longer than they do.
 local micros = clock()
 local now = math.floor(micros / 1000)
 local is_queued = redis.call('EXISTS', queue) == 1
 local rank = is_queued and place > 0 and redis.call('ZRANK', queue, id)
-local refused = rank and keep_far_place(lock, queue, places, own_news, crowd, id, rank, place, micros)
+local refused = rank and rank > NEAR and keep_far_place(queue, places, own_news, id, rank, place, micros)
 if refused then
   return refused
 end
 
 --- @include "token"
+--- @include "crowd"
 --- @include "units"
 if redis.call('EXISTS', lock) == 1 then
   return redis.error_reply('WRONGTYPE it is held as a mutex')

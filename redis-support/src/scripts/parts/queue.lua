@@ -1,5 +1,6 @@
 --- @include "time"
 --- @include "place"
+--- @include "crowd"
 -- A queue is a sorted set of ids in the order of their coming, and a hash with the record of each one's place.
 
 -- Living places that one attempt reads. Claims further back wait until they have come nearer.
@@ -71,19 +72,22 @@ local function wanted_before(queue, places, rank, room, now)
   return wanted, first and first - now, living, cleared
 end
 
--- Keeps the place of `id`, which is `rank`, for `place` ms, or gives it one at the end of the queue if that is false; returns its rank
--- from the front. `terms`: the rest of its record.
-local function queue_up(queue, places, id, rank, terms, place, micros)
-  local is_new = false
+-- Keeps the place of `claim`, which is `rank`, or gives it one at the end of the queue if that is false; returns its rank from the front.
+-- For the fields of the claim see `refuse`.
+local function queue_up(claim, rank)
+  local queue, places, place, now = claim.queue, claim.places, claim.place, math.floor(claim.micros / 1000)
+  -- The queue, and the mark of the lock in the crowd, last longer than the place, so that this is not done each time.
+  local ends_first = redis.call('PTTL', queue) < place
+  if ends_first then
+    mark(claim.crowd, claim.lock, now + 2 * place, now)
+  end
   if not rank then
     rank = redis.call('ZCARD', queue)
-    is_new = rank == 0
-    local last = not is_new and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0
-    redis.call('ZADD', queue, digits(math.max(last + 1, micros)), id)
+    local last = rank > 0 and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0
+    redis.call('ZADD', queue, digits(math.max(last + 1, claim.micros)), claim.id)
   end
-  redis.call('HSET', places, id, write_place(math.floor(micros / 1000) + place, unpack(terms)))
-  if is_new or redis.call('PTTL', queue) < place then
-    -- For longer than it must be, so that this is not done each time.
+  redis.call('HSET', places, claim.id, write_place(now + place, unpack(claim.terms)))
+  if ends_first then
     redis.call('PEXPIRE', queue, digits(2 * place))
     redis.call('PEXPIRE', places, digits(2 * place))
   end

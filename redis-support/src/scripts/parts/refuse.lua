@@ -1,5 +1,4 @@
 --- @include "queue"
---- @include "crowd"
 
 -- Refuses `claim`: keeps a place for it if it waits, and has the server tell it when to look again. The first waiter for a mutex hears of
 -- the lock; all others have a key of their own.
@@ -13,16 +12,11 @@
 --          has none), the ids that were called up, …}
 local function refuse(claim, obstacle, called)
   local place, rank, queued = claim.place, claim.rank, false
-  local function take_place()
-    local now = math.floor(claim.micros / 1000)
-    mark(claim.crowd, claim.lock, now + place, now)
-    return queue_up(claim.queue, claim.places, claim.id, rank, claim.terms, place, claim.micros)
-  end
   if place > 0 and claim.patience == 0 then
-    queued, rank = true, take_place()
+    queued, rank = true, queue_up(claim, rank)
   elseif place > 0 then
     -- When memory is full there is no place, and those that would do without one poll.
-    queued, rank = pcall(take_place)
+    queued, rank = pcall(queue_up, claim, rank)
   end
   if queued and (rank > 0 or not claim.hears_of_lock) then
     -- It outlasts a few attempts, so that it need not be written each time.
