@@ -46,8 +46,8 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// - **Refusal**: a claim with a [queue place](Acquire::place) keeps its place, or gets one behind all others (one more than
 ///   the last); `ends = now + place.time`, and its `patience`. Any other leaves no row. The reply has the holder whose lease ends first, and the least
 ///   `ends` of the places before its own, except for a claim of a whole key that is held.
-/// - **Tokens**: `token = greatest(last + 1, clock)`, where `last` is the stripe's and `clock` the [token](crate::request::token_at) of a time of a clock that goes on for years; the
-///   first of the grant is `greatest(last + 1, token - spare)`; the stripe keeps `token`. So tokens stay in order though the counter was lost, and spare ones
+/// - **Tokens**: `token = greatest(last + 1, clock)`, where `last` is the stripe's and `clock` is the [token](crate::request::token_at) of the
+///   present time by a clock that goes on for years; the first of the grant is `greatest(last + 1, token - spare)`; the stripe keeps `token`. So tokens stay in order though the counter was lost, and spare ones
 ///   never run ahead of the clock.
 ///
 /// - **Wish**: a claim's [least token](crate::request::Acquire::least_token), unless it is too far ahead of `clock`, counts as another `clock`

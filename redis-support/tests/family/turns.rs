@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
 use leasehold_core::backend::{Attempt, Claim, Contention, Lease, LockBackend, Patience, Release};
-use leasehold_core::{LockClient, LockGuard, LockKey};
+use leasehold_core::{LockClient, LockGuard, LockKey, LockOptions};
 use leasehold_testbed::{Redis, until};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -141,6 +141,33 @@ async fn have_a_place_no_longer_than_their_ttl() {
     let waits = Claim::new(short).with_patience(Patience::Waits);
 
     assert_eq!(refusal(&backend, &waits).await.place(), Some(SHORT));
+}
+
+/// At the front and far back in it.
+#[tokio::test]
+async fn keep_the_queue_for_as_long_as_their_places() {
+    const LEFT: &str = "
+        local time, ends = redis.call('TIME'), redis.call('ZSCORE', KEYS[2], KEYS[3])
+        return {redis.call('PTTL', KEYS[1]), math.floor(ends - time[1] * 1000 - time[2] / 1000)}";
+
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    assert!(is_granted(&backend, &claim()).await);
+    let claims: Vec<Claim> = (0..40).map(|_| waits()).collect();
+    join_all(claims.iter().map(|claim| refusal(&backend, claim))).await;
+    let queues = redis.command(&["KEYS", "lock:~queue:*"]).await;
+    let queue = queues.lines().last().unwrap();
+    for claim in &claims {
+        redis.command(&["PEXPIRE", queue, "1000"]).await;
+        redis.command(&["ZADD", "lock:~crowd", "1", "lock:job"]).await;
+
+        refusal(&backend, claim).await;
+
+        let left = redis.command(&["EVAL", LEFT, "3", queue, "lock:~crowd", "lock:job"]).await;
+        let left = left.lines().skip(1).map(|line| line.trim_start_matches(':').parse().unwrap());
+        let place = LockOptions::PLACE_TTL.as_millis();
+        assert!(left.clone().all(|left: u128| left > place), "{:?}", left.collect::<Vec<_>>());
+    }
 }
 
 #[tokio::test]

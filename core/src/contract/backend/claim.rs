@@ -47,7 +47,8 @@ impl Patience {
 
 impl Claim {
     /// How far ahead of its own clock a store follows a [wish](Self::with_least_token) for a token, which it reads as a
-    /// [time](crate::backend::Grant::TOKENS_PER_MICROSECOND): longer than a round trip to anywhere in the world, so that the wish of a client whose clock is right is heeded.
+    /// [time](crate::backend::Grant::TOKENS_PER_MICROSECOND): longer than a round trip to anywhere in the world, so that the wish of a client
+    /// whose clock is right is heeded.
     pub const WISHED_AHEAD: Duration = Duration::from_secs(1);
 
     /// Creates the claim of a caller that goes away if it is refused.
