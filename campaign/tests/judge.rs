@@ -158,6 +158,13 @@ fn a_killed_process_believes_nothing() {
     assert_kept([enters(0, 1, 7), event(20, 1, EventKind::Killed), enters(20, 2, 8)]);
 }
 
+/// Its client was shut down, and has released a guard that was forgotten.
+#[test]
+fn a_finished_process_believes_nothing() {
+    let finishes = event(20, 1, EventKind::Finished(Usage::default()));
+    assert_kept([enters(0, 1, 7), finishes, event(21, 1, EventKind::Ended), enters(22, 2, 8)]);
+}
+
 #[test]
 fn a_unit_above_the_limit_is_found() {
     let of_two = |at, process, token| enters_for(at, process, token, at + TTL, 2);

@@ -113,10 +113,16 @@ impl Beliefs {
             });
             return;
         }
-        if *kind == EventKind::Killed {
+        // A process that has finished shuts its client down, which releases guards that were forgotten.
+        let end_of_process = match kind {
+            EventKind::Killed => Some(End::Killed),
+            EventKind::Finished(_) => Some(End::Dropped),
+            _ => None,
+        };
+        if let Some(end) = end_of_process {
             let of_process = |belief: &&mut Belief| belief.process == *process;
             for belief in self.all.iter_mut().filter(of_process) {
-                belief.end_by(*at, None, End::Killed);
+                belief.end_by(*at, None, end);
             }
             return;
         }
