@@ -43,9 +43,12 @@ impl Cluster {
 
     /// The first holder of `key`.
     async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        let range = GetOptions::new().with_prefix();
-        let found = self.client.kv_client().get(format!("lock/{key}/"), Some(range)).await;
-        let found = found.unwrap();
+        // A connection to a member that was restarted fails once.
+        let found = until_some("the members answer", async || {
+            let range = GetOptions::new().with_prefix();
+            self.client.kv_client().get(format!("lock/{key}/"), Some(range)).await.ok()
+        });
+        let found = found.await;
         let held = found.kvs().iter().find(|kv| kv.value().starts_with(b"held "))?;
         let mut parts = held.value_str().unwrap().splitn(5, ' ').skip(2);
         let fingerprint = parts.next().unwrap();
