@@ -19,7 +19,7 @@ use leasehold_core::clock::{self, Clock, Sleep};
 use leasehold_core::{LeaseState, LockClient, LockGuard, LockKey, LockOptions, RenewalMode};
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
-use leasehold_testbed::{Etcd, FaultProxy, Weather, until};
+use leasehold_testbed::{Etcd, FaultProxy, Weather, patiently, until};
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
