@@ -22,17 +22,10 @@ end
 -- One is served at a time, so few need to look after the front.
 local NEAR = 16
 place, patience = tonumber(place), tonumber(patience)
-local waits = others and place > 0
-local rank = waits and redis.call('ZRANK', queue, id)
-local reply
-if rank and rank > NEAR then
-  reply = keep_far_place(queue, places, own_news, id, rank, place, micros)
-elseif waits and not rank then
-  -- A release may have handed it over: then no other claim matters.
-  reply = grant_own(lock, value, ttl, number_grant, fence, micros, spare)
-end
-if reply then
-  return reply
+local rank = others and place > 0 and redis.call('ZRANK', queue, id)
+local refused = rank and rank > NEAR and keep_far_place(queue, places, own_news, id, rank, place, micros)
+if refused then
+  return refused
 end
 
 --- @include "acquire_in_turn"

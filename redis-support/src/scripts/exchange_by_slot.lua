@@ -11,8 +11,7 @@ local try, words, leaving = redis.pcall, ARGV, tonumber(ARGV[1])
 local ttl, crowd_of, fence_of = ARGV[2], ARGV[3], ARGV[4]
 
 --- @include "time"
--- Each microsecond has two tokens (`Grant::TOKENS_PER_MICROSECOND`).
-local now = 2 * clock()
+local now = token_at(clock())
 local time = digits(now)
 -- One lock may have so many beside its first (`LockOptions::hand_over`).
 local SPARE = 65535

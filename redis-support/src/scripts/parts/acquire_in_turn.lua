@@ -7,10 +7,14 @@
 local function acquire_in_turn(claim, held, revoke, news, value, ttl, others, number, ...)
   local lock, queue, places, place = claim.lock, claim.queue, claim.places, claim.place
   local now = math.floor(claim.micros / 1000)
-  local called = {}
+  local called, holder = {}, nil
   local wanted, first, living, cleared = 0, nil, 0, 0
-  if others then
-    claim.rank = place > 0 and place_of(queue, places, claim.id, now)
+  claim.rank = others and place > 0 and place_of(queue, places, claim.id, now)
+  if others and not claim.rank then
+    holder = redis.call('GET', lock)
+  end
+  -- No other claim matters to one that holds the lock, as after a release that handed it over.
+  if others and holder ~= value then
     wanted, first, living, cleared = wanted_before(queue, places, claim.rank, 0, now)
     claim.rank = claim.rank and claim.rank - cleared
     if cleared > 0 then
@@ -24,7 +28,9 @@ local function acquire_in_turn(claim, held, revoke, news, value, ttl, others, nu
     return refuse(claim, { after = -1, left = -1 }, called)
   end
 
-  local holder = redis.call('GET', lock)
+  if holder == nil then
+    holder = redis.call('GET', lock)
+  end
   if holder and holder ~= value then
     local left = redis.call('PTTL', lock)
     return refuse(claim, { after = left, left = left, holder = string.sub(holder, 1, 512) }, called)

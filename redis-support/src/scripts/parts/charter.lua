@@ -1,7 +1,7 @@
 --- @include "token"
 --- @include "member"
--- As far ahead of the clock the server follows a wish: `Claim::WISHED_AHEAD`, in tokens.
-local WISHED_AHEAD = 2000000
+-- As far ahead of the clock the server follows a wish: `Claim::WISHED_AHEAD`.
+local WISHED_AHEAD = token_at(1000000)
 
 -- Whether this process gives votes under the charter.
 local function has_vote(member, charter)

@@ -16,17 +16,3 @@ local function grant_free(lock, crowd, value, ttl, number, ...)
   redis.call('GET', lock)
   return {1, token, spare}
 end
-
--- Grants a lock that has the value of this claim already. Returns the reply, or nil if it has another one or none.
-local function grant_own(lock, value, ttl, number, ...)
-  if redis.call('GET', lock) ~= value then
-    return nil
-  end
-  local token, spare = number(...)
-  if not token then
-    return spare
-  end
-  redis.call('SET', lock, value, 'PX', ttl)
-  redis.call('GET', lock)
-  return {1, token, spare}
-end

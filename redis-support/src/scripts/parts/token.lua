@@ -1,10 +1,5 @@
 --- @include "time"
 
--- The token of a time: each microsecond has two (`Grant::TOKENS_PER_MICROSECOND`).
-local function token_at(micros)
-  return 2 * micros
-end
-
 -- The larger of the last token + 1 and `least`, that of the server's clock: tokens stay in order after a restart, a flush or a failover
 -- that lost the counter. Nil if the counter is no number.
 local function next_token(last, least)
