@@ -144,7 +144,7 @@ impl remote::Statements for Statements {
 
     fn force_release(&self, key: &Key) -> Text {
         let parts = [texts::EXPIRE, texts::FORCE_RELEASE, texts::ROOM, texts::CALLED];
-        self.on_key(&parts, key, &Uuid::nil(), &[])
+        self.on_key(&parts, key, &Uuid::nil(), &[("number", number(0))])
     }
 
     fn inspect(&self, key: &Key) -> Text {

@@ -186,7 +186,7 @@ SELECT 'asked', @until IS NOT NULL;
 pub(super) const FORCE_RELEASE: &str = "SELECT COUNT(*) > 0 INTO @held FROM {lease} WHERE `key` = :key AND place IS NULL;
 SELECT 'holder', fingerprint, description, units, ends - @now FROM {lease} WHERE `key` = :key AND place IS NULL ORDER BY ends;
 DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.place IS NULL;
-UPDATE {stripe} FORCE INDEX (PRIMARY) SET token = GREATEST(token + 1, 2 * @now) WHERE stripe = :stripe AND @held;
+UPDATE {stripe} FORCE INDEX (PRIMARY) SET token = GREATEST(token + 1, :number) WHERE stripe = :stripe AND @held;
 SELECT 'token', token FROM {stripe} WHERE stripe = :stripe AND @held;
 ";
 

@@ -204,6 +204,7 @@ impl remote::Statements for Statements {
             ("up", "false".to_owned()),
             ("told", "current_setting('leasehold.there')::boolean".to_owned()),
             ("tag", "'00000000-0000-0000-0000-000000000000'::uuid".to_owned()),
+            ("number", texts::CLOCK_TOKEN.to_owned()),
         ];
         let parts = [texts::EXPIRE, texts::FORCE_RELEASE, texts::CALL_UP, texts::TELL];
         self.text(&parts, Lock::Stripes(&[key]), &values)

@@ -240,7 +240,7 @@ SELECT 'asked', count(*) > 0, CASE WHEN count(*) > 0 THEN pg_notify(:channel, 'h
 pub(super) const FORCE_RELEASE: &str = "WITH ended AS (
   DELETE FROM {lease} WHERE key = :key AND place IS NULL RETURNING fingerprint, description, units, ends
 ), counted AS (
-  UPDATE {stripe} SET token = greatest(token + 1, 2 * :now) WHERE stripe = :stripes AND EXISTS (SELECT FROM ended) RETURNING token
+  UPDATE {stripe} SET token = greatest(token + 1, :number) WHERE stripe = :stripes AND EXISTS (SELECT FROM ended) RETURNING token
 ), told AS (
   SELECT set_config('leasehold.there', (count(*) > 0)::text, true),
     CASE WHEN count(*) > 0 THEN pg_notify(:channel, 'h' || :key)::text END FROM ended
