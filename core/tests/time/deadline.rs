@@ -1,5 +1,7 @@
 //! Until when a lease is believed in.
 
+use std::fmt;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -150,7 +152,8 @@ async fn ends_lost_even_if_the_watchdog_stands_still() {
 async fn of_a_store_that_grants_less_is_earlier_and_of_one_that_grants_more_is_not_later() {
     for (granted, believed) in [(ms(10_000), ms(10_000)), (ms(60_000), TTL)] {
         let clock = TokioClock::new();
-        let backend = Generous { inner: MemoryBackend::with_clock(clock), ttl: granted };
+        let inner = MemoryBackend::with_clock(clock);
+        let backend = Altered { inner, alter: move |grant: Grant| grant.with_ttl(granted) };
         let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
 
         let sent_at = clock.now();
@@ -159,6 +162,20 @@ async fn of_a_store_that_grants_less_is_earlier_and_of_one_that_grants_more_is_n
         let drift = believed / 100 + ms(2);
         assert_eq!(guard.deadline(), sent_at + believed - drift);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_store_that_granted_before_the_attempt_counts_from_the_grant() {
+    let clock = TokioClock::new();
+    let inner = MemoryBackend::with_clock(clock);
+    let backend = Altered { inner, alter: |grant: Grant| grant.with_elapsed(ms(200)) };
+    let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
+    pass(ms(1_000)).await;
+
+    let sent_at = clock.now();
+    let guard = lock(&client).await;
+
+    assert_eq!(guard.deadline(), sent_at - ms(200) + TTL - (TTL / 100 + ms(2)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,22 +206,27 @@ async fn that_has_passed_leaves_a_release_nothing_to_wait_for() {
     assert_eq!((error.kind(), clock.now()), (ErrorKind::LeaseLost, asked_at));
 }
 
-/// Says that it has granted another TTL than was asked for.
-#[derive(Debug)]
-struct Generous {
+/// Says other things of its grants than memory does.
+struct Altered<F> {
     inner: MemoryBackend,
-    ttl: Duration,
+    alter: F,
+}
+
+impl<F> fmt::Debug for Altered<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
 }
 
 #[async_trait]
-impl LockBackend for Generous {
+impl<F: Fn(Grant) -> Grant + Send + Sync + 'static> LockBackend for Altered<F> {
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         Ok(match self.inner.try_acquire(claim).await? {
-            Attempt::Granted(grant) => Attempt::Granted(Grant::with_ttl(grant, self.ttl)),
+            Attempt::Granted(grant) => Attempt::Granted((self.alter)(grant)),
             held @ Attempt::Held(_) => held,
         })
     }

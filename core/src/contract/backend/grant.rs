@@ -11,6 +11,7 @@ pub struct Grant {
     token: NonZeroU64,
     spare_tokens: u32,
     ttl: Option<Duration>,
+    elapsed: Duration,
     has_news: bool,
 }
 
@@ -21,7 +22,7 @@ impl Grant {
 
     /// Creates the grant whose fencing token is `token`.
     pub fn new(token: NonZeroU64) -> Self {
-        Self { token, spare_tokens: 0, ttl: None, has_news: true }
+        Self { token, spare_tokens: 0, ttl: None, elapsed: Duration::ZERO, has_news: true }
     }
 
     /// Says which TTL the store really put in force, where it is not the one that was asked for.
@@ -30,6 +31,14 @@ impl Grant {
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
+        self
+    }
+
+    /// Says how long before the attempt the store put the lease in force, at most: as for a store that grants to a waiter before the waiter asks
+    /// again. The deadline of the lease counts from there.
+    #[must_use]
+    pub fn with_elapsed(mut self, time: Duration) -> Self {
+        self.elapsed = time;
         self
     }
 
@@ -57,6 +66,11 @@ impl Grant {
     /// Whether the store reports events on the lease from the grant on, if it reports any.
     pub fn has_news(&self) -> bool {
         self.has_news
+    }
+
+    /// How long before the attempt the store put the lease in force, at most.
+    pub fn elapsed(&self) -> Duration {
+        self.elapsed
     }
 
     /// How many of the numbers that follow the token belong to this grant too.

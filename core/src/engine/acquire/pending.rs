@@ -72,7 +72,8 @@ impl<'r, 'a> PendingLease<'r, 'a> {
         sent_at: Instant,
         lock_delay: Duration,
     ) -> Instant {
-        deadline::deadline(sent_at, self.believed(grant, lock_delay))
+        let counts_from = sent_at - grant.map_or(Duration::ZERO, Grant::elapsed);
+        deadline::deadline(counts_from, self.believed(grant, lock_delay))
     }
 
     /// The lease is ours, perhaps after an attempt for it that got no answer.
@@ -83,6 +84,7 @@ impl<'r, 'a> PendingLease<'r, 'a> {
         lock_delay: Duration,
         is_unanswered: bool,
     ) {
+        let sent_at = sent_at - grant.elapsed();
         self.grant = Some(Taken { grant, sent_at, answered_at, lock_delay, is_unanswered });
     }
 
