@@ -187,15 +187,16 @@ impl Ear {
         loop {
             let said = tokio::select! {
                 biased;
+                // An offer comes with the news that its key has changed, and the waiter that this wakes is to find it.
+                message = self.messages.recv() => match message {
+                    Ok(message) => Push::Published(payload(message)),
+                    Err(RecvError::Lagged(_)) => Push::AllChanged,
+                    Err(RecvError::Closed) => return,
+                },
                 invalidation = self.invalidations.recv() => match invalidation {
                     Ok(Invalidation { keys, .. }) => {
                         Push::Changed(keys.iter().map(|key| key.as_bytes().to_vec()).collect())
                     }
-                    Err(RecvError::Lagged(_)) => Push::AllChanged,
-                    Err(RecvError::Closed) => return,
-                },
-                message = self.messages.recv() => match message {
-                    Ok(message) => Push::Published(payload(message)),
                     Err(RecvError::Lagged(_)) => Push::AllChanged,
                     Err(RecvError::Closed) => return,
                 },

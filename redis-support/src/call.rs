@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::{Claim, Lease, Patience, Share};
+use leasehold_core::clock::Instant;
 use leasehold_core::{LockKey, LockOptions};
 
 use crate::driver::Run;
 use crate::layout::{Layout, Place};
+use crate::offers::stamp;
 use crate::script::Script;
 use crate::words::{Shape, Words};
 
@@ -50,8 +52,14 @@ impl Call {
 
     /// The call that attempts to acquire.
     ///
-    /// A client that waits for a mutex and listens to `channel` is told there once the key is kept for it.
-    pub fn acquire(layout: &Layout, claim: &Claim, channel: Option<&str>) -> Self {
+    /// A client that waits for a mutex and listens to `channel` is told there once the key is its own. An offer may grant the lock if the client
+    /// says when it asks: then the deadline counts from there.
+    pub fn acquire(
+        layout: &Layout,
+        claim: &Claim,
+        channel: Option<&str>,
+        asks_at: Option<Instant>,
+    ) -> Self {
         let (of, lease) = (layout.places(claim.key()), claim.lease());
         let id = lease.id().secret();
         let (place, patience) = match claim.patience() {
@@ -79,6 +87,10 @@ impl Call {
                     let words = words.word(&member.floor);
                     return Self::new(words.shape(Script::AcquireUnderCharter), words);
                 }
+                let words = match asks_at {
+                    Some(asks_at) => words.number(stamp(asks_at)),
+                    None => words.word(""),
+                };
                 Self::new(words.shape(Script::Acquire), words)
             }
             Share::Units { units, limit } => {
@@ -157,7 +169,7 @@ impl Call {
         let of = layout.places(lease.key());
         match lease.share() {
             Share::Whole => {
-                let keys = [Place::Lock, Place::Queue, Place::Places, Place::News];
+                let keys = [Place::Lock, Place::Queue, Place::Places, Place::News, Place::Fence];
                 let words = Words::of(&of, &keys).value(lease).id(lease);
                 Self::new(words.shape(Script::Release).with_essential(1), words)
             }
@@ -271,7 +283,7 @@ mod tests {
         let call = Call::release(&Layout::default(), &lease());
         let less = call.with_essential_keys().unwrap();
 
-        assert!(less.keys().eq(["lock:k"]) && call.keys().len() == 4);
+        assert!(less.keys().eq(["lock:k"]) && call.keys().len() == 5);
         assert!(less.args().eq(call.args()));
         assert!(less.with_essential_keys().is_none());
     }
@@ -281,12 +293,12 @@ mod tests {
         let (layout, charter) = (Layout::default(), Charter::new(["a"], Duration::from_secs(1)));
         let plain = Claim::new(lease()).with_least_token(7);
         let under = plain.clone().with_charter(charter.clone());
-        let [plain, under] = [plain, under].map(|claim| Call::acquire(&layout, &claim, None));
+        let [plain, under] = [plain, under].map(|claim| Call::acquire(&layout, &claim, None, None));
 
         assert_eq!(under.script(), Script::AcquireUnderCharter);
         assert!(under.keys().eq(plain.keys().chain(["lock:~member"])));
         assert!(under.args().skip(7).eq([charter.as_str(), "7", "lock:~floor"]));
-        assert_eq!((plain.script(), plain.args().len()), (Script::Acquire, 7));
+        assert_eq!((plain.script(), plain.args().len()), (Script::Acquire, 8));
     }
 
     #[test]
@@ -302,7 +314,8 @@ mod tests {
     #[test]
     fn debug_keeps_the_id_to_itself() {
         let (layout, claim) = (Layout::default(), Claim::new(lease()));
-        let calls = [Call::renew(&layout, claim.lease()), Call::acquire(&layout, &claim, None)];
+        let calls =
+            [Call::renew(&layout, claim.lease()), Call::acquire(&layout, &claim, None, None)];
         let shown = format!("{calls:?}");
 
         assert!(!shown.contains(&claim.id().secret()), "{shown}");

@@ -7,13 +7,17 @@
 //!
 //! Tracking takes the server time, so the script that acquires many locks leaves it out: the first renewal of each lock enables it.
 //!
-//! A claim in a queue has a key for its own news, which the script that calls it up deletes. A release that keeps a mutex for the first in
+//! A claim in a queue has a key for its own news, which the script that calls it up deletes. A release that offers a mutex to the first in
 //! the queue says so on the channel of that client's backend: so it learns whether any connection listens.
 
+use std::sync::Arc;
+
 use leasehold_core::LockKey;
-use leasehold_core::backend::{Claim, KeyWatch, KeyWatches, Lease};
+use leasehold_core::backend::{Claim, Grant, KeyWatch, KeyWatches, Lease};
+use leasehold_core::clock::Clock;
 
 use crate::layout::{Concerns, Layout};
+use crate::offers::Offers;
 
 /// Passes the servers' news on to watches.
 #[derive(Debug)]
@@ -21,11 +25,13 @@ pub(crate) struct News {
     layout: Layout,
     waiters: KeyWatches,
     holders: KeyWatches,
+    offers: Offers,
 }
 
 impl News {
-    pub(crate) fn new(layout: Layout) -> Self {
-        Self { layout, waiters: KeyWatches::default(), holders: KeyWatches::default() }
+    pub(crate) fn new(layout: Layout, clock: Arc<dyn Clock>) -> Self {
+        let (waiters, holders) = (KeyWatches::default(), KeyWatches::default());
+        Self { layout, waiters, holders, offers: Offers::new(clock) }
     }
 
     /// For a claim that may wait.
@@ -62,13 +68,18 @@ impl News {
         self.layout.channel()
     }
 
-    /// The server keeps the key for the claim with this id.
-    pub(crate) fn offered(&self, id: &[u8]) {
-        match str::from_utf8(id) {
-            Ok(id) => self.waiters.call(id),
-            // It is no id of ours: all ask.
+    /// The server has granted a claim the lock, or keeps the key for it.
+    pub(crate) fn offered(&self, offer: &[u8]) {
+        match str::from_utf8(offer) {
+            Ok(offer) => self.waiters.call(self.offers.note(offer)),
+            // It is no offer to ours: all ask.
             Err(_) => self.interrupted(),
         }
+    }
+
+    /// The grant of `claim`, if it was offered.
+    pub(crate) fn take_offer(&self, claim: &Claim) -> Option<Grant> {
+        self.offers.take(claim)
     }
 
     /// A script called up these claims, except that of its own caller: the server does not tell a connection of its own changes.

@@ -25,7 +25,9 @@ impl<D: Driver> Backend<D> {
     pub(super) async fn acquire_alone(&self, claim: &Claim) -> Result<Attempt, Error> {
         let share = claim.share();
         self.check_charter(claim, share.is_whole() && self.0.topology.is_the_only_one())?;
-        let call = Call::acquire(&self.0.layout, claim, self.0.context.channel());
+        // The same goes for the grants of offers.
+        let asks_at = self.may_join(claim).then(|| self.0.context.now());
+        let call = Call::acquire(&self.0.layout, claim, self.0.context.channel(), asks_at);
         let wait = self.wait(&call).await?;
         let answer = self.0.topology.run(&call, wait.as_ref()).await?;
         let replicas = answer.replicas();

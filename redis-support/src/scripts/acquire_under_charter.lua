@@ -1,7 +1,7 @@
 -- Acquires a mutex on a member of a quorum, under a charter.
 --
 -- KEYS  those of `acquire`, member
--- ARGV  those of `acquire`, charter, a number that the token is to reach, the key of the floor: not among the keys, since Redis 7.0 would
+-- ARGV  those of `acquire` up to the channel, charter, a number that the token is to reach, the key of the floor: not among the keys, since Redis 7.0 would
 --       tell us of each grant on the server
 -- Returns  as `acquire`, or an error if the server has no vote
 local lock, fence, held, queue, revoke, places, news, own_news, crowd, member = unpack(KEYS)

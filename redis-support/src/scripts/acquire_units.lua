@@ -16,8 +16,12 @@ local NEAR = 128
 local micros = clock()
 local now = math.floor(micros / 1000)
 local is_queued = redis.call('EXISTS', queue) == 1
+local claim = {
+  id = id, place = place, patience = patience, terms = {wants, limit, patience}, hears_of_lock = false,
+  lock = lock, queue = queue, places = places, own_news = own_news, crowd = crowd, micros = micros,
+}
 local rank = is_queued and place > 0 and redis.call('ZRANK', queue, id)
-local refused = rank and rank > NEAR and keep_far_place(queue, places, own_news, id, rank, place, micros)
+local refused = rank and rank > NEAR and keep_far_place(claim, rank)
 if refused then
   return refused
 end
@@ -75,10 +79,7 @@ elseif wanted > 0 and room >= 0 then
   first = math.min(first, soonest or first)
 end
 if wanted > room then
-  local claim = {
-    id = id, place = place, rank = rank and rank - cleared, patience = patience, terms = {wants, limit, patience}, hears_of_lock = false,
-    lock = lock, queue = queue, places = places, own_news = own_news, crowd = crowd, micros = micros,
-  }
+  claim.rank = rank and rank - cleared
   local holder = redis.call('ZRANGE', held, 0, 0, 'WITHSCORES')
   if not holder[1] then
     return refuse(claim, {after = first or -1, left = -1}, called)

@@ -1,11 +1,11 @@
 -- Releases a mutex, or gives up a place in its queue.
 --
--- KEYS  lock, and, if they are at hand: queue, places, news
+-- KEYS  lock, and, if they are at hand: queue, places, news, fence
 -- ARGV  value, id
 -- Returns  1: released; 0: this lock does not lie under the key, and its place in the queue is given up. The ids of the claims that were
 --          called up may follow.
 -- Needs no command that fails when memory is full.
-local lock, queue, places, news = unpack(KEYS)
+local lock, queue, places, news, fence = unpack(KEYS)
 local value, id = unpack(ARGV)
 local is_held = redis.call('GET', lock) == value
 -- A lock without waiters is decided before anything else is set up, which takes longer than this.
@@ -17,7 +17,8 @@ if not queue then
 end
 
 --- @include "hand_over"
-local now = math.floor(clock() / 1000)
+local micros = clock()
+local now = math.floor(micros / 1000)
 if not is_held then
   if not forget(queue, places, {id}) then
     return 0
@@ -25,7 +26,7 @@ if not is_held then
   tell(news, {id})
   return with_called(0, (call_up(queue, places, news, redis.call('EXISTS', lock), 1, now)))
 end
-local is_kept, ids, records = hand_over(lock, queue, places, front(queue), now)
+local is_kept, ids, records = hand_over(lock, fence, queue, places, front(queue), micros)
 if is_kept then
   return with_called(1, (call_up(queue, places, news, 1, 1, now, ids, records)))
 end

@@ -1,25 +1,28 @@
-//! A release keeps the key for the first that waits, and tells it: no other has to ask.
+//! A release grants a mutex to the first waiter, or keeps it for that one, and tells it: no other has to ask.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::admin::Inspection;
 use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Release};
+use leasehold_core::clock::{Clock, Instant, Sleep, TokioClock};
 use leasehold_core::{
     LeaseState, LockClient, LockGuard, LockKey, LockOptions, LossReason, RenewalMode,
 };
-use leasehold_testbed::{FaultProxy, Pace, Redis, RedisOptions, Weather, until};
+use leasehold_testbed::{FaultProxy, Pace, Redis, RedisOptions, Weather, patiently, until};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::connect;
 use super::rights::DOCUMENTED;
-use super::steps::{assert_nothing_is_left, lock, renewed, scripts_run, waiting};
+use super::steps::{assert_nothing_is_left, kept, lock, renewed, scripts_run, waiting};
 use crate::{Backend, Config};
 
 const SOON: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(60);
+const MS: Duration = Duration::from_millis(1);
 
 async fn client(redis: &Redis) -> LockClient<Backend> {
     LockClient::new(connect(&redis.url()).await.unwrap())
@@ -48,8 +51,137 @@ async fn served(waits: JoinHandle<LockGuard>) -> LockGuard {
     timeout(SOON, waits).await.expect("it is its turn").unwrap()
 }
 
+/// No lease is renewed on it, and no offer grows old.
+#[derive(Debug)]
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Instant {
+        Instant::from_zero(LONG)
+    }
+
+    fn sleep_until(&self, _deadline: Instant) -> Sleep {
+        Box::pin(pending())
+    }
+
+    fn is_real_time(&self) -> bool {
+        false
+    }
+}
+
+/// A client and a server on which no time passes.
+async fn still_server() -> Redis {
+    RedisOptions::new().clock(Pace::Still).start().await
+}
+
+async fn still_client(redis: &Redis) -> LockClient<Backend> {
+    let config = Config::from_url(&patiently(&redis.url())).unwrap().clock(Still);
+    let backend = Backend::connect_with(config).await.unwrap();
+    LockClient::builder(backend).clock(Still).build().unwrap()
+}
+
 #[tokio::test]
-async fn take_a_release_and_an_attempt() {
+async fn to_waiters_that_asked_lately_take_a_release_alone() {
+    let redis = still_server().await;
+    let clients = [still_client(&redis).await, still_client(&redis).await];
+    know_scripts(&clients[0]).await;
+    let mut guard = lock(&clients[0], "job").await;
+    for n in 1..=20 {
+        let waits = in_line(&redis, &clients[n % 2]).await;
+        let scripts = scripts_run(&redis).await;
+
+        let before = guard.token().number();
+        guard.release().await.unwrap();
+        guard = served(waits).await;
+
+        assert_eq!(scripts_run(&redis).await - scripts, 1, "the release");
+        assert!(guard.token().number() > before);
+    }
+    guard.release().await.unwrap();
+    assert_nothing_is_left(&redis).await;
+}
+
+#[tokio::test]
+async fn to_waiters_that_asked_long_ago_keep_the_key_for_them() {
+    let redis = still_server().await;
+    let clients = [still_client(&redis).await, still_client(&redis).await];
+    know_scripts(&clients[0]).await;
+    for (silent, asks) in [(Patience::RESERVATION - MS, 1), (Patience::RESERVATION, 2)] {
+        let guard = lock(&clients[0], "job").await;
+        let waits = in_line(&redis, &clients[1]).await;
+        let scripts = scripts_run(&redis).await;
+
+        redis.clock().advance(silent);
+        guard.release().await.unwrap();
+        let guard = served(waits).await;
+
+        assert_eq!(scripts_run(&redis).await - scripts, asks, "{silent:?}");
+        guard.release().await.unwrap();
+    }
+}
+
+/// Its deadline counts from before the grant.
+#[tokio::test]
+async fn that_grant_the_lock_say_how_long_ago() {
+    let redis = still_server().await;
+    let backend = async |clock: TokioClock| {
+        let config = Config::from_url(&patiently(&redis.url())).unwrap().clock(clock);
+        Backend::connect_with(config).await.unwrap()
+    };
+    let clock = TokioClock::new();
+    let (holding, waiting) = (backend(clock).await, backend(clock).await);
+    let holder = Claim::new(kept("job"));
+    let next = Claim::new(kept("job")).with_patience(Patience::Waits);
+    holding.try_acquire(&holder).await.unwrap();
+    let asked_at = clock.now();
+    assert!(matches!(waiting.try_acquire(&next).await.unwrap(), Attempt::Held(_)));
+    let answered_at = clock.now();
+    // On the server's clock no time passes, so the grant counts from the request.
+    let mut called = waiting.watch_claim(&next);
+    holding.release(holder.lease()).await.unwrap();
+    timeout(SOON, called.changed()).await.expect("it is told");
+    // All that the server pushed before has come.
+    waiting.inspect(&key()).await.unwrap();
+
+    let before = clock.now();
+    let Attempt::Granted(grant) = waiting.try_acquire(&next).await.unwrap() else {
+        panic!("the key is its own");
+    };
+    let after = clock.now();
+
+    // A late claim asks, and has its whole TTL.
+    let is_late = after.since(asked_at) >= Patience::RESERVATION && grant.elapsed().is_zero();
+    let least = before.since(answered_at);
+    let most = after.since(asked_at) + Duration::from_micros(1);
+    assert!(is_late || (least..=most).contains(&grant.elapsed()), "{grant:?}");
+    assert!(is_late || !grant.has_news());
+}
+
+/// Others pass it by once its lease has ended, as they do that of a holder.
+#[tokio::test]
+async fn to_waiters_that_do_not_ask_for_them_end_with_the_ttl() {
+    let redis = still_server().await;
+    let (holding, stops) = (still_client(&redis).await, still_client(&redis).await);
+    let (holding, stops) = (holding.backend(), stops.backend());
+    let (holder, stopped) = (Claim::new(kept("job")), Claim::new(kept("job")));
+    let stopped = stopped.with_patience(Patience::Waits);
+    holding.try_acquire(&holder).await.unwrap();
+    stops.try_acquire(&stopped).await.unwrap();
+
+    holding.release(holder.lease()).await.unwrap();
+
+    let is_free = async || {
+        let next = Claim::new(kept("job"));
+        matches!(holding.try_acquire(&next).await.unwrap(), Attempt::Granted(_))
+    };
+    redis.clock().advance(stopped.lease().ttl() - MS);
+    assert!(!is_free().await);
+    redis.clock().advance(MS * 2);
+    assert!(is_free().await);
+}
+
+#[tokio::test]
+async fn to_leases_that_are_not_renewed_take_a_release_and_an_attempt() {
     let redis = Redis::start().await;
     // Renewals are requests, too.
     let unrenewed = LockOptions::new().ttl(LONG).renewal(RenewalMode::Off);

@@ -1,35 +1,49 @@
 --- @include "turn"
 --- @include "give_way"
+--- @include "token"
 
 -- The first in the queue, and the next, which looks when the place of the first ends.
 local function front(queue)
   return redis.call('ZRANGE', queue, 0, 1)
 end
 
--- Keeps the key for the first in the queue that hears of it over its connection, as its holder, for as long as a free key is kept for it:
--- meanwhile it asks, and has its whole TTL. A claim that nothing listens for is passed by, and its place is given up. False if the first
--- does not hear of such things, or the key is left to others: then the first is told that it is free.
+-- Numbers the grant of a lock for the sake of an offer. Returns the words of the offer that follow the id: the token, the number of spare tokens,
+-- when the client asked by its own clock, and how many µs before the grant the server heard that. Nil if there is no token.
+local function grant_words(fence, micros, asked, stamp, spare)
+  local numbered, token, more = pcall(number_grant, fence, micros, spare)
+  if numbered and token then
+    return table.concat({'', digits(token), digits(more), stamp, digits(micros - asked)}, ' ')
+  end
+end
+
+-- Offers the key to the first in the queue that hears of it over its connection, as its holder. A claim that the server has heard of within its
+-- patience is granted the lock. For any other the key is kept for as long as a free key is kept for it: meanwhile it asks, and has its whole TTL.
+-- A claim that nothing listens for is passed by, and its place is given up. False if the first does not hear of such things, or the key is left to
+-- others: then the first is told that it is free.
 --
 -- ids     the front of the queue
 -- Returns  whether it is kept, and then the next claim and the record of its place, each as a list
 -- Needs no command that fails when memory is full.
-local function hand_over(lock, queue, places, ids, now)
+local function hand_over(lock, fence, queue, places, ids, micros)
+  local now = math.floor(micros / 1000)
   for _ = 1, 128 do
     local first = ids[1]
     if not first then
       return false
     end
     local records = redis.call('HMGET', places, OTHERS, unpack(ids))
-    local ends, _, _, patience, channel, value = read_place(records[2])
+    local ends, _, _, patience, channel, value, asked, stamp, ttl, spare = read_place(records[2])
     if ends > now then
       if not channel or channel == '-' or give_way(queue, places, records[1], now) then
         return false
       end
-      local kept = redis.pcall('SET', lock, value, 'PX', digits(math.min(patience, ends - now)))
+      local is_fresh = asked and micros - asked < 1000 * patience
+      local grant = is_fresh and grant_words(fence, micros, asked, stamp, spare)
+      local kept = redis.pcall('SET', lock, value, 'PX', grant and ttl or digits(math.min(patience, ends - now)))
       if type(kept) == 'table' and kept.err then
         return false
       end
-      local told = redis.pcall('PUBLISH', channel, first)
+      local told = redis.pcall('PUBLISH', channel, first .. (grant or ''))
       if type(told) ~= 'number' then
         -- It may not be told.
         return false

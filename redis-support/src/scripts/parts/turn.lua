@@ -26,7 +26,8 @@ local function call_up(queue, places, news, used, more, now, ids, records)
   local called, soonest = {}, nil
   records = records or ids[1] and redis.call('HMGET', places, unpack(ids)) or {}
   for i, id in ipairs(ids) do
-    local ends, units, limit, patience, channel, value = read_place(records[i])
+    local place = {read_place(records[i])}
+    local ends, units, limit, patience = unpack(place)
     used = used + (units or math.huge)
     if used > (limit or 0) then
       if more == 0 then
@@ -35,7 +36,8 @@ local function call_up(queue, places, news, used, more, now, ids, records)
       more = more - 1
     elseif patience > 0 and now + patience < ends then
       ends = now + patience
-      redis.pcall('HSET', places, id, write_place(ends, units, limit, patience, channel, value))
+      place[1] = ends
+      redis.pcall('HSET', places, id, write_place(unpack(place)))
     end
     called[#called + 1] = id
     soonest = math.min(soonest or ends, ends)
