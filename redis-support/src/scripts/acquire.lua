@@ -23,9 +23,11 @@ end
 -- One is served at a time, so few need to look after the front.
 local NEAR = 16
 place, patience = tonumber(place), tonumber(patience)
+-- The place of a claim that asked for order keeps the key for it as well, so only a grant spares it a request.
+local hears_offers = patience > 0 or stamp ~= ''
 local claim = {
   id = id, place = place, patience = patience, hears_of_lock = true,
-  terms = {1, 1, patience, patience > 0 and channel or '-', value, stamp ~= '' and micros, stamp, ttl, spare},
+  terms = {1, 1, patience, hears_offers and channel or '-', value, stamp ~= '' and micros, stamp, ttl, spare},
   lock = lock, queue = queue, places = places, own_news = own_news, crowd = crowd, micros = micros,
 }
 local rank = others and place > 0 and redis.call('ZRANK', queue, id)

@@ -74,39 +74,49 @@ async fn still_server() -> Redis {
     RedisOptions::new().clock(Pace::Still).start().await
 }
 
-async fn still_client(redis: &Redis) -> LockClient<Backend> {
+async fn still_client(redis: &Redis, is_fair: bool) -> LockClient<Backend> {
     let config = Config::from_url(&patiently(&redis.url())).unwrap().clock(Still);
     let backend = Backend::connect_with(config).await.unwrap();
-    LockClient::builder(backend).clock(Still).build().unwrap()
+    let options = LockOptions::new().fair(is_fair);
+    LockClient::builder(backend).clock(Still).options(options).build().unwrap()
 }
 
 #[tokio::test]
 async fn to_waiters_that_asked_lately_take_a_release_alone() {
-    let redis = still_server().await;
-    let clients = [still_client(&redis).await, still_client(&redis).await];
-    know_scripts(&clients[0]).await;
-    let mut guard = lock(&clients[0], "job").await;
-    for n in 1..=20 {
-        let waits = in_line(&redis, &clients[n % 2]).await;
-        let scripts = scripts_run(&redis).await;
+    for is_fair in [false, true] {
+        let redis = still_server().await;
+        let clients = [still_client(&redis, is_fair).await, still_client(&redis, is_fair).await];
+        know_scripts(&clients[0]).await;
+        let mut guard = lock(&clients[0], "job").await;
+        for n in 1..=20 {
+            let waits = in_line(&redis, &clients[n % 2]).await;
+            let scripts = scripts_run(&redis).await;
 
-        let before = guard.token().number();
+            let before = guard.token().number();
+            guard.release().await.unwrap();
+            guard = served(waits).await;
+
+            assert_eq!(scripts_run(&redis).await - scripts, 1, "the release");
+            assert!(guard.token().number() > before);
+        }
         guard.release().await.unwrap();
-        guard = served(waits).await;
-
-        assert_eq!(scripts_run(&redis).await - scripts, 1, "the release");
-        assert!(guard.token().number() > before);
+        assert_nothing_is_left(&redis).await;
     }
-    guard.release().await.unwrap();
-    assert_nothing_is_left(&redis).await;
 }
 
 #[tokio::test]
 async fn to_waiters_that_asked_long_ago_keep_the_key_for_them() {
+    const LATELY: Duration = Patience::RESERVATION.saturating_sub(MS);
+
     let redis = still_server().await;
-    let clients = [still_client(&redis).await, still_client(&redis).await];
-    know_scripts(&clients[0]).await;
-    for (silent, asks) in [(Patience::RESERVATION - MS, 1), (Patience::RESERVATION, 2)] {
+    for (is_fair, silent, asks) in [
+        (false, LATELY, 1),
+        (false, Patience::RESERVATION, 2),
+        (true, LATELY, 1),
+        (true, Patience::RESERVATION, 2),
+    ] {
+        let clients = [still_client(&redis, is_fair).await, still_client(&redis, is_fair).await];
+        know_scripts(&clients[0]).await;
         let guard = lock(&clients[0], "job").await;
         let waits = in_line(&redis, &clients[1]).await;
         let scripts = scripts_run(&redis).await;
@@ -161,7 +171,7 @@ async fn that_grant_the_lock_say_how_long_ago() {
 #[tokio::test]
 async fn to_waiters_that_do_not_ask_for_them_end_with_the_ttl() {
     let redis = still_server().await;
-    let (holding, stops) = (still_client(&redis).await, still_client(&redis).await);
+    let (holding, stops) = (still_client(&redis, false).await, still_client(&redis, false).await);
     let (holding, stops) = (holding.backend(), stops.backend());
     let (holder, stopped) = (Claim::new(kept("job")), Claim::new(kept("job")));
     let stopped = stopped.with_patience(Patience::Waits);

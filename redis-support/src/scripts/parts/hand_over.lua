@@ -7,6 +7,9 @@ local function front(queue)
   return redis.call('ZRANGE', queue, 0, 1)
 end
 
+-- A claim that the server has heard of within so many µs is granted the lock by the offer: `Patience::RESERVATION`.
+local FRESH = 250000
+
 -- Numbers the grant of a lock for the sake of an offer. Returns the words of the offer that follow the id: the token, the number of spare tokens,
 -- when the client asked by its own clock, and how many µs before the grant the server heard that. Nil if there is no token.
 local function grant_words(fence, micros, asked, stamp, spare)
@@ -16,10 +19,10 @@ local function grant_words(fence, micros, asked, stamp, spare)
   end
 end
 
--- Offers the key to the first in the queue that hears of it over its connection, as its holder. A claim that the server has heard of within its
--- patience is granted the lock. For any other the key is kept for as long as a free key is kept for it: meanwhile it asks, and has its whole TTL.
--- A claim that nothing listens for is passed by, and its place is given up. False if the first does not hear of such things, or the key is left to
--- others: then the first is told that it is free.
+-- Offers the key to the first in the queue that hears of it over its connection, as its holder. A claim that the server has heard of lately is
+-- granted the lock. For any other the key is kept for as long as a free key is kept for it: meanwhile it asks, and has its whole TTL. A claim that
+-- nothing listens for is passed by, and its place is given up. False if the first does not hear of such things, or the key is left to others:
+-- then the first is told that it is free.
 --
 -- ids     the front of the queue
 -- Returns  whether it is kept, and then the next claim and the record of its place, each as a list
@@ -37,9 +40,9 @@ local function hand_over(lock, fence, queue, places, ids, micros)
       if not channel or channel == '-' or give_way(queue, places, records[1], now) then
         return false
       end
-      local is_fresh = asked and micros - asked < 1000 * patience
-      local grant = is_fresh and grant_words(fence, micros, asked, stamp, spare)
-      local kept = redis.pcall('SET', lock, value, 'PX', grant and ttl or digits(math.min(patience, ends - now)))
+      local grant = asked and micros - asked < FRESH and grant_words(fence, micros, asked, stamp, spare)
+      local left = ends - now
+      local kept = redis.pcall('SET', lock, value, 'PX', grant and ttl or digits(patience > 0 and math.min(patience, left) or left))
       if type(kept) == 'table' and kept.err then
         return false
       end
