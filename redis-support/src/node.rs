@@ -110,10 +110,7 @@ impl<D: Driver> Node<D> {
 
     /// Acquires or releases a mutex together with others. Without company it is left alone: its own script is faster then.
     pub(crate) async fn change(&self, change: Change, lease: &Lease) -> Result<Outcome, Error> {
-        match self.pipeline.join(change, lease) {
-            Some(joined) => self.pipeline.outcome(joined).await,
-            None => Ok(Outcome::LeftAlone),
-        }
+        self.pipeline.change(change, lease).await
     }
 
     /// Renews many mutexes, and tells of each whether it was renewed; the others take scripts of their own.

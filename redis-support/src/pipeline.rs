@@ -10,7 +10,7 @@
 
 mod batch;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::mem;
 use std::pin::pin;
@@ -19,7 +19,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::backend::Lease;
-use leasehold_core::{Error, ErrorKind};
+use leasehold_core::{Error, ErrorKind, LockKey};
 use tokio::runtime::Handle;
 use tokio::task::coop::unconstrained;
 use tokio::task::yield_now;
@@ -41,6 +41,13 @@ const LANES: usize = 3;
 /// So long after a lock was elsewhere, those of a cluster are left alone: slots move one after the other, and a service in front of the
 /// servers may know no script for locks of many slots.
 const SLOTS_MOVE_FOR: Duration = Duration::from_secs(10);
+
+/// So long after the script for many left a lock alone, the lock takes scripts of its own at once: a lock that several processes want is left alone
+/// each time.
+const CONTENDED_FOR: Duration = Duration::from_secs(1);
+
+/// As many such locks are known. Those of a busy process are few.
+const MAX_CONTENDED: usize = 1_024;
 
 /// The server is told so before a script whose keys it need not remember.
 const FORGO_NEWS: Request<'_> = Request::Words(&["CLIENT", "CACHING", "NO"]);
@@ -72,6 +79,8 @@ struct State {
     lately: usize,
     /// When a lock was elsewhere.
     elsewhere_at: Option<Instant>,
+    /// When these locks were left alone.
+    contended: HashMap<LockKey, Instant>,
 }
 
 impl State {
@@ -86,6 +95,22 @@ impl State {
     /// Whether slots seem to move, so that locks are left alone.
     fn slots_move(&self) -> bool {
         self.elsewhere_at.is_some_and(|elsewhere_at| elsewhere_at.elapsed() < SLOTS_MOVE_FOR)
+    }
+
+    /// Whether the script for many would probably leave the lock alone.
+    fn is_contended(&self, key: &LockKey) -> bool {
+        // Nearly always there is none.
+        !self.contended.is_empty()
+            && self.contended.get(key).is_some_and(|since| since.elapsed() < CONTENDED_FOR)
+    }
+
+    fn note_contended(&mut self, key: &LockKey) {
+        if self.contended.len() >= MAX_CONTENDED {
+            self.contended.retain(|_key, since| since.elapsed() < CONTENDED_FOR);
+        }
+        if self.contended.len() < MAX_CONTENDED {
+            self.contended.insert(key.clone(), Instant::now());
+        }
     }
 
     /// Whether there may be another lane. If all have stood still for `limit`, others may take their place.
@@ -125,11 +150,34 @@ impl<D: Driver> Pipeline<D> {
         }
     }
 
-    /// Has a mutex acquired or released together with others. `None` if no other request is under way: alone it is faster. `None`, too, for a
-    /// while after a lock was elsewhere.
-    pub(crate) fn join(self: &Arc<Self>, change: Change, lease: &Lease) -> Option<Joined> {
+    /// Acquires or releases a mutex together with others. The mutex is left alone if no other request is under way, since its own script is faster
+    /// then, and for a while after it was left alone or any lock was elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// As [`outcome`](Self::outcome).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Joined`].
+    pub(crate) async fn change(
+        self: &Arc<Self>,
+        change: Change,
+        lease: &Lease,
+    ) -> Result<Outcome, Error> {
+        let Some(joined) = self.join(change, lease) else { return Ok(Outcome::LeftAlone) };
+        let outcome = self.outcome(joined).await?;
+        if outcome == Outcome::LeftAlone {
+            self.state().note_contended(lease.key());
+        }
+        Ok(outcome)
+    }
+
+    fn join(self: &Arc<Self>, change: Change, lease: &Lease) -> Option<Joined> {
+        let has_company = |state: &MutexGuard<'_, State>| state.lanes + state.alone > 0;
         let state = Some(self.state())
-            .filter(|state| state.lanes + state.alone > 0 && !state.slots_move())?;
+            .filter(has_company)
+            .filter(|state| !state.slots_move() && !state.is_contended(lease.key()))?;
         self.add(state, |batch| batch.join(change, lease, &self.layout)).ok()
     }
 

@@ -286,6 +286,39 @@ async fn once_a_slot_is_elsewhere_locks_are_left_alone_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lock_that_was_left_alone_is_not_tried_for_a_while() {
+    let leaves_alone = |_exchange: &Exchange| integers(&[7, 2, 1]);
+    let (pipeline, _fake) = connected(Layout::default(), leaves_alone).await;
+    let _alone = pipeline.alone();
+
+    let outcome = pipeline.change(Change::Acquire, &lease("a")).await.unwrap();
+
+    assert_eq!(outcome, Outcome::LeftAlone);
+    for change in [Change::Acquire, Change::Release] {
+        assert!(pipeline.join(change, &lease("a")).is_none());
+        assert!(pipeline.join(change, &lease("b")).is_some());
+    }
+    tokio::time::advance(CONTENDED_FOR).await;
+    assert!(pipeline.join(Change::Acquire, &lease("a")).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_locks_that_were_left_alone_are_known_than_may_be() {
+    let mut state = State::default();
+    let mut note = |prefix: &str| {
+        for n in 0..2 * MAX_CONTENDED {
+            state.note_contended(lease(&format!("{prefix}{n}")).key());
+        }
+        assert_eq!(state.contended.len(), MAX_CONTENDED);
+        assert!(state.is_contended(lease(&format!("{prefix}0")).key()));
+    };
+
+    note("a");
+    tokio::time::advance(CONTENDED_FOR).await;
+    note("b");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_senseless_reply_about_many_slots_is_no_outcome() {
     for reply in [&[][..], &[7, 8], &[7, 8, 0], &[7, 8, 0, 0, 0], &[7, -2, 0, 0], &[7, 8, 0, -1]] {
         let (pipeline, _seen) = of_a_cluster(integers(reply)).await;
