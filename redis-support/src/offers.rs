@@ -51,17 +51,18 @@ impl Offers {
         id
     }
 
-    /// Takes the grant of `claim`, if it was offered. A claim that comes late asks, and gets its whole TTL.
+    /// Takes the grant of `claim`, if it was offered. A claim that comes late asks, and gets its whole TTL, and so does one whose grant is yet to
+    /// come: the server's clock has leapt.
     pub(crate) fn take(&self, claim: &Claim) -> Option<Grant> {
         if !self.has_any.load(Ordering::Acquire) {
             return None;
         }
         let granted = self.change(|all| all.remove(&claim.id().secret()))?;
-        let elapsed = self.clock.now().since(granted.at);
-        let is_late = elapsed >= Patience::RESERVATION.min(claim.lease().ttl() / 10);
+        let (now, limit) = (self.clock.now(), Patience::RESERVATION.min(claim.lease().ttl() / 10));
+        let is_in_time = (granted.at..granted.at + limit).contains(&now);
         let spare_tokens = granted.spare_tokens.min(claim.spare_tokens());
-        let grant = Grant::new(granted.token).with_spare_tokens(spare_tokens);
-        (!is_late).then(|| grant.with_elapsed(elapsed).without_news())
+        let grant = Grant::new(granted.token).with_spare_tokens(spare_tokens).without_news();
+        is_in_time.then(|| grant.with_elapsed(now.since(granted.at)))
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut HashMap<String, Granted>) -> T) -> T {
@@ -158,6 +159,15 @@ mod tests {
                 assert_eq!(offers.take(&claim).is_some(), is_granted, "{ttl:?} {time:?}");
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_server_whose_clock_leapt_are_of_no_use() {
+        let (offers, claim) = (offers(), claim(MS(10_000)));
+
+        offers.note(&offer(&offers, &claim, 0, 1));
+
+        assert_eq!(offers.take(&claim), None);
     }
 
     #[tokio::test(start_paused = true)]
