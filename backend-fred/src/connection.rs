@@ -14,7 +14,7 @@ use leasehold_core::Error;
 use leasehold_redis_support::{Connection, Push, PushHandler, Received, Reply, Request};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, yield_now};
 
 use crate::error;
 
@@ -197,7 +197,6 @@ impl Ear {
         loop {
             let said = tokio::select! {
                 biased;
-                // An offer comes with the news that its key has changed, and the waiter that this wakes is to find it.
                 message = self.messages.recv() => match message {
                     Ok(message) => Push::Published(payload(message)),
                     Err(RecvError::Lagged(_)) => Push::AllChanged,
@@ -205,6 +204,7 @@ impl Ear {
                 },
                 invalidation = self.invalidations.recv() => match invalidation {
                     Ok(Invalidation { keys, .. }) => {
+                        self.hear_offers().await;
                         Push::Changed(keys.iter().map(|key| key.as_bytes().to_vec()).collect())
                     }
                     Err(RecvError::Lagged(_)) => Push::AllChanged,
@@ -213,6 +213,15 @@ impl Ear {
                 _ended = &mut self.task => return,
             };
             (self.listener)(said);
+        }
+    }
+
+    /// Passes on the offers that come right behind the news that their keys have changed: the waiters that the news wakes are to find them.
+    async fn hear_offers(&mut self) {
+        // Meanwhile fred reads on.
+        yield_now().await;
+        while let Ok(message) = self.messages.try_recv() {
+            (self.listener)(Push::Published(payload(message)));
         }
     }
 }
