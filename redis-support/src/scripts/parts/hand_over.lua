@@ -14,7 +14,7 @@ local FRESH = 250000
 -- when the client asked by its own clock, and how many µs before the grant the server heard that. Nil if there is no token. An attempt of the
 -- claim may be on its way and be granted right after: it finds half of the tokens since the last grant.
 local function grant_words(fence, micros, asked, stamp, spare)
-  local now, last = token_at(micros), tonumber(redis.pcall('GETEX', fence) or '')
+  local now, last = token_at(micros), tonumber(redis.pcall('GET', fence) or '')
   local least = last and last < now and math.max(now - spare - 1, math.ceil((last + now) / 2)) or now
   local numbered, token, more = pcall(number_from, fence, least, spare)
   if numbered and token then
