@@ -12,7 +12,7 @@ use fred::types::client::Invalidation;
 use fred::types::{ClusterHash, ConnectHandle, CustomCommand, Message, Resp3Frame, Value};
 use leasehold_core::Error;
 use leasehold_redis_support::{Connection, Push, PushHandler, Received, Reply, Request};
-use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, yield_now};
 
@@ -197,16 +197,16 @@ impl Ear {
         loop {
             let said = tokio::select! {
                 biased;
-                message = self.messages.recv() => match message {
-                    Ok(message) => Push::Published(payload(message)),
-                    Err(RecvError::Lagged(_)) => Push::AllChanged,
-                    Err(RecvError::Closed) => return,
-                },
                 invalidation = self.invalidations.recv() => match invalidation {
                     Ok(Invalidation { keys, .. }) => {
                         self.hear_offers().await;
                         Push::Changed(keys.iter().map(|key| key.as_bytes().to_vec()).collect())
                     }
+                    Err(RecvError::Lagged(_)) => Push::AllChanged,
+                    Err(RecvError::Closed) => return,
+                },
+                message = self.messages.recv() => match message {
+                    Ok(message) => Push::Published(payload(message)),
                     Err(RecvError::Lagged(_)) => Push::AllChanged,
                     Err(RecvError::Closed) => return,
                 },
@@ -220,8 +220,13 @@ impl Ear {
     async fn hear_offers(&mut self) {
         // Meanwhile fred reads on.
         yield_now().await;
-        while let Ok(message) = self.messages.try_recv() {
-            (self.listener)(Push::Published(payload(message)));
+        loop {
+            let said = match self.messages.try_recv() {
+                Ok(message) => Push::Published(payload(message)),
+                Err(TryRecvError::Lagged(_)) => Push::AllChanged,
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+            };
+            (self.listener)(said);
         }
     }
 }
