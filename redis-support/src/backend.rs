@@ -83,7 +83,7 @@ impl<D: Driver> Backend<D> {
             Endpoints::Cluster { .. } => layout.by_slot(),
             _ => layout,
         };
-        let news = Arc::new(News::new(layout.clone(), Arc::clone(&clock)));
+        let news = Arc::new(News::new(layout.clone()));
         let (push, protocol) = (config.push, config.protocol);
         let context = Context::new(driver, timeout, clock, Arc::clone(&news), push, protocol);
         let servers = Topology::new(topology, access, &sentinel_access, &layout, &context);
@@ -180,7 +180,7 @@ impl<D: Driver> LockBackend for Backend<D> {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        if let Some(grant) = self.0.news.take_offer(claim) {
+        if let Some(grant) = self.0.news.take_offer(claim, || self.0.context.now()) {
             return Ok(Attempt::Granted(grant));
         }
         if self.may_join(claim) {

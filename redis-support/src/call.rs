@@ -169,8 +169,8 @@ impl Call {
         let of = layout.places(lease.key());
         match lease.share() {
             Share::Whole => {
-                let keys = [Place::Lock, Place::Queue, Place::Places, Place::News, Place::Fence];
-                let words = Words::of(&of, &keys).value(lease).id(lease);
+                let keys = [Place::Lock, Place::Queue, Place::Places, Place::News];
+                let words = Words::of(&of, &keys).value(lease).id(lease).name(&of, Place::Fence);
                 Self::new(words.shape(Script::Release).with_essential(1), words)
             }
             Share::Units { .. } => {
@@ -283,7 +283,7 @@ mod tests {
         let call = Call::release(&Layout::default(), &lease());
         let less = call.with_essential_keys().unwrap();
 
-        assert!(less.keys().eq(["lock:k"]) && call.keys().len() == 5);
+        assert!(less.keys().eq(["lock:k"]) && call.keys().len() == 4);
         assert!(less.args().eq(call.args()));
         assert!(less.with_essential_keys().is_none());
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use leasehold_core::clock::{Clock, SystemClock};
+use leasehold_core::clock::SystemClock;
 use leasehold_core::{Error, ErrorKind};
 
 use crate::address::{Address, Endpoints};
@@ -77,8 +77,7 @@ impl Fake {
 
     /// A connection to the first server, which has half a second to reply.
     pub(crate) fn connection(&self, layout: &Layout) -> Arc<ConnectionManager<Self>> {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let news = Arc::new(News::new(layout.clone(), Arc::clone(&clock)));
+        let (news, clock) = (Arc::new(News::new(layout.clone())), Arc::new(SystemClock));
         let timeout = Duration::from_millis(500);
         let context = Context::new(self.clone(), timeout, clock, news, true, Protocol::Resp3);
         ConnectionManager::new(Self::address(1), Access::default(), Role::Store, &context)

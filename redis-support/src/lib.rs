@@ -5,8 +5,9 @@
 //! one, the one that sentinels name, or the one that has the key's hash slot; `topology/failover.rs` tells how long that is believed.
 //! `node.rs` runs the script there, `connection.rs` has the connection or makes one, the driver sends. `reply.rs` reads the reply.
 //! Requests of callers at the same time share a round trip (`pipeline.rs`); mutexes share a script, too, and so do renewals (`renewals.rs`).
-//! The locks that such a script leaves alone take scripts of their own. `watch.rs` passes on the servers' push messages, and `offers.rs` those that grant a lock. `process.rs` asks
-//! a member of a quorum whether it keeps its answers. The scripts are in `scripts/`, the functions that they include in `scripts/parts/`.
+//! The locks that such a script leaves alone take scripts of their own. `watch.rs` passes on the servers' push messages, and `offers.rs` keeps
+//! the grants among them. `process.rs` asks a member of a quorum whether it keeps its answers. The scripts are in `scripts/`, the functions that
+//! they include in `scripts/parts/`.
 //!
 //! # Layout
 //!

@@ -8,19 +8,19 @@ use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::backend::{Claim, Grant};
-use leasehold_core::clock::{Clock, Instant};
+use leasehold_core::clock::Instant;
 
 /// A grant that is older is not taken: its lease would be too old to be passed on within the process, which takes 20 ms of the 50 ms for which it
 /// counts as confirmed.
 const LATE: Duration = Duration::from_millis(25);
 
 /// Grants that were offered and that no waiter has taken yet. `Debug` shows none: they hold lease ids.
+#[derive(Default)]
 pub(crate) struct Offers {
-    clock: Arc<dyn Clock>,
     /// By the id of the claim.
     granted: Mutex<HashMap<String, Granted>>,
     /// Most claims find none, and lock nothing.
@@ -36,18 +36,13 @@ struct Granted {
 }
 
 impl Offers {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, granted: Mutex::default(), has_any: AtomicBool::new(false) }
-    }
-
-    /// Notes the grant that an offer tells of, and returns the id of the claim.
-    pub(crate) fn note<'a>(&self, offer: &'a str) -> &'a str {
+    /// Notes the grant that an offer tells of, if it tells of one, and returns the id of the claim.
+    pub(crate) fn note<'a>(&self, offer: &'a str, now: Instant) -> &'a str {
         let mut words = offer.split(' ');
         let id = words.next().unwrap_or_default();
         if let Some(granted) = Granted::read(words) {
-            let now = self.clock.now();
             self.change(|all| {
-                // Those of waiters that have gone.
+                // Waiters that gave up take no grant.
                 all.retain(|_id, granted| now.since(granted.at) < LATE);
                 all.insert(id.to_owned(), granted);
             });
@@ -57,12 +52,12 @@ impl Offers {
 
     /// Takes the grant of `claim`, if it was offered. A claim that comes late asks, and gets its whole TTL, and so does one whose grant is yet to
     /// come: the server's clock has leapt.
-    pub(crate) fn take(&self, claim: &Claim) -> Option<Grant> {
+    pub(crate) fn take(&self, claim: &Claim, now: impl FnOnce() -> Instant) -> Option<Grant> {
         if !self.has_any.load(Ordering::Acquire) {
             return None;
         }
         let granted = self.change(|all| all.remove(&claim.id().secret()))?;
-        let (now, late) = (self.clock.now(), LATE.min(claim.lease().ttl() / 10));
+        let (now, late) = (now(), LATE.min(claim.lease().ttl() / 10));
         let is_in_time = (granted.at..granted.at + late).contains(&now);
         let spare_tokens = granted.spare_tokens.min(claim.spare_tokens());
         let grant = Grant::new(granted.token).with_spare_tokens(spare_tokens).without_news();
@@ -104,103 +99,95 @@ pub(crate) fn stamp(time: Instant) -> u128 {
 mod tests {
     use leasehold_core::LockKey;
     use leasehold_core::backend::Lease;
-    use leasehold_core::clock::TokioClock;
-    use tokio::time::advance;
 
     use super::*;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
-
-    fn offers() -> Offers {
-        Offers::new(Arc::new(TokioClock::new()))
-    }
+    const ASKED_AT: Instant = Instant::from_zero(Duration::from_secs(7));
 
     fn claim(ttl: Duration) -> Claim {
-        let lease = Lease::new(&LockKey::new("job").unwrap(), ttl);
-        Claim::new(lease).with_spare_tokens(5)
+        let key = LockKey::new("job").expect("it is short and plain");
+        Claim::new(Lease::new(&key, ttl)).with_spare_tokens(5)
     }
 
-    /// An offer of a token and its spare ones, so many µs after the request of this time.
-    fn offer(offers: &Offers, claim: &Claim, spare: u32, after: u64) -> String {
-        format!("{} 7 {spare} {} {after}", claim.id().secret(), stamp(offers.clock.now()))
+    /// An offer of token 7 and so many spare ones, granted this long after the claim asked.
+    fn offer(claim: &Claim, spare: u32, after: Duration) -> String {
+        format!("{} 7 {spare} {} {}", claim.id().secret(), stamp(ASKED_AT), after.as_micros())
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn grant_a_claim_once() {
-        let (offers, claim) = (offers(), claim(MS(10_000)));
-        let offer = offer(&offers, &claim, 3, 0);
+    #[test]
+    fn grant_a_claim_once() {
+        let (offers, claim) = (Offers::default(), claim(MS(10_000)));
 
-        assert_eq!(offers.note(&offer), claim.id().secret());
+        assert_eq!(offers.note(&offer(&claim, 3, MS(0)), ASKED_AT), claim.id().secret());
 
-        let grant = offers.take(&claim).expect("it was offered");
+        let grant = offers.take(&claim, || ASKED_AT).expect("it was offered");
         assert_eq!((grant.token(), grant.spare_tokens(), grant.has_news()), (7, 3, false));
-        assert_eq!(offers.take(&claim), None);
+        assert_eq!(offers.take(&claim, || ASKED_AT), None);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn count_from_the_grant_and_not_later() {
-        for (after, elapsed) in [(0, MS(10)), (4_000, MS(6))] {
-            let (offers, claim) = (offers(), claim(MS(10_000)));
-            let offer = offer(&offers, &claim, 0, after);
-            advance(MS(10)).await;
+    #[test]
+    fn count_from_the_grant() {
+        for after in [MS(0), MS(4)] {
+            let (offers, claim) = (Offers::default(), claim(MS(10_000)));
+            offers.note(&offer(&claim, 0, after), ASKED_AT + after);
 
-            offers.note(&offer);
+            let grant = offers.take(&claim, || ASKED_AT + MS(10)).expect("it was offered");
 
-            let grant = offers.take(&claim).expect("it was offered");
-            assert_eq!(grant.elapsed(), elapsed, "{after}");
+            assert_eq!(grant.elapsed(), MS(10) - after);
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn are_of_no_use_to_a_claim_that_comes_late() {
+    #[test]
+    fn are_of_no_use_to_a_claim_that_comes_late() {
         for (ttl, late) in [(MS(60_000), LATE), (MS(100), MS(10))] {
             for (time, is_granted) in [(late - MS(1), true), (late, false)] {
-                let (offers, claim) = (offers(), claim(ttl));
-                offers.note(&offer(&offers, &claim, 0, 0));
+                let (offers, claim) = (Offers::default(), claim(ttl));
+                offers.note(&offer(&claim, 0, MS(0)), ASKED_AT);
 
-                advance(time).await;
+                let grant = offers.take(&claim, || ASKED_AT + time);
 
-                assert_eq!(offers.take(&claim).is_some(), is_granted, "{ttl:?} {time:?}");
+                assert_eq!(grant.is_some(), is_granted, "{ttl:?} {time:?}");
             }
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn of_a_server_whose_clock_leapt_are_of_no_use() {
-        let (offers, claim) = (offers(), claim(MS(10_000)));
+    #[test]
+    fn of_a_server_whose_clock_leapt_are_of_no_use() {
+        let (offers, claim) = (Offers::default(), claim(MS(10_000)));
 
-        offers.note(&offer(&offers, &claim, 0, 1));
+        offers.note(&offer(&claim, 0, MS(1)), ASKED_AT);
 
-        assert_eq!(offers.take(&claim), None);
+        assert_eq!(offers.take(&claim, || ASKED_AT), None);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn grant_no_more_spare_tokens_than_there_is_a_use_for() {
-        let (offers, claim) = (offers(), claim(MS(10_000)));
+    #[test]
+    fn grant_no_more_spare_tokens_than_there_is_a_use_for() {
+        let (offers, claim) = (Offers::default(), claim(MS(10_000)));
+        offers.note(&offer(&claim, 9, MS(0)), ASKED_AT);
 
-        offers.note(&offer(&offers, &claim, 9, 0));
+        let grant = offers.take(&claim, || ASKED_AT).expect("it was offered");
 
-        assert_eq!(offers.take(&claim).map(|grant| grant.spare_tokens()), Some(5));
+        assert_eq!(grant.spare_tokens(), 5);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn to_waiters_that_have_gone_are_forgotten() {
-        let (offers, gone, comes) = (offers(), claim(MS(10_000)), claim(MS(10_000)));
-        offers.note(&offer(&offers, &gone, 0, 0));
-        advance(LATE).await;
+    #[test]
+    fn to_waiters_that_have_gone_are_forgotten() {
+        let (offers, gone, comes) = (Offers::default(), claim(MS(10_000)), claim(MS(10_000)));
+        offers.note(&offer(&gone, 0, MS(0)), ASKED_AT);
 
-        offers.note(&offer(&offers, &comes, 0, 0));
+        offers.note(&offer(&comes, 0, MS(0)), ASKED_AT + LATE);
 
         assert_eq!(offers.change(|all| all.len()), 1);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn without_a_grant_call_the_claim() {
-        let (offers, claim) = (offers(), claim(MS(10_000)));
+    #[test]
+    fn without_a_grant_call_the_claim() {
+        let (offers, claim) = (Offers::default(), claim(MS(10_000)));
         let id = claim.id().secret();
         for words in ["", " 7", " 0 0 0 0", " x 0 0 0", " 7 0 0 -1", " 7 -1 0 0"] {
-            assert_eq!(offers.note(&format!("{id}{words}")), id);
-            assert_eq!(offers.take(&claim), None, "{words}");
+            assert_eq!(offers.note(&format!("{id}{words}"), ASKED_AT), id);
+            assert_eq!(offers.take(&claim, || ASKED_AT), None, "{words}");
         }
     }
 }

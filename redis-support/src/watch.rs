@@ -10,11 +10,9 @@
 //! A claim in a queue has a key for its own news, which the script that calls it up deletes. A release that offers a mutex to the first in
 //! the queue says so on the channel of that client's backend: so it learns whether any connection listens.
 
-use std::sync::Arc;
-
 use leasehold_core::LockKey;
 use leasehold_core::backend::{Claim, Grant, KeyWatch, KeyWatches, Lease};
-use leasehold_core::clock::Clock;
+use leasehold_core::clock::Instant;
 
 use crate::layout::{Concerns, Layout};
 use crate::offers::Offers;
@@ -29,9 +27,9 @@ pub(crate) struct News {
 }
 
 impl News {
-    pub(crate) fn new(layout: Layout, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(layout: Layout) -> Self {
         let (waiters, holders) = (KeyWatches::default(), KeyWatches::default());
-        Self { layout, waiters, holders, offers: Offers::new(clock) }
+        Self { layout, waiters, holders, offers: Offers::default() }
     }
 
     /// For a claim that may wait.
@@ -69,17 +67,17 @@ impl News {
     }
 
     /// The server has granted a claim the lock, or keeps the key for it.
-    pub(crate) fn offered(&self, offer: &[u8]) {
+    pub(crate) fn offered(&self, offer: &[u8], now: Instant) {
         match str::from_utf8(offer) {
-            Ok(offer) => self.waiters.call(self.offers.note(offer)),
+            Ok(offer) => self.waiters.call(self.offers.note(offer, now)),
             // It is no offer to ours: all ask.
             Err(_) => self.interrupted(),
         }
     }
 
     /// The grant of `claim`, if it was offered.
-    pub(crate) fn take_offer(&self, claim: &Claim) -> Option<Grant> {
-        self.offers.take(claim)
+    pub(crate) fn take_offer(&self, claim: &Claim, now: impl FnOnce() -> Instant) -> Option<Grant> {
+        self.offers.take(claim, now)
     }
 
     /// A script called up these claims, except that of its own caller: the server does not tell a connection of its own changes.

@@ -25,7 +25,7 @@ impl<D: Driver> Backend<D> {
     pub(super) async fn acquire_alone(&self, claim: &Claim) -> Result<Attempt, Error> {
         let share = claim.share();
         self.check_charter(claim, share.is_whole() && self.0.topology.is_the_only_one())?;
-        // The same goes for the grants of offers.
+        // The grant of an offer is like that of a batch.
         let asks_at = self.may_join(claim).then(|| self.0.context.now());
         let call = Call::acquire(&self.0.layout, claim, self.0.context.channel(), asks_at);
         let wait = self.wait(&call).await?;

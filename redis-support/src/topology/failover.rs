@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_word_that_comes_after_a_later_one_is_not_adopted() {
-        let news = Arc::new(News::new(Layout::default(), Arc::new(SystemClock)));
+        let news = Arc::new(News::new(Layout::default()));
         let (clock, protocol) = (Arc::new(SystemClock), Protocol::Resp3);
         let context = Context::new(Fake::default(), Duration::ZERO, clock, news, true, protocol);
         let confirmation = Confirmation::new(&context);

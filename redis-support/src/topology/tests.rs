@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold_core::LockKey;
 use leasehold_core::backend::{KeyWatch, Lease};
-use leasehold_core::clock::SystemClock;
 use leasehold_core::clock::{self, Clock, Sleep, TokioClock};
 use tokio::time::{Instant, timeout};
 
@@ -40,7 +39,7 @@ impl Store {
     }
 
     fn with(topology: Endpoints, access: &Access, fake: Fake) -> Self {
-        let news = Arc::new(News::new(Layout::default(), Arc::new(SystemClock)));
+        let news = Arc::new(News::new(Layout::default()));
         let clock = Skewed { clock: TokioClock::new(), ahead: Arc::default() };
         let (time, listening) = (Arc::new(clock.clone()), Arc::clone(&news));
         let context = Context::new(fake.clone(), TIMEOUT, time, listening, true, Protocol::Resp3);

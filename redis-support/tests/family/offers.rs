@@ -51,6 +51,24 @@ async fn served(waits: JoinHandle<LockGuard>) -> LockGuard {
     timeout(SOON, waits).await.expect("it is its turn").unwrap()
 }
 
+/// Hands a lock over between two clients, and checks that so many scripts run for each.
+async fn assert_each_takes(scripts: u64, redis: &Redis, clients: &[LockClient<Backend>; 2]) {
+    know_scripts(&clients[0]).await;
+    let mut guard = lock(&clients[0], "job").await;
+    for n in 1..=20 {
+        let waits = in_line(redis, &clients[n % 2]).await;
+        let (before, token) = (scripts_run(redis).await, guard.token().number());
+
+        guard.release().await.unwrap();
+        guard = served(waits).await;
+
+        assert_eq!(scripts_run(redis).await - before, scripts);
+        assert!(guard.token().number() > token);
+    }
+    guard.release().await.unwrap();
+    assert_nothing_is_left(redis).await;
+}
+
 /// A clock that stands still until it is moved: no lease is renewed on it, and no offer grows old.
 #[derive(Clone, Debug, Default)]
 struct Still(Arc<AtomicU64>);
@@ -75,7 +93,7 @@ impl Clock for Still {
     }
 }
 
-/// A client and a server on which no time passes.
+/// A server on which no time passes until its clock is moved.
 async fn still_server() -> Redis {
     RedisOptions::new().clock(Pace::Still).start().await
 }
@@ -93,21 +111,7 @@ async fn to_waiters_that_asked_lately_take_a_release_alone() {
         let (redis, clock) = (still_server().await, Still::default());
         let client = async || still_client(&redis, &clock, is_fair).await;
         let clients = [client().await, client().await];
-        know_scripts(&clients[0]).await;
-        let mut guard = lock(&clients[0], "job").await;
-        for n in 1..=20 {
-            let waits = in_line(&redis, &clients[n % 2]).await;
-            let scripts = scripts_run(&redis).await;
-
-            let before = guard.token().number();
-            guard.release().await.unwrap();
-            guard = served(waits).await;
-
-            assert_eq!(scripts_run(&redis).await - scripts, 1, "the release");
-            assert!(guard.token().number() > before);
-        }
-        guard.release().await.unwrap();
-        assert_nothing_is_left(&redis).await;
+        assert_each_takes(1, &redis, &clients).await;
     }
 }
 
@@ -177,6 +181,32 @@ async fn that_grant_the_lock_say_how_long_ago() {
     assert!(is_late || !grant.has_news());
 }
 
+/// An attempt that was on its way crosses the offer, and is granted the lock at the same time.
+#[tokio::test]
+async fn leave_spare_tokens_to_an_attempt_that_crosses_them() {
+    const SPARE: u32 = 1_001;
+
+    let (redis, clock) = (still_server().await, Still::default());
+    let client = async || still_client(&redis, &clock, false).await;
+    let (holding, waiting) = (client().await, client().await);
+    let (holding, waiting) = (holding.backend(), waiting.backend());
+    let claim = || Claim::new(kept("job")).with_patience(Patience::Waits).with_spare_tokens(SPARE);
+    let (holder, next) = (claim(), claim());
+    holding.try_acquire(&holder).await.unwrap();
+    redis.clock().advance(MS * 100);
+    clock.advance(MS * 100);
+    waiting.try_acquire(&next).await.unwrap();
+    holding.release(holder.lease()).await.unwrap();
+    // On the client's clock alone, so that the offer is too old for it.
+    clock.advance(MS * 100);
+
+    let Attempt::Granted(grant) = waiting.try_acquire(&next).await.unwrap() else {
+        panic!("the key is its own");
+    };
+
+    assert_eq!((grant.elapsed(), grant.spare_tokens()), (Duration::ZERO, SPARE / 2));
+}
+
 /// Others pass it by once its lease has ended, as they do that of a holder.
 #[tokio::test]
 async fn to_waiters_that_do_not_ask_for_them_end_with_the_ttl() {
@@ -211,27 +241,13 @@ async fn to_leases_that_are_not_renewed_take_a_release_and_an_attempt() {
         LockClient::builder(backend).options(unrenewed.clone()).build().unwrap()
     };
     let clients = [client().await, client().await];
-    know_scripts(&clients[0]).await;
-    let mut guard = lock(&clients[0], "job").await;
-    for n in 1..=20 {
-        let waits = in_line(&redis, &clients[n % 2]).await;
-        let scripts = scripts_run(&redis).await;
-
-        let before = guard.token().number();
-        guard.release().await.unwrap();
-        guard = served(waits).await;
-
-        assert_eq!(scripts_run(&redis).await - scripts, 2, "the release, and the attempt after it");
-        assert!(guard.token().number() > before);
-    }
-    guard.release().await.unwrap();
-    assert_nothing_is_left(&redis).await;
+    assert_each_takes(2, &redis, &clients).await;
 }
 
 #[tokio::test]
 async fn leave_the_key_at_no_time_to_others() {
     // The key is kept for a moment only, and on this clock no moment passes.
-    let redis = RedisOptions::new().clock(Pace::Still).start().await;
+    let redis = still_server().await;
     let backend = async || connect(&redis.url()).await.unwrap();
     let (holding, waiting) = (backend().await, backend().await);
     let lease = || Lease::new(&key(), SOON * 10);

@@ -34,8 +34,8 @@ impl Grant {
         self
     }
 
-    /// Says how long before the attempt the store put the lease in force, at most: as for a store that grants to a waiter before the waiter asks
-    /// again. The deadline of the lease counts from there.
+    /// Says for how long the lease may have been in force when the attempt began, as in a store that grants to a waiter before the waiter asks
+    /// again. The deadline counts from so long before the attempt, so this must not be less than it was.
     #[must_use]
     pub fn with_elapsed(mut self, time: Duration) -> Self {
         self.elapsed = time;
@@ -68,7 +68,7 @@ impl Grant {
         self.has_news
     }
 
-    /// How long before the attempt the store put the lease in force, at most.
+    /// For how long the lease may have been in force when the attempt began. Nothing, for a store that grants when it is asked.
     pub fn elapsed(&self) -> Duration {
         self.elapsed
     }

@@ -10,16 +10,19 @@ end
 -- A claim that the server has heard of within so many µs is granted the lock by the offer: `Patience::RESERVATION`.
 local FRESH = 250000
 
--- Numbers the grant of a lock for the sake of an offer. Returns the words of the offer that follow the id: the token, the number of spare tokens,
--- when the client asked by its own clock, and how many µs before the grant the server heard that. Nil if there is no token. An attempt of the
--- claim may be on its way and be granted right after: it finds half of the tokens since the last grant.
+-- Numbers the grant of a lock by an offer. Returns the words of the offer that follow the id: the token, the number of spare tokens, when the
+-- client asked by its own clock, and how many µs before the grant the server heard that. Nil if there is no token.
 local function grant_words(fence, micros, asked, stamp, spare)
-  local now, last = token_at(micros), tonumber(redis.pcall('GET', fence) or '')
-  local least = last and last < now and math.max(now - spare - 1, math.ceil((last + now) / 2)) or now
-  local numbered, token, more = pcall(number_from, fence, least, spare)
-  if numbered and token then
-    return table.concat({'', digits(token), digits(more), stamp, digits(micros - asked)}, ' ')
+  local numbered, token, more = pcall(number_grant, fence, micros, spare)
+  if not numbered or not token then
+    return nil
   end
+  if more > 0 then
+    -- An attempt of the claim may be on its way, and be granted the lock at once: it finds the other half of the spare tokens.
+    more = math.floor(more / 2)
+    redis.pcall('SET', fence, digits(token + more))
+  end
+  return table.concat({'', digits(token), digits(more), stamp, digits(micros - asked)}, ' ')
 end
 
 -- Offers the key to the first in the queue that hears of it over its connection, as its holder. A claim that the server has heard of lately is
@@ -44,8 +47,8 @@ local function hand_over(lock, fence, queue, places, ids, micros)
         return false
       end
       local grant = asked and micros - asked < FRESH and grant_words(fence, micros, asked, stamp, spare)
-      local left = ends - now
-      local kept = redis.pcall('SET', lock, value, 'PX', grant and ttl or digits(patience > 0 and math.min(patience, left) or left))
+      local time = patience > 0 and math.min(patience, ends - now) or ends - now
+      local kept = redis.pcall('SET', lock, value, 'PX', grant and ttl or digits(time))
       if type(kept) == 'table' and kept.err then
         return false
       end
