@@ -12,9 +12,9 @@ use fred::types::client::Invalidation;
 use fred::types::{ClusterHash, ConnectHandle, CustomCommand, Message, Resp3Frame, Value};
 use leasehold_core::Error;
 use leasehold_redis_support::{Connection, Push, PushHandler, Received, Reply, Request};
-use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
+use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, yield_now};
+use tokio::task::AbortHandle;
 
 use crate::error;
 
@@ -197,9 +197,9 @@ impl Ear {
         loop {
             let said = tokio::select! {
                 biased;
+                // Before the offers: news of a key that a waiter hears once it holds the key says that the lease may be lost.
                 invalidation = self.invalidations.recv() => match invalidation {
                     Ok(Invalidation { keys, .. }) => {
-                        self.hear_offers().await;
                         Push::Changed(keys.iter().map(|key| key.as_bytes().to_vec()).collect())
                     }
                     Err(RecvError::Lagged(_)) => Push::AllChanged,
@@ -211,20 +211,6 @@ impl Ear {
                     Err(RecvError::Closed) => return,
                 },
                 _ended = &mut self.task => return,
-            };
-            (self.listener)(said);
-        }
-    }
-
-    /// Passes on the offers that come right behind the news that their keys have changed: the waiters that the news wakes are to find them.
-    async fn hear_offers(&mut self) {
-        // Meanwhile fred reads on.
-        yield_now().await;
-        loop {
-            let said = match self.messages.try_recv() {
-                Ok(message) => Push::Published(payload(message)),
-                Err(TryRecvError::Lagged(_)) => Push::AllChanged,
-                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
             };
             (self.listener)(said);
         }
