@@ -46,6 +46,23 @@ fn event_between_skip_and_wait_wakes_the_watcher() {
 }
 
 #[test]
+fn event_during_a_look_shows_in_the_next() {
+    in_all_orders(|| {
+        let scene = Scene::new();
+        let mut watch = scene.watches.watch(&key());
+        assert!(watch.poll_changed(&mut Context::from_waker(Waker::noop())).is_pending());
+        let events = scene.causes_events(1);
+
+        let during = watch.has_changed();
+        join([events]);
+
+        assert!(watch.has_changed());
+        assert!(watch.poll_changed(&mut Context::from_waker(Waker::noop())).is_ready());
+        assert!(!watch.has_changed(), "seen during the event: {during}");
+    });
+}
+
+#[test]
 fn event_wakes_the_thread_that_polled_last() {
     in_all_orders(|| {
         let scene = Scene::new();

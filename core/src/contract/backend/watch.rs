@@ -63,6 +63,8 @@ struct Listed {
     waits: bool,
     /// There was an event before it was listed, perhaps not of this key.
     missed: bool,
+    /// With so many events there was no change. Each change is counted once more when it is in the maps.
+    quiet_at: u32,
 }
 
 impl KeyWatch {
@@ -216,14 +218,24 @@ impl Subscription {
         (Poll::Pending, replaced)
     }
 
+    /// Leaves the maps alone if there was no event since the last look: a hand-over within the process looks each time.
     fn has_changed(&mut self) -> bool {
         let Self { hub, interest, place } = self;
+        let events = interest.events(hub);
+        if let Place::Listed(listed) = place
+            && listed.quiet_at == events
+        {
+            return listed.missed;
+        }
         let mut watched = lock(&hub.watched);
         let listed = place.list(hub, interest, &mut watched);
         let called = interest.claim.and_then(|(claim, _)| watched.claims.get(&claim));
-        listed.missed
-            || called.is_some_and(|called| called.is_called)
-            || watched.key(&interest.key).version != listed.seen
+        let has_changed = called.is_some_and(|called| called.is_called)
+            || watched.key(&interest.key).version != listed.seen;
+        if !has_changed {
+            listed.quiet_at = events;
+        }
+        listed.missed || has_changed
     }
 
     fn skip(&mut self) {
@@ -278,7 +290,8 @@ impl Place {
                 interest.claim = None;
             }
             let id = hub.next_id.fetch_add(1, Ordering::Relaxed);
-            *self = Self::Listed(Listed { id, seen, waits: false, missed });
+            let quiet_at = interest.events(hub);
+            *self = Self::Listed(Listed { id, seen, waits: false, missed, quiet_at });
         }
         match self {
             Self::Listed(listed) => listed,

@@ -45,10 +45,14 @@ impl KeyWatches {
 
     /// Passes on that something about the key with this [encoded name](LockKey::as_str) may have changed.
     pub fn notify(&self, key: &str) {
-        if !self.0.tally.count(LockKey::hash_of(key)) {
+        let hash = LockKey::hash_of(key);
+        if !self.0.tally.count(hash) {
             return;
         }
-        let woken = lock(&self.0.watched).keys.get_mut(key).map(WatchedKey::change);
+        let mut watched = lock(&self.0.watched);
+        let woken = watched.keys.get_mut(key).map(WatchedKey::change);
+        self.0.tally.count(hash);
+        drop(watched);
         woken.into_iter().for_each(Wakers::wake);
     }
 
@@ -60,7 +64,10 @@ impl KeyWatches {
         if !self.0.tally.count(id.number()) {
             return;
         }
-        let woken = lock(&self.0.watched).claims.get_mut(&id.number()).and_then(CalledClaim::call);
+        let mut watched = lock(&self.0.watched);
+        let woken = watched.claims.get_mut(&id.number()).and_then(CalledClaim::call);
+        self.0.tally.count(id.number());
+        drop(watched);
         woken.into_iter().for_each(Waker::wake);
     }
 
@@ -71,6 +78,7 @@ impl KeyWatches {
         let of_keys: Vec<Wakers> = watched.keys.values_mut().map(WatchedKey::change).collect();
         let called: Vec<Waker> =
             watched.claims.values_mut().filter_map(CalledClaim::call).collect();
+        self.0.tally.count_all();
         drop(watched);
         of_keys.into_iter().for_each(Wakers::wake);
         called.into_iter().for_each(Waker::wake);
