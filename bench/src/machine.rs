@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The time on a clock that all processes of the machine share.
@@ -41,6 +43,48 @@ pub(crate) fn cpu_time_of(pid: &str) -> Duration {
     let children = read(&format!("task/{pid}/children"));
     let of_children: Duration = children.split_whitespace().map(cpu_time_of).sum();
     Duration::from_millis(ticks * 1_000 / TICKS) + of_children
+}
+
+/// Keeps this process off the last of its processors, for as long as this lives.
+pub(crate) struct Apart {
+    all: CpuSet,
+    last: usize,
+}
+
+impl Apart {
+    /// # Panics
+    ///
+    /// If there is one processor only.
+    pub(crate) fn new() -> Self {
+        let all = sched_getaffinity(None).expect("a thread may ask for its processors");
+        assert!(all.count() > 1, "the server and the clients need a processor each");
+        let last = (0..CpuSet::MAX_CPU).rfind(|cpu| all.is_set(*cpu)).expect("there are two");
+        let mut others = all;
+        others.unset(last);
+        run_on(&others);
+        Self { all, last }
+    }
+
+    /// The processor for a server, as Redis wants it named.
+    pub(crate) fn server(&self) -> String {
+        self.last.to_string()
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        run_on(&self.all);
+    }
+}
+
+/// Has all threads of this process, and all that they start from now on, run on these processors.
+fn run_on(processors: &CpuSet) {
+    let threads = fs::read_dir("/proc/self/task").expect("this is Linux").flatten();
+    let ids = threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok());
+    for thread in ids.filter_map(Pid::from_raw) {
+        // Of the threads that were there, one may have ended.
+        let _ = sched_setaffinity(Some(thread), processors);
+    }
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ pub(crate) enum Scenario {
     RedisOne,
     /// Redis, 64 and 512 tasks with a key each: lock and release.
     RedisMany,
+    /// The same, where the server has a processor for itself and the clients have the others.
+    RedisManyApart,
     /// A Redis cluster, 64 and 512 tasks with a key each, beside a server by itself: lock and release.
     RedisCluster,
     /// Redis, 64 tasks of one process with one key: lock and release.
@@ -89,6 +91,7 @@ impl Scenario {
         match self {
             Self::RedisOne => vec![one::run(args).await],
             Self::RedisMany => many::run(args).await,
+            Self::RedisManyApart => many::run_apart(args).await,
             Self::RedisCluster => cluster::run(args).await,
             Self::RedisHot => vec![hot::run(args).await],
             Self::RedisHandOver => vec![hand_over::run(args).await],

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use leasehold_testbed::Redis;
+use leasehold_testbed::{Redis, RedisOptions};
 
 use super::cycle::{self, Keys};
 use crate::args::Args;
 use crate::contest::Contest;
 use crate::lockers::LockerKind;
+use crate::machine::Apart;
 use crate::measure::Measure;
 use crate::outcome::Outcome;
 use crate::store::Store;
@@ -20,11 +21,23 @@ const PEERS: &[&str] =
 const SIZES: [(usize, f64); 2] = [(64, 1.2), (512, 1.8)];
 
 pub(super) async fn run(args: &Args) -> Vec<Outcome> {
-    let redis = Arc::new(Redis::start().await);
+    beside_each_other(args, Redis::start().await, ("redis-many", "")).await
+}
+
+/// The same, where the server and this process do not compete for processors.
+pub(super) async fn run_apart(args: &Args) -> Vec<Outcome> {
+    let apart = Apart::new();
+    let redis = RedisOptions::new().args(["--server_cpulist".to_owned(), apart.server()]);
+    let name = ("redis-many-apart", ", and processors of their own");
+    beside_each_other(args, redis.start().await, name).await
+}
+
+async fn beside_each_other(args: &Args, redis: Redis, (name, how): (&str, &str)) -> Vec<Outcome> {
+    let redis = Arc::new(redis);
     let mut outcomes = Vec::new();
     for (tasks, of_floor) in SIZES {
-        let title = format!("Redis, {tasks} tasks, a key each: lock and release");
-        let mut contest = Contest::new(format!("redis-many-{tasks}"), title);
+        let title = format!("Redis, {tasks} tasks, a key each{how}: lock and release");
+        let mut contest = Contest::new(format!("{name}-{tasks}"), title);
         let store = || (redis.url(), Some(Store::new(&redis)));
         cycle::add(&mut contest, args, &LockerKind::ON_REDIS, (tasks, Keys::Own), store).await;
         let rate = |kind: LockerKind, bound| {
