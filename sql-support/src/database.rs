@@ -71,7 +71,8 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// # Leave nothing behind
 ///
 /// Passing operations clear rows of keys for which no claim comes again: each request that is granted deletes at most two rows, of
-/// any key, that ended a minute ago or earlier, without waiting for locks. Two, so that clearing outruns filling.
+/// any key, that ended a minute ago or earlier, without waiting for locks; or one of many deletes as many for all. Two, so that clearing
+/// outruns filling.
 ///
 /// # Errors
 ///

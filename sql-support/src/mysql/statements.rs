@@ -11,6 +11,9 @@ use crate::remote::{self, Text, bind};
 use crate::reply::Inspected;
 use crate::request::{Acquire, Key, List, Named, Renew, micros, token, token_at};
 
+/// One claim of so many looks for rows to clear, for as many as the others together: the look takes an eighth of a lock, as it finds nothing.
+const CLEARING: u8 = 8;
+
 /// The texts of all transactions on the tables of one layout.
 #[derive(Clone, Debug)]
 pub struct Statements {
@@ -68,6 +71,15 @@ impl Statements {
         if looks.is_empty() { looks } else { texts::INCARNATION.to_owned() + &looks }
     }
 
+    /// Clears rows with one claim in [`CLEARING`], by the tag of its lease, which is random: two for each claim.
+    fn clear(claim: &Acquire) -> String {
+        if claim.lease.tag.as_bytes()[0].is_multiple_of(CLEARING) {
+            texts::BEGIN_CLEAR.to_owned() + &texts::CLEAR.repeat(2 * usize::from(CLEARING))
+        } else {
+            String::new()
+        }
+    }
+
     fn text(&self, start: &str, locks: &str, text: &str) -> Text {
         let clock = bind(texts::CLOCK, &[("clock", self.clock.clone())]);
         let fill = |text: &str| self.layout.fill(text, '`');
@@ -78,7 +90,7 @@ impl Statements {
 
 impl remote::Statements for Statements {
     fn acquire(&self, claim: &Acquire) -> Text {
-        let mut parts = vec![texts::EXPIRE, texts::ROOM, texts::CALL_UP];
+        let mut parts = vec![texts::EXPIRE, texts::COUNT, texts::ROOM, texts::CALL_UP];
         parts.extend([texts::BEGIN_CLAIMS, texts::ADMIT, texts::GRANT]);
         let mut values = claim_values(0, claim);
         if let Some(place) = claim.place {
@@ -86,7 +98,8 @@ impl remote::Statements for Statements {
             values.push(("place", span(place.time)));
             values.push(("patience", place.patience.map_or_else(null, span)));
         }
-        parts.extend([texts::CLEAR, texts::CLEAR, texts::ROOM, texts::CALLED]);
+        let clear = Self::clear(claim);
+        parts.extend([&clear, texts::COUNT_AGAIN, texts::ROOM, texts::CALLED]);
         values.push(("up", "TRUE".to_owned()));
         let charter = Self::under_charters(std::slice::from_ref(claim));
         self.decide(&[&claim.lease.key], &(charter + &bind(&parts.concat(), &values)))
@@ -107,7 +120,7 @@ impl remote::Statements for Statements {
             texts::BEGIN_CLAIMS.to_owned(),
             each(texts::ADMIT),
             each(texts::GRANT),
-            texts::CLEAR.repeat(2),
+            claims.first().map_or_else(String::new, Self::clear),
         ];
         self.decide(&keys, &parts.concat())
     }
@@ -132,7 +145,14 @@ impl remote::Statements for Statements {
     }
 
     fn release(&self, lease: &Named) -> Text {
-        let parts = [texts::EXPIRE, texts::RELEASE, texts::ROOM, texts::CALL_UP, texts::CALLED];
+        let parts = [
+            texts::EXPIRE,
+            texts::RELEASE,
+            texts::COUNT,
+            texts::ROOM,
+            texts::CALL_UP,
+            texts::CALLED,
+        ];
         let values = [("up", "@held".to_owned())];
         self.on_key(&parts, &lease.key, &lease.tag, &values)
     }
@@ -143,7 +163,7 @@ impl remote::Statements for Statements {
     }
 
     fn force_release(&self, key: &Key) -> Text {
-        let parts = [texts::EXPIRE, texts::FORCE_RELEASE, texts::ROOM, texts::CALLED];
+        let parts = [texts::EXPIRE, texts::FORCE_RELEASE, texts::COUNT, texts::ROOM, texts::CALLED];
         self.on_key(&parts, key, &Uuid::nil(), &[("number", number(0))])
     }
 

@@ -74,23 +74,32 @@ pub(super) const EXPIRE: &str =
     "DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.ends <= @now;
 ";
 
-/// Finds the first place that there is no room for.
-pub(super) const ROOM: &str =
-    "SELECT COALESCE(SUM(units), 0) INTO @used FROM {lease} WHERE `key` = :key AND place IS NULL;
-SELECT COALESCE(MIN(place), 9223372036854775807) INTO @stop FROM (
+/// Counts the units that are held, and the places.
+pub(super) const COUNT: &str =
+    "SELECT COALESCE(SUM(IF(place IS NULL, units, 0)), 0), COUNT(place) INTO @used, @queued FROM {lease} WHERE `key` = :key;
+";
+
+/// The same once more, unless there were no places: each look at a key passes all its rows that InnoDB has not purged yet.
+pub(super) const COUNT_AGAIN: &str =
+    "SELECT COALESCE(SUM(IF(place IS NULL, units, 0)), 0), COUNT(place) INTO @used, @queued FROM {lease}
+  WHERE @queued AND `key` = :key;
+";
+
+/// Finds the first place that there is no room for. The window takes a table of its own, which no lock without a queue needs.
+pub(super) const ROOM: &str = "SET @stop = IF(@queued, (SELECT COALESCE(MIN(place), 9223372036854775807) FROM (
     SELECT place, @used + SUM(units) OVER (ORDER BY place) > capacity AS is_full
-    FROM {lease} WHERE `key` = :key AND place IS NOT NULL) AS sums WHERE is_full;
+    FROM {lease} WHERE `key` = :key AND place IS NOT NULL) AS sums WHERE is_full), 9223372036854775807);
 ";
 
 /// Keeps the places that there is room for no longer than for their patience, if `:up`.
 pub(super) const CALL_UP: &str =
     "UPDATE {lease} FORCE INDEX (PRIMARY) SET ends = LEAST(ends, @now + patience)
-  WHERE `key` = :key AND place < @stop AND patience IS NOT NULL AND :up;
+  WHERE @queued AND `key` = :key AND place < @stop AND patience IS NOT NULL AND :up;
 ";
 
 /// Names the places that there is room for.
 pub(super) const CALLED: &str =
-    "SELECT 'called', HEX(tag) FROM {lease} WHERE `key` = :key AND place < @stop AND tag <> :tag;
+    "SELECT 'called', HEX(tag) FROM {lease} WHERE @queued AND `key` = :key AND place < @stop AND tag <> :tag;
 ";
 
 /// Before the first claim: whether there is room for all.
@@ -101,14 +110,15 @@ pub(super) const BEGIN_CLAIMS: &str = "SET @all = TRUE;
 pub(super) const ADMIT: &str = "SELECT MAX(place), COALESCE(MAX(place IS NULL), FALSE) INTO @place, @again
   FROM {lease} WHERE `key` = :key AND tag = :tag;
 SELECT COALESCE(SUM(units), 0), COUNT(*) > COUNT(place), COALESCE(MAX(place IS NULL AND whole <> :whole), FALSE),
-    MIN(IF(place IS NULL, NULL, ends)) INTO @used, @held, @other, @first_place
+    MIN(IF(place IS NULL, NULL, ends)), COALESCE(MAX(IF(place IS NULL, asked, NULL)), 0)
+  INTO @used, @held, @other, @first_place, @asked:n
   FROM {lease} WHERE `key` = :key AND (place IS NULL OR place < COALESCE(@place, 9223372036854775807));
 SET @fits = NOT @other AND (@again OR @used + :units <= :capacity);
 SET @all = @all AND @fits;
 SELECT IF(@other, 'other', 'refused'), :n, NULL, NULL, h.fingerprint, h.description, h.units, h.ends - @now,
     IF(:whole AND @held, NULL, @first_place - @now)
   FROM (SELECT 1) AS one LEFT JOIN (SELECT fingerprint, description, units, ends FROM {lease}
-    WHERE `key` = :key AND place IS NULL ORDER BY ends LIMIT 1) AS h ON TRUE
+    WHERE NOT @fits AND `key` = :key AND place IS NULL ORDER BY ends LIMIT 1) AS h ON TRUE
   WHERE NOT @fits;
 ";
 
@@ -117,29 +127,33 @@ pub(super) const GRANT: &str = "SELECT token + 1 INTO @next FROM {stripe} WHERE 
 SET @token = GREATEST(@next, :number);
 SET @first = GREATEST(@next, @token - :spare);
 UPDATE {stripe} FORCE INDEX (PRIMARY) SET token = @token WHERE stripe = :stripe AND @all;
-SELECT COALESCE(MAX(asked), 0) INTO @asked FROM {lease} WHERE `key` = :key AND place IS NULL;
 INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, asked, token, fingerprint, description)
-  SELECT :key, :tag, NULL, :whole, :units, :capacity, NULL, @now + :ttl, @asked, @first, :fingerprint, :description
+  SELECT :key, :tag, NULL, :whole, :units, :capacity, NULL, @now + :ttl, @asked:n, @first, :fingerprint, :description
   FROM DUAL WHERE @all
   ON DUPLICATE KEY UPDATE units = IF(place IS NULL, LEAST(units, :units), :units), place = NULL, capacity = :capacity,
-    patience = NULL, ends = @now + :ttl, asked = @asked, token = @first, description = :description;
+    patience = NULL, ends = @now + :ttl, asked = @asked:n, token = @first, description = :description;
 SELECT 'granted', :n, @first, @token - @first FROM DUAL WHERE @all;
 ";
 
 /// Gives a claim that was refused its place.
-pub(super) const QUEUE: &str = "SET @place = COALESCE(@place, (SELECT COALESCE(MAX(place), 0) + 1 FROM {lease} WHERE `key` = :key));
+pub(super) const QUEUE: &str = "SET @place = IF(@fits, NULL, COALESCE(@place, (SELECT COALESCE(MAX(place), 0) + 1 FROM {lease} WHERE `key` = :key)));
 INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, fingerprint, description)
   SELECT :key, :tag, @place, :whole, :units, :capacity, :patience, @now + :place, :fingerprint, :description
   FROM DUAL WHERE NOT @fits AND NOT @other
   ON DUPLICATE KEY UPDATE patience = :patience, ends = @now + :place, description = :description;
 ";
 
+/// Before the first row that is cleared: whether there may be one.
+pub(super) const BEGIN_CLEAR: &str = "SET @more = @all;
+";
+
 /// Clears a row of any key that ended a minute ago, if the claims were granted, without waiting for other transactions. It keeps that row locked: no
-/// statement after it waits for another.
+/// statement after it waits for another. The look passes all rows that were deleted lately and that InnoDB has not purged yet.
 pub(super) const CLEAR: &str = "SET @key = NULL, @tag = NULL;
 SELECT `key`, tag INTO @key, @tag FROM {lease} FORCE INDEX ({=lease_ends})
-  WHERE ends < IF(@all, @now - 60000000, 0) ORDER BY ends LIMIT 1 FOR UPDATE SKIP LOCKED;
-DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = @key AND l.tag = @tag;
+  WHERE @more AND ends < IF(@more, @now - 60000000, 0) ORDER BY ends LIMIT 1 FOR UPDATE SKIP LOCKED;
+SET @more = @key IS NOT NULL;
+DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE @more AND l.`key` = @key AND l.tag = @tag;
 ";
 
 /// Renews without the stripe: only rows that are in force. A lease whose row an acquisition deletes meanwhile is not.

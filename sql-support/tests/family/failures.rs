@@ -138,6 +138,30 @@ async fn a_stripe_that_others_keep_is_given_up_in_time() {
 }
 
 #[tokio::test]
+async fn leases_that_no_client_asks_for_again_leave_no_rows() {
+    let server = Server::start().await;
+    let backend = connect(&server.url()).await;
+    for n in 0..20 {
+        assert!(acquire(&backend, &lease(&format!("left-{n}"))).await.unwrap());
+    }
+    let an_hour_ago = "UPDATE leasehold_lease SET ends = ends - 3600000000";
+    server.sql(an_hour_ago).await;
+    assert!(acquire(&backend, &lease("held")).await.unwrap());
+
+    // One claim of several clears, by its random id: of 400, two do but for once in 10^21 runs.
+    for _ in 0..400 {
+        let other = lease("other");
+        assert!(acquire(&backend, &other).await.unwrap());
+        assert_eq!(backend.release(&other).await.unwrap(), Release::Released);
+        if leases(&server).await == "1" {
+            break;
+        }
+    }
+
+    assert_eq!(leases(&server).await, "1", "only the lease in force has a row");
+}
+
+#[tokio::test]
 async fn a_conflict_is_asked_about_four_times_more() {
     let server = Server::start().await;
     let backend = connect(&server.url()).await;
