@@ -90,7 +90,7 @@ impl Statements {
 
 impl remote::Statements for Statements {
     fn acquire(&self, claim: &Acquire) -> Text {
-        let mut parts = vec![texts::EXPIRE, texts::COUNT, texts::ROOM, texts::CALL_UP];
+        let mut parts = vec![texts::EXPIRE, texts::BEGIN_ROOM, texts::ROOM, texts::CALL_UP];
         parts.extend([texts::BEGIN_CLAIMS, texts::ADMIT, texts::GRANT]);
         let mut values = claim_values(0, claim);
         if let Some(place) = claim.place {
@@ -99,7 +99,7 @@ impl remote::Statements for Statements {
             values.push(("patience", place.patience.map_or_else(null, span)));
         }
         let clear = Self::clear(claim);
-        parts.extend([&clear, texts::COUNT_AGAIN, texts::ROOM, texts::CALLED]);
+        parts.extend([&clear, texts::ROOM, texts::CALLED]);
         values.push(("up", "TRUE".to_owned()));
         let charter = Self::under_charters(std::slice::from_ref(claim));
         self.decide(&[&claim.lease.key], &(charter + &bind(&parts.concat(), &values)))
@@ -148,7 +148,7 @@ impl remote::Statements for Statements {
         let parts = [
             texts::EXPIRE,
             texts::RELEASE,
-            texts::COUNT,
+            texts::BEGIN_ROOM,
             texts::ROOM,
             texts::CALL_UP,
             texts::CALLED,
@@ -163,7 +163,8 @@ impl remote::Statements for Statements {
     }
 
     fn force_release(&self, key: &Key) -> Text {
-        let parts = [texts::EXPIRE, texts::FORCE_RELEASE, texts::COUNT, texts::ROOM, texts::CALLED];
+        let parts =
+            [texts::EXPIRE, texts::FORCE_RELEASE, texts::BEGIN_ROOM, texts::ROOM, texts::CALLED];
         self.on_key(&parts, key, &Uuid::nil(), &[("number", number(0))])
     }
 

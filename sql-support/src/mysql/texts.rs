@@ -74,19 +74,16 @@ pub(super) const EXPIRE: &str =
     "DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.ends <= @now;
 ";
 
-/// Counts the units that are held, and the places.
-pub(super) const COUNT: &str =
-    "SELECT COALESCE(SUM(IF(place IS NULL, units, 0)), 0), COUNT(place) INTO @used, @queued FROM {lease} WHERE `key` = :key;
+/// Before the first look for room: there may be places.
+pub(super) const BEGIN_ROOM: &str = "SET @queued = TRUE;
 ";
 
-/// The same once more, unless there were no places: each look at a key passes all its rows that InnoDB has not purged yet.
-pub(super) const COUNT_AGAIN: &str =
+/// Counts the units that are held and the places, and finds the first place that there is no room for. A later look is left out if there were no
+/// places: each passes all rows of the key that InnoDB has not purged yet. The window takes a table of its own, which no lock without a queue needs.
+pub(super) const ROOM: &str =
     "SELECT COALESCE(SUM(IF(place IS NULL, units, 0)), 0), COUNT(place) INTO @used, @queued FROM {lease}
   WHERE @queued AND `key` = :key;
-";
-
-/// Finds the first place that there is no room for. The window takes a table of its own, which no lock without a queue needs.
-pub(super) const ROOM: &str = "SET @stop = IF(@queued, (SELECT COALESCE(MIN(place), 9223372036854775807) FROM (
+SET @stop = IF(@queued, (SELECT COALESCE(MIN(place), 9223372036854775807) FROM (
     SELECT place, @used + SUM(units) OVER (ORDER BY place) > capacity AS is_full
     FROM {lease} WHERE `key` = :key AND place IS NOT NULL) AS sums WHERE is_full), 9223372036854775807);
 ";
@@ -136,7 +133,8 @@ SELECT 'granted', :n, @first, @token - @first FROM DUAL WHERE @all;
 ";
 
 /// Gives a claim that was refused its place.
-pub(super) const QUEUE: &str = "SET @place = IF(@fits, NULL, COALESCE(@place, (SELECT COALESCE(MAX(place), 0) + 1 FROM {lease} WHERE `key` = :key)));
+pub(super) const QUEUE: &str = "SET @place = IF(@fits, NULL,
+  COALESCE(@place, (SELECT COALESCE(MAX(place), 0) + 1 FROM {lease} WHERE `key` = :key)));
 INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, fingerprint, description)
   SELECT :key, :tag, @place, :whole, :units, :capacity, :patience, @now + :place, :fingerprint, :description
   FROM DUAL WHERE NOT @fits AND NOT @other
@@ -151,7 +149,7 @@ pub(super) const BEGIN_CLEAR: &str = "SET @more = @all;
 /// statement after it waits for another. The look passes all rows that were deleted lately and that InnoDB has not purged yet.
 pub(super) const CLEAR: &str = "SET @key = NULL, @tag = NULL;
 SELECT `key`, tag INTO @key, @tag FROM {lease} FORCE INDEX ({=lease_ends})
-  WHERE @more AND ends < IF(@more, @now - 60000000, 0) ORDER BY ends LIMIT 1 FOR UPDATE SKIP LOCKED;
+  WHERE ends < IF(@more, @now - 60000000, NULL) ORDER BY ends LIMIT 1 FOR UPDATE SKIP LOCKED;
 SET @more = @key IS NOT NULL;
 DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE @more AND l.`key` = @key AND l.tag = @tag;
 ";
