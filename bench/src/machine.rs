@@ -52,17 +52,17 @@ pub(crate) struct Apart {
 }
 
 impl Apart {
-    /// # Panics
-    ///
-    /// If there is one processor only.
-    pub(crate) fn new() -> Self {
+    /// `None` if there is one processor only.
+    pub(crate) fn new() -> Option<Self> {
         let all = sched_getaffinity(None).expect("a thread may ask for its processors");
-        assert!(all.count() > 1, "the server and the clients need a processor each");
-        let last = (0..CpuSet::MAX_CPU).rfind(|cpu| all.is_set(*cpu)).expect("there are two");
+        let last = (0..CpuSet::MAX_CPU).rfind(|cpu| all.is_set(*cpu))?;
         let mut others = all;
         others.unset(last);
+        if others.count() == 0 {
+            return None;
+        }
         run_on(&others);
-        Self { all, last }
+        Some(Self { all, last })
     }
 
     /// The processor for a server, as Redis wants it named.
@@ -82,7 +82,7 @@ fn run_on(processors: &CpuSet) {
     let threads = fs::read_dir("/proc/self/task").expect("this is Linux").flatten();
     let ids = threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok());
     for thread in ids.filter_map(Pid::from_raw) {
-        // Of the threads that were there, one may have ended.
+        // A thread may have ended since the folder was read.
         let _ = sched_setaffinity(Some(thread), processors);
     }
 }

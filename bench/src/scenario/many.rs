@@ -21,18 +21,21 @@ const PEERS: &[&str] =
 const SIZES: [(usize, f64); 2] = [(64, 1.2), (512, 1.8)];
 
 pub(super) async fn run(args: &Args) -> Vec<Outcome> {
-    beside_each_other(args, Redis::start().await, ("redis-many", "")).await
+    measure(args, Redis::start().await, ("redis-many", "")).await
 }
 
 /// The same, where the server and this process do not compete for processors.
 pub(super) async fn run_apart(args: &Args) -> Vec<Outcome> {
-    let apart = Apart::new();
+    let Some(apart) = Apart::new() else {
+        eprintln!("redis-many-apart: left out, since it needs two processors");
+        return Vec::new();
+    };
     let redis = RedisOptions::new().args(["--server_cpulist".to_owned(), apart.server()]);
     let name = ("redis-many-apart", ", and processors of their own");
-    beside_each_other(args, redis.start().await, name).await
+    measure(args, redis.start().await, name).await
 }
 
-async fn beside_each_other(args: &Args, redis: Redis, (name, how): (&str, &str)) -> Vec<Outcome> {
+async fn measure(args: &Args, redis: Redis, (name, how): (&str, &str)) -> Vec<Outcome> {
     let redis = Arc::new(redis);
     let mut outcomes = Vec::new();
     for (tasks, of_floor) in SIZES {
