@@ -122,6 +122,7 @@ pub(crate) struct LeaseArgs {
 }
 
 impl LeaseArgs {
+    /// The options of the library. `--max-hold` is not among them: the lease is renewed until the command has ended, and then released.
     pub(crate) fn options(&self, client: &LockClient, wait: &WaitArgs) -> LockOptions {
         let mut options = client.options().fair(self.fair).lock_delay(self.lock_delay);
         if let Some(ttl) = self.ttl {
@@ -130,9 +131,6 @@ impl LeaseArgs {
         if let Some(time) = self.min_hold {
             options = options.min_hold(time);
         }
-        if let Some(limit) = self.max_hold {
-            options = options.max_hold(limit);
-        }
         if let Some(wait) = wait.wait {
             // A store that is down is waited for like a lock.
             options = options.outage_wait(wait);
@@ -140,11 +138,9 @@ impl LeaseArgs {
         options
     }
 
-    /// The shortest that a lease is: the TTL, or less if it may be held for less.
-    pub(crate) fn shortest(&self, client: &LockClient) -> Duration {
+    pub(crate) fn ttl(&self, client: &LockClient) -> Duration {
         let longest = client.backend().capabilities().max_ttl();
-        let ttl = self.ttl.unwrap_or(LockOptions::DEFAULT_TTL.min(longest));
-        self.max_hold.map_or(ttl, |limit| ttl.min(limit))
+        self.ttl.unwrap_or(LockOptions::DEFAULT_TTL.min(longest))
     }
 }
 

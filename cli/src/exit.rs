@@ -12,6 +12,8 @@ use crate::out;
 pub(crate) const USAGE: u8 = 64;
 /// The store cannot be reached, or does not serve us (`EX_UNAVAILABLE`).
 pub(crate) const UNAVAILABLE: u8 = 69;
+/// The system refuses what the supervision of a command needs (`EX_OSERR`).
+pub(crate) const UNSUPERVISED: u8 = 71;
 /// The result cannot be written (`EX_IOERR`).
 pub(crate) const NOT_WRITTEN: u8 = 74;
 /// The lock was not obtained in time (`EX_TEMPFAIL`).
@@ -20,6 +22,8 @@ pub(crate) const NOT_OBTAINED: u8 = 75;
 pub(crate) const LOST: u8 = 76;
 /// The store refuses the user, the password or the rights (`EX_NOPERM`).
 pub(crate) const DENIED: u8 = 77;
+/// The lease was lost, and a process of the command is still running.
+pub(crate) const STILL_RUNNING: u8 = 79;
 /// The command cannot be executed, as shells say it.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command is not found, as shells say it.
@@ -30,10 +34,12 @@ pub(crate) const HELP: &str = "\
 Exit status:
   64   the command line makes no sense
   69   the store cannot be reached
+  71   the operating system refuses what is needed to supervise the command
   74   the result cannot be written
   75   the lock is busy
   76   the lease was lost
-  77   the store refuses the user, the password or the rights";
+  77   the store refuses the user, the password or the rights
+  79   the lease was lost, and a process of the command is still running";
 
 /// Why the command ends without success, and how.
 #[derive(Debug)]

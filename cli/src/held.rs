@@ -130,11 +130,6 @@ impl Held {
         })
     }
 
-    /// Whether the last renewal of any of them failed.
-    pub(crate) fn is_unsure(&self) -> bool {
-        self.guards().iter().any(|guard| guard.state() == LeaseState::Unsure)
-    }
-
     /// Waits until one of them is lost.
     pub(crate) async fn lost(&self) {
         match self {

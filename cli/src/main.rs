@@ -5,6 +5,7 @@ mod cmd;
 mod config;
 mod exit;
 mod held;
+mod job;
 mod key;
 mod log;
 mod obtain;
@@ -12,9 +13,7 @@ mod out;
 mod place;
 mod signals;
 mod store;
-mod supervised;
 mod time;
-mod tree;
 mod work;
 
 use std::process::ExitCode;
@@ -29,9 +28,10 @@ fn main() -> ExitCode {
     run().unwrap_or_else(Failure::report)
 }
 
-/// One thread: the supervised command dies with the thread that started it.
 fn run() -> Result<ExitCode, Failure> {
-    cmd::exec::run()?;
+    if let Some(done) = job::run_helper() {
+        return done.map(|()| ExitCode::SUCCESS);
+    }
     let matches = config::apply(Args::command())?.try_get_matches();
     let args = match matches.and_then(|matches| Args::from_arg_matches(&matches)) {
         Ok(args) => args,

@@ -2,31 +2,34 @@
 
 use std::ffi::OsString;
 use std::future::pending;
-use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use leasehold::{Error, LockClient, LossReason};
 use rustix::process::Signal;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::args::LeaseArgs;
 use crate::exit::{self, Failure};
 use crate::held::Held;
+use crate::job::{Cutoff, Job, Reach, Report, Survivor};
 use crate::key::Key;
 use crate::obtain::GOODBYE;
 use crate::signals::Signals;
-use crate::supervised::{self, Orphan, Supervised};
 use crate::{out, time};
 
 /// How long a command has to end after it was asked to, unless the command line says.
 const KILL_AFTER: Duration = Duration::from_secs(5);
 
-const AT_ITS_LIMIT: &str = "it was held for as long as --max-hold allows";
+pub(crate) const AT_ITS_LIMIT: &str = "it was held for as long as --max-hold allows";
 
 /// How long to try to release a lock whose store does not answer: time for one request that gets through after all.
 const FAREWELL: Duration = Duration::from_millis(100);
+
+/// The most that the guardian's cutoff may be behind the lease.
+const LONGEST_TICK: Duration = Duration::from_secs(1);
 
 /// How the command ends if its lock does.
 #[derive(ClapArgs, Clone, Copy, Debug)]
@@ -46,6 +49,19 @@ pub(crate) struct StopArgs {
     /// there is: renewals have failed twice by then.
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     pub(crate) kill_after: Option<Duration>,
+
+    /// When to release the lock: when the command exits, or when all processes that it started have exited.
+    #[arg(long, value_name = "EVENT", value_enum, default_value_t = Until::Command)]
+    pub(crate) until: Until,
+}
+
+/// How long a command runs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Until {
+    /// Until the command itself exits. Processes that it leaves behind run on without the lock.
+    Command,
+    /// Until all processes exit that the command has started, such as those in the background.
+    All,
 }
 
 /// The end of a command whose lease is lost.
@@ -67,28 +83,6 @@ pub(crate) enum OnAsked {
     Ignore,
 }
 
-/// The variables by which a command learns of the locks that are held for it.
-pub(crate) fn environment(keys: &[Key], held: &Held) -> Vec<(OsString, OsString)> {
-    let mut env = Vec::new();
-    for (index, key) in keys.iter().enumerate() {
-        let token = OsString::from(held.guard_of(key).token().to_string());
-        let number = match (index, keys.len()) {
-            (0, _) => {
-                env.push(("LEASEHOLD_KEY".into(), key.name().to_owned()));
-                env.push(("LEASEHOLD_TOKEN".into(), token.clone()));
-                if keys.len() == 1 {
-                    continue;
-                }
-                1
-            }
-            (index, _) => index + 1,
-        };
-        env.push((format!("LEASEHOLD_KEY_{number}").into(), key.name().to_owned()));
-        env.push((format!("LEASEHOLD_TOKEN_{number}").into(), token));
-    }
-    env
-}
-
 /// A command without the `--` before it: after one before the key, that is a word like any other.
 pub(crate) fn without_dashes(command: &[OsString]) -> &[OsString] {
     match command {
@@ -100,120 +94,90 @@ pub(crate) fn without_dashes(command: &[OsString]) -> &[OsString] {
 /// A command, and the lock that it runs under.
 #[derive(Debug)]
 pub(crate) struct Work<'a> {
-    pub(crate) client: &'a LockClient,
-    pub(crate) keys: &'a [Key],
-    pub(crate) held: Held,
-    pub(crate) lease: &'a LeaseArgs,
-    pub(crate) stop: &'a StopArgs,
+    client: &'a LockClient,
+    keys: &'a [Key],
+    held: Held,
+    stop: &'a StopArgs,
+    ttl: Duration,
+    /// The longest time to hold the lock, and when that is over.
+    limit: Option<(Duration, Instant)>,
 }
 
 /// How the command ended.
 #[derive(Clone, Copy, Debug)]
 enum Ended {
     Itself(ExitStatus),
-    Stopped,
+    /// It was ended, because the lease was about to expire or was lost, or by `--max-hold`.
+    Stopped {
+        is_at_its_limit: bool,
+    },
+    /// It was ended, because its guardian was killed.
+    Unguarded,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    pub(crate) fn new(
+        client: &'a LockClient,
+        keys: &'a [Key],
+        held: Held,
+        lease: &LeaseArgs,
+        stop: &'a StopArgs,
+    ) -> Self {
+        let limit = lease.max_hold.map(|limit| (limit, Instant::now() + limit));
+        Self { client, keys, held, stop, ttl: lease.ttl(client), limit }
+    }
+
     /// Runs the command, and releases the lock when it has ended.
     pub(crate) async fn run(
         self,
         command: &[OsString],
-        env: &[(OsString, OsString)],
         signals: &mut Signals,
     ) -> Result<ExitCode, Failure> {
         self.warn_of_a_short_end();
-        let orphan = match self.stop.on_lost {
-            OnLost::Term => Orphan::Dies,
-            OnLost::Ignore => Orphan::GoesOn,
-        };
-        let mut started = match Supervised::start(command, env, orphan) {
-            Ok(started) => started,
-            Err(error) => {
+        let env = environment(self.keys, &self.held);
+        let mut job = match Job::start(command, &env, self.cutoff()).await {
+            Ok(job) => job,
+            Err(failure) => {
                 drop(self.held.release().await);
                 drop(self.client.shutdown(GOODBYE).await);
-                return Err(supervised::not_started(&command[0], &error));
+                return Err(failure);
             }
         };
-        let ended = self.watch(&mut started, signals).await;
-        let ended = ended.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))?;
+        let ended = Watch::new(&self).run(&mut job, command, signals).await?;
+        job.leave();
         self.end(ended).await
     }
 
-    /// Waits until the command ends, passing on signals, and ends it if the lease does.
-    async fn watch(&self, command: &mut Supervised, signals: &mut Signals) -> io::Result<Ended> {
-        let mut was_asked = false;
-        loop {
-            tokio::select! {
-                status = command.ended() => return status.map(Ended::Itself),
-                () = self.asked(), if !was_asked => {
-                    was_asked = true;
-                    command.signal(Signal::TERM)?;
-                }
-                signal = signals.next() => command.pass_on(signal)?,
-                () = self.time_to_stop(), if self.stop.on_lost == OnLost::Term => {
-                    self.stop(command).await?;
-                    return Ok(Ended::Stopped);
-                }
-            }
-        }
+    /// When the guardian must end the command, unless the lease is renewed before. `None` if the command may run on without the lock.
+    fn cutoff(&self) -> Option<Cutoff> {
+        (self.stop.on_lost == OnLost::Term).then(|| {
+            let left = || self.lease_left().min(self.limit_left());
+            Cutoff::after(left, self.kill_after())
+        })
     }
 
-    /// Waits until the holder is asked to finish early, if the command is to know.
-    async fn asked(&self) {
-        match self.stop.on_asked {
-            OnAsked::Term => self.held.asked().await,
-            OnAsked::Ignore => pending().await,
-        }
+    /// How the command ends if its cutoff has come.
+    fn stopped(&self) -> Ended {
+        Ended::Stopped { is_at_its_limit: self.limit_left() < self.lease_left() }
     }
 
-    /// Waits until the lease is lost, or until there is just enough left of it to stop the command.
-    async fn time_to_stop(&self) {
-        let lead = self.kill_after() + self.margin();
-        loop {
-            let left = self.held.remaining();
-            if left <= lead {
-                return;
-            }
-            tokio::select! {
-                () = self.held.lost() => return,
-                () = sleep(left - lead) => {}
-            }
-        }
+    fn lease_left(&self) -> Duration {
+        self.held.remaining().saturating_sub(self.margin())
     }
 
-    /// Ends the command and all that it has started: by asking for it, while there is time, and then by force.
-    async fn stop(&self, command: &mut Supervised) -> io::Result<()> {
-        if self.held.lost_for().is_none() {
-            let patience = self.held.remaining().saturating_sub(self.margin());
-            command.signal(Signal::TERM)?;
-            tokio::select! {
-                ended = command.all_ended() => return ended,
-                // The lease may be lost for good meanwhile.
-                () = self.held.lost() => {}
-                () = sleep(patience.min(self.kill_after())) => {}
-            }
-        }
-        match timeout(GOODBYE, command.kill()).await {
-            Ok(killed) => killed,
-            Err(_elapsed) => {
-                out::complain("some processes that the command has started cannot be killed");
-                Ok(())
-            }
-        }
+    fn limit_left(&self) -> Duration {
+        self.limit.map_or(Duration::MAX, |(_, end)| end.saturating_duration_since(Instant::now()))
     }
 
     /// Releases the lock if it is still held, and says how command and lock ended.
     async fn end(self, ended: Ended) -> Result<ExitCode, Failure> {
         let lost = self.held.lost_for();
-        // A lease that was renewed to the last ends by its own limit alone.
-        let is_at_its_limit = self.lease.max_hold.is_some() && !self.held.is_unsure();
         let patience = match (ended, lost) {
             // Nothing is left to release, and the store has not answered for long.
             (_, Some(LossReason::Expired)) => Duration::ZERO,
-            // The store has not answered for long: the rest of the lease ends soon by itself.
-            (Ended::Stopped, None) if !is_at_its_limit => FAREWELL,
-            (Ended::Stopped, _) => GOODBYE,
+            // The store has not answered for long, and the rest of the lease expires soon.
+            (Ended::Stopped { is_at_its_limit: false }, None) => FAREWELL,
+            (Ended::Stopped { .. } | Ended::Unguarded, _) => GOODBYE,
             // A release has limits of its own.
             (Ended::Itself(_), _) => Duration::MAX,
         };
@@ -228,13 +192,21 @@ impl Work<'_> {
         let (key, failed) = (keys[0].escaped(), released.err());
         // The store may have known of a loss before we did.
         let lost = lost.or_else(|| failed.as_ref().and_then(Error::loss));
-        let why = why(lost, is_at_its_limit);
-        let status = match ended {
-            Ended::Stopped => {
-                let message = format!("{key}: lock lost, {why}; the command was stopped");
+        let status = match (ended, lost) {
+            (Ended::Itself(status), _) => exit::of_child(status),
+            (Ended::Unguarded, None) => {
+                let message =
+                    "the guardian process of the command was killed; the command was stopped";
+                return Err(Failure::new(exit::UNSUPERVISED, format!("{key}: {message}")));
+            }
+            (Ended::Stopped { is_at_its_limit: true }, None) => {
+                let message = format!("{key}: lock lost, {AT_ITS_LIMIT}; the command was stopped");
                 return Err(lost_failure(&keys[0], message));
             }
-            Ended::Itself(status) => exit::of_child(status),
+            (Ended::Stopped { .. } | Ended::Unguarded, lost) => {
+                let message = format!("{key}: lock lost, {}; the command was stopped", why(lost));
+                return Err(lost_failure(&keys[0], message));
+            }
         };
         match (lost, failed) {
             (None, None) => {}
@@ -242,10 +214,11 @@ impl Work<'_> {
                 out::note(format!("{}; the lock is free after its TTL", exit::with_causes(&error)));
             }
             (Some(_), _) if stop.on_lost == OnLost::Term => {
-                let message = format!("{key}: lock lost while the command ran, {why}");
+                let message = format!("{key}: lock lost while the command ran, {}", why(lost));
                 return Err(lost_failure(&keys[0], message));
             }
             (Some(_), _) => {
+                let why = why(lost);
                 out::complain(format!("{key}: lock lost, {why}; the command ran on without it"));
             }
         }
@@ -270,20 +243,155 @@ impl Work<'_> {
 
     /// How long the command has to end in: no more than a third of the lease, so that renewals have failed twice before it is asked.
     fn kill_after(&self) -> Duration {
-        self.stop.kill_after.unwrap_or(KILL_AFTER).min(self.lease.shortest(self.client) / 3)
+        self.stop.kill_after.unwrap_or(KILL_AFTER).min(self.shortest() / 3)
     }
 
     /// The rest of the lease after the command was killed.
     fn margin(&self) -> Duration {
-        (self.lease.shortest(self.client) / 20).min(Duration::from_millis(500))
+        (self.shortest() / 20).min(Duration::from_millis(500))
+    }
+
+    /// The shortest that the lock is held: the TTL, or less if it may be held for less.
+    fn shortest(&self) -> Duration {
+        self.limit.map_or(self.ttl, |(limit, _)| self.ttl.min(limit))
     }
 }
 
+/// The time while a command runs.
+#[derive(Debug)]
+struct Watch<'w, 'a> {
+    work: &'w Work<'a>,
+    was_asked: bool,
+    is_lost: bool,
+    status: Option<ExitStatus>,
+    /// Since the guardian has begun to end the command.
+    stopped: Option<Ended>,
+    survivors: Vec<Survivor>,
+}
+
+impl<'w, 'a> Watch<'w, 'a> {
+    fn new(work: &'w Work<'a>) -> Self {
+        let (status, stopped, survivors) = (None, None, Vec::new());
+        Self { work, was_asked: false, is_lost: false, status, stopped, survivors }
+    }
+
+    /// Waits until the command ends. Passes on signals, and tells the guardian about renewals and the loss of the lease.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the lease is lost and a process of the command cannot be ended.
+    async fn run(
+        mut self,
+        job: &mut Job,
+        command: &[OsString],
+        signals: &mut Signals,
+    ) -> Result<Ended, Failure> {
+        loop {
+            tokio::select! {
+                report = job.report() => match report {
+                    Some(report) => if let Some(ended) = self.consider(report) {
+                        return Ok(ended);
+                    },
+                    None => return self.end_without_guardian(job).await,
+                },
+                () = self.asked(), if !self.was_asked => {
+                    self.was_asked = true;
+                    job.signal(Signal::TERM, Reach::All);
+                }
+                (signal, reach) = signals.next_for(command) => job.signal(signal, reach),
+                () = self.work.held.lost(), if !self.is_lost => {
+                    self.is_lost = true;
+                    if self.work.stop.on_lost == OnLost::Term {
+                        job.set_cutoff(Cutoff::NOW);
+                    }
+                }
+                () = sleep(LONGEST_TICK.min(self.work.shortest() / 20)) => {
+                    if let (false, None, Some(cutoff)) = (self.is_lost, self.stopped, self.work.cutoff()) {
+                        job.set_cutoff(cutoff);
+                    }
+                }
+            }
+            self.give_up_on_survivors()?;
+        }
+    }
+
+    /// Takes a report into account. Returns how the command ended, if it has.
+    fn consider(&mut self, report: Report) -> Option<Ended> {
+        match report {
+            Report::Exited(status) => {
+                let status = ExitStatus::from_raw(status);
+                self.status = Some(status);
+                let is_over = self.stopped.is_none() && self.work.stop.until == Until::Command;
+                return is_over.then_some(Ended::Itself(status));
+            }
+            Report::Empty => return self.stopped.or(self.status.map(Ended::Itself)),
+            Report::Ending => self.stopped = Some(self.work.stopped()),
+            Report::Unreached(processes) => {
+                out::complain(format!("cannot send the signal to {}", list(&processes)));
+            }
+            Report::Survivors(processes) => self.keep_for(processes),
+            Report::Started | Report::NotStarted(_) => {}
+        }
+        None
+    }
+
+    /// Waits until the holder is asked to finish early, if the command is to know.
+    async fn asked(&self) {
+        match self.work.stop.on_asked {
+            OnAsked::Term => self.work.held.asked().await,
+            OnAsked::Ignore => pending().await,
+        }
+    }
+
+    /// Ends the command after its guardian was killed, or did not end it in time.
+    async fn end_without_guardian(mut self, job: &mut Job) -> Result<Ended, Failure> {
+        loop {
+            let survivors = job.end_without_guardian().await;
+            if survivors.is_empty() {
+                return Ok(if job.is_overdue() { self.work.stopped() } else { Ended::Unguarded });
+            }
+            self.keep_for(survivors);
+            self.is_lost = self.work.held.lost_for().is_some();
+            self.give_up_on_survivors()?;
+        }
+    }
+
+    /// Says that the lock is kept for processes that cannot be ended, as long as it can be renewed.
+    fn keep_for(&mut self, survivors: Vec<Survivor>) {
+        if survivors != self.survivors && !self.is_lost {
+            let processes = list(&survivors);
+            out::complain(format!("cannot end {processes}; the lock is kept until they exit"));
+        }
+        self.survivors = survivors;
+    }
+
+    /// Fails if nothing can be done for processes that run on without the lock.
+    fn give_up_on_survivors(&self) -> Result<(), Failure> {
+        if !self.is_lost || self.survivors.is_empty() {
+            return Ok(());
+        }
+        let key = &self.work.keys[0];
+        let (why, processes) = (why(self.work.held.lost_for()), list(&self.survivors));
+        let message = format!(
+            "{}: lock lost, {why}; the command cannot be killed and runs on without it: {processes}",
+            key.escaped()
+        );
+        Err(Failure::new(exit::STILL_RUNNING, message).with_details(out::json_of(key)))
+    }
+}
+
+/// Processes, as in `process 17 (sleep), process 18 (cat): permission denied`.
+fn list(processes: &[Survivor]) -> String {
+    let said = processes.iter().map(|Survivor { pid, name, refused }| match refused {
+        Some(why) => format!("process {pid} ({name}): {why}"),
+        None => format!("process {pid} ({name})"),
+    });
+    said.collect::<Vec<_>>().join(", ")
+}
+
 /// Why the lock was lost, or is about to be.
-fn why(lost: Option<LossReason>, is_at_its_limit: bool) -> String {
+fn why(lost: Option<LossReason>) -> String {
     match lost {
-        Some(LossReason::MaxHold) => AT_ITS_LIMIT.to_owned(),
-        None if is_at_its_limit => AT_ITS_LIMIT.to_owned(),
         None => "it could not be renewed in time".to_owned(),
         Some(LossReason::Vanished) => {
             "it was ended in the store: by an operator, a flush, an eviction or a failover"
@@ -295,4 +403,26 @@ fn why(lost: Option<LossReason>, is_at_its_limit: bool) -> String {
 
 fn lost_failure(key: &Key, message: String) -> Failure {
     Failure::new(exit::LOST, message).with_details(out::json_of(key))
+}
+
+/// The variables by which a command learns of the locks that are held for it.
+fn environment(keys: &[Key], held: &Held) -> Vec<(OsString, OsString)> {
+    let mut env = Vec::new();
+    for (index, key) in keys.iter().enumerate() {
+        let token = OsString::from(held.guard_of(key).token().to_string());
+        let number = match (index, keys.len()) {
+            (0, _) => {
+                env.push(("LEASEHOLD_KEY".into(), key.name().to_owned()));
+                env.push(("LEASEHOLD_TOKEN".into(), token.clone()));
+                if keys.len() == 1 {
+                    continue;
+                }
+                1
+            }
+            (index, _) => index + 1,
+        };
+        env.push((format!("LEASEHOLD_KEY_{number}").into(), key.name().to_owned()));
+        env.push((format!("LEASEHOLD_TOKEN_{number}").into(), token));
+    }
+    env
 }

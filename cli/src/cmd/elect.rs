@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::args::{Backend, LeaseArgs, WaitArgs};
 use crate::exit::{self, Failure};
 use crate::held::Held;
+use crate::job;
 use crate::key::Key;
 use crate::obtain::{Seeker, Wait};
 use crate::out;
@@ -63,6 +64,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
         None => Description::of_this_process(),
     };
     let command = work::without_dashes(&args.command);
+    job::check()?;
     let mut signals = Signals::catch()?;
     loop {
         let led = lead(&args, &keys, &value, command, &mut signals).await;
@@ -88,9 +90,7 @@ async fn lead(
     let election = election(&client, &keys[0], args)?;
     let campaign = campaign(&election, value, seeker.wait());
     let held = seeker.obtain(&client, signals, campaign).await?;
-    let env = work::environment(keys, &held);
-    let work = Work { client: &client, keys, held, lease: &args.lease, stop: &args.stop };
-    work.run(command, &env, signals).await
+    Work::new(&client, keys, held, &args.lease, &args.stop).run(command, signals).await
 }
 
 fn election(client: &LockClient, key: &Key, args: &Args) -> Result<Election, Error> {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use leasehold::LossReason;
 use rustix::process::Signal;
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::args::{Backend, LockArgs};
 use crate::exit::{self, Failure};
@@ -15,6 +15,7 @@ use crate::key::Key;
 use crate::obtain::{GOODBYE, Seeker};
 use crate::out::{self, Report};
 use crate::signals::Signals;
+use crate::work::AT_ITS_LIMIT;
 
 /// Holds a lock until it is told to end, by Ctrl-C or a SIGTERM.
 ///
@@ -51,6 +52,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let held = seeker.obtain(&client, &mut signals, wanted.obtain(seeker.wait())).await?;
 
     let told = tell(&keys, &held);
+    let limit = args.lock.lease.max_hold;
+    let mut is_at_its_limit = false;
     if told.is_ok() {
         let ended = async {
             // Nothing runs here that could act upon the others.
@@ -60,6 +63,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
             () = ended => {}
             () = held.asked() => out::note("asked to finish early"),
             () = held.lost() => {}
+            () = sleep(limit.unwrap_or_default()), if limit.is_some() => is_at_its_limit = true,
         }
     }
     let lost = held.lost_for();
@@ -74,9 +78,10 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
         None => goodbye.await,
     };
     told?;
-    if let Some(reason) = lost {
+    let why = lost.map(|reason| reason.to_string());
+    if let Some(why) = why.or(is_at_its_limit.then(|| AT_ITS_LIMIT.to_owned())) {
         let key = &keys[0];
-        let message = format!("{}: lock lost, {reason}", key.escaped());
+        let message = format!("{}: lock lost, {why}", key.escaped());
         return Err(Failure::new(exit::LOST, message).with_details(out::json_of(key)));
     }
     released?;

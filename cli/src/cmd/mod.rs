@@ -4,7 +4,6 @@ pub(crate) mod acl;
 pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod elect;
-pub(crate) mod exec;
 pub(crate) mod hold;
 pub(crate) mod list;
 pub(crate) mod man;

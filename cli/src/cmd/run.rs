@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::args::{Backend, LockArgs};
 use crate::exit::Failure;
 use crate::held::Wanted;
+use crate::job;
 use crate::obtain::Seeker;
 use crate::signals::Signals;
 use crate::work::{self, StopArgs, Work};
@@ -56,15 +57,12 @@ Examples:
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let keys = args.lock.keys(&args.key)?;
+    job::check()?;
     let command = work::without_dashes(&args.command);
     let mut signals = Signals::catch()?;
     let seeker = Seeker::new(args.lock.wait, &keys);
     let client = seeker.connect(&args.backend, &mut signals).await?;
     let wanted = Wanted::of(&client, &keys, &args.lock)?;
     let held = seeker.obtain(&client, &mut signals, wanted.obtain(seeker.wait())).await?;
-
-    let env = work::environment(&keys, &held);
-    let work =
-        Work { client: &client, keys: &keys, held, lease: &args.lock.lease, stop: &args.stop };
-    work.run(command, &env, &mut signals).await
+    Work::new(&client, &keys, held, &args.lock.lease, &args.stop).run(command, &mut signals).await
 }

@@ -1,0 +1,261 @@
+//! The processes that a command has started.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Dir, Mode, OFlags, open, openat, readlinkat};
+use rustix::io::Errno;
+use rustix::param::clock_ticks_per_second;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
+    set_child_subreaper,
+};
+
+use crate::job::link::Survivor;
+use crate::signals::signal_set;
+
+/// All descendants of this process, except for those that it had before.
+///
+/// This process adopts its descendants when their parents exit, so a process cannot leave the tree: not with a session or a process group of
+/// its own, and not when its parent exits.
+#[derive(Debug)]
+pub(super) struct Tree {
+    table: Table,
+    /// The process id and the start time of each earlier descendant.
+    strangers: BTreeSet<(i32, u64)>,
+}
+
+/// A process, as `/proc` shows it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Process {
+    pid: i32,
+    name: String,
+    parent: i32,
+    state: u8,
+    threads: u32,
+    /// In ticks since the machine started. Distinguishes the process from a later one with the same id.
+    started: u64,
+}
+
+impl Tree {
+    /// From now on, processes that this one starts belong to the tree.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `/proc` does not show the processes of this PID namespace, or if no descriptor is free.
+    pub(super) fn plant() -> io::Result<Self> {
+        set_child_subreaper(Some(getpid()))?;
+        let mut tree = Self { table: Table::open()?, strangers: BTreeSet::new() };
+        let earlier = tree.processes()?;
+        tree.strangers = earlier.iter().map(|process| (process.pid, process.started)).collect();
+        Ok(tree)
+    }
+
+    /// Sends a signal to all processes of the tree, parents first, and continues the stopped ones, so that they can act on it.
+    ///
+    /// Returns the processes that it did not reach.
+    pub(super) fn signal(&mut self, signal: Signal) -> io::Result<Vec<Survivor>> {
+        let mut unreached = Vec::new();
+        for process in self.processes()? {
+            let mut sent = process.send(&mut self.table, signal);
+            if process.state == b'T' {
+                sent = sent.and(process.send(&mut self.table, Signal::CONT));
+            }
+            if let Err(error) = sent {
+                unreached.push(process.survivor(Some(error)));
+            }
+        }
+        Ok(unreached)
+    }
+
+    /// As [`signal`](Self::signal), for the processes that [`Reach::Missed`](super::Reach::Missed) describes.
+    pub(super) fn signal_missed(
+        &mut self,
+        signal: Signal,
+        since: u64,
+    ) -> io::Result<Vec<Survivor>> {
+        let mut unreached = Vec::new();
+        for process in self.processes()? {
+            // A younger process may be part of what the command does about the signal.
+            if process.started < ticks(since) && self.table.is_ended_by(process.pid, signal) {
+                let sent = process.send(&mut self.table, signal);
+                unreached.extend(sent.err().map(|error| process.survivor(Some(error))));
+            }
+        }
+        Ok(unreached)
+    }
+
+    /// The processes that have not exited.
+    pub(super) fn running(&mut self) -> io::Result<Vec<Survivor>> {
+        Ok(self.processes()?.iter().map(|process| process.survivor(None)).collect())
+    }
+
+    /// The processes that have not exited, parents before their children.
+    fn processes(&mut self) -> io::Result<Vec<Process>> {
+        let mut children = BTreeMap::<i32, Vec<Process>>::new();
+        for process in self.table.all()? {
+            if !self.strangers.contains(&(process.pid, process.started)) {
+                children.entry(process.parent).or_default().push(process);
+            }
+        }
+        let mut found = children.remove(&getpid().as_raw_nonzero().get()).unwrap_or_default();
+        let mut next = 0;
+        while let Some(process) = found.get(next) {
+            found.extend(children.remove(&process.pid).unwrap_or_default());
+            next += 1;
+        }
+        // A zombie may have children that run.
+        found.retain(|process| !process.has_exited());
+        Ok(found)
+    }
+}
+
+/// `/proc`, for a process that may have no descriptor left when it must end a command.
+#[derive(Debug)]
+struct Table {
+    directory: Dir,
+    /// A descriptor to give up for a moment when no other is free.
+    spare: Option<OwnedFd>,
+}
+
+impl Table {
+    fn open() -> io::Result<Self> {
+        let directory = open("/proc", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let own = readlinkat(&directory, "self", Vec::new()).unwrap_or_default();
+        if own.to_str().ok().and_then(|own| own.parse().ok())
+            != Some(getpid().as_raw_nonzero().get())
+        {
+            return Err(io::Error::other(
+                "/proc does not show the processes of this PID namespace; mount a /proc for it, \
+                 for example with unshare --mount-proc",
+            ));
+        }
+        let spare = directory.try_clone()?;
+        Ok(Self { directory: Dir::new(directory)?, spare: Some(spare) })
+    }
+
+    /// All processes of this machine that we may see.
+    fn all(&mut self) -> io::Result<Vec<Process>> {
+        self.directory.rewind();
+        let mut pids = Vec::new();
+        while let Some(entry) = self.directory.read() {
+            pids.extend(entry?.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok()));
+        }
+        Ok(pids.into_iter().filter_map(|pid| self.read(pid)).collect())
+    }
+
+    fn read(&mut self, pid: i32) -> Option<Process> {
+        Process::parse(pid, &self.read_file(&format!("{pid}/stat"))?)
+    }
+
+    /// Whether a process neither catches nor ignores a signal, so that it exits when it receives the signal.
+    fn is_ended_by(&mut self, pid: i32, signal: Signal) -> bool {
+        let status = self.read_file(&format!("{pid}/status")).unwrap_or_default();
+        let handled = ["SigCgt:", "SigIgn:", "SigBlk:"];
+        let handled = handled.map(|field| signal_set(&status, field).unwrap_or(u64::MAX));
+        handled.iter().all(|set| set & (1 << (signal.as_raw() - 1)) == 0)
+    }
+
+    fn read_file(&mut self, path: &str) -> Option<String> {
+        let mut text = String::new();
+        File::from(self.open_file(path).ok()?).read_to_string(&mut text).ok()?;
+        if self.spare.is_none() {
+            self.spare = self.directory.fd().ok().and_then(|fd| fd.try_clone_to_owned().ok());
+        }
+        Some(text)
+    }
+
+    fn open_file(&mut self, path: &str) -> rustix::io::Result<OwnedFd> {
+        let open = |table: &Self| {
+            openat(table.directory.fd()?, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        };
+        match open(self) {
+            Err(Errno::MFILE | Errno::NFILE) => {
+                self.spare = None;
+                open(self)
+            }
+            opened => opened,
+        }
+    }
+}
+
+impl Process {
+    /// Whether only the process's entry is left, for its parent to read. A process whose first thread has ended looks the same, but has
+    /// other threads.
+    fn has_exited(&self) -> bool {
+        matches!(self.state, b'Z' | b'X') && self.threads <= 1
+    }
+
+    /// Sends a signal to this process, and never to a later one with the same id. Sending to a process that has just exited is a success.
+    fn send(&self, table: &mut Table, signal: Signal) -> Result<(), Errno> {
+        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(()) };
+        let descriptor = pidfd_open(pid, PidfdFlags::empty());
+        // After this, the descriptor is known to be that of the process that was found.
+        if table.read(self.pid).is_none_or(|now| now.started != self.started) {
+            return Ok(());
+        }
+        let sent = match descriptor {
+            Ok(descriptor) => pidfd_send_signal(&descriptor, signal),
+            Err(error) => Err(error),
+        };
+        // Some sandboxes refuse those calls, and a process may have no descriptor left.
+        match sent.or_else(|_| kill_process(pid, signal)) {
+            Err(Errno::SRCH) => Ok(()),
+            sent => sent,
+        }
+    }
+
+    fn survivor(&self, refused: Option<Errno>) -> Survivor {
+        Survivor::new(self.pid, &self.name, refused)
+    }
+
+    /// Reads `1 (name) S 0 …`. A name may contain blanks and parentheses.
+    fn parse(pid: i32, stat: &str) -> Option<Self> {
+        let (name, rest) = stat.rsplit_once(") ")?;
+        let (_, name) = name.split_once('(')?;
+        let fields: Vec<&str> = rest.split(' ').collect();
+        Some(Self {
+            pid,
+            name: name.to_owned(),
+            state: *fields.first()?.as_bytes().first()?,
+            parent: fields.get(1)?.parse().ok()?,
+            threads: fields.get(17)?.parse().ok()?,
+            started: fields.get(19)?.parse().ok()?,
+        })
+    }
+}
+
+/// A time of the boot clock, in nanoseconds, as `/proc` counts it.
+fn ticks(nanoseconds: u64) -> u64 {
+    u64::try_from(u128::from(nanoseconds) * u128::from(clock_ticks_per_second()) / 1_000_000_000)
+        .unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(name: &str) -> Process {
+        Process { pid: 9, name: name.to_owned(), parent: 7, state: b'T', threads: 1, started: 4242 }
+    }
+
+    #[test]
+    fn a_process_of_any_name_is_read() {
+        let fields = "T 7 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0";
+
+        for name in ["sh", "a) S 1 (b", "two words"] {
+            let read = Process::parse(9, &format!("9 ({name}) {fields}"));
+            assert_eq!(read, Some(process(name)));
+        }
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_is_alive() {
+        let ended = Process { state: b'Z', ..process("sh") };
+
+        assert!(ended.has_exited());
+        assert!(!Process { threads: 2, ..ended }.has_exited());
+    }
+}
