@@ -1,4 +1,4 @@
-//! A command that runs under a lock, and everything that it starts.
+//! A command that runs under a lock, with all processes that it starts.
 //!
 //! ```text
 //! leasehold ── guardian ── command ── …     the guardian ends the command if leasehold is killed or paused
@@ -38,15 +38,13 @@ pub(crate) use canary::Canary;
 pub(crate) use clock::{Cutoff, boot_clock};
 pub(crate) use link::{Reach, Report, Survivor};
 
-/// How long the guardian has to end the command after the cutoff, before we do it. It takes milliseconds.
+/// If the guardian has not ended the command this long after the cutoff, this process does. The guardian usually needs milliseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A program with this bit runs as the owner of its file.
+/// A program with this permission bit runs as the owner of its file.
 const SET_USER_ID: u32 = 0o4000;
 
-/// Runs this process as a helper, if it was started as one.
-///
-/// Returns `Ok` if it was not, or if it has done its work.
+/// Runs the helper if this process was started as one. Returns `None` if it was not.
 pub(crate) fn run_helper() -> Option<Result<(), Failure>> {
     let helper = Helper::of_this_process()?;
     let words: Vec<OsString> = env::args_os().skip(2).collect();
@@ -57,13 +55,14 @@ pub(crate) fn run_helper() -> Option<Result<(), Failure>> {
     })
 }
 
-/// Checks what can be checked before there is a lock.
+/// Prepares this process for supervising commands.
 ///
 /// # Errors
 ///
-/// Fails if the system does not allow to supervise a command.
-pub(crate) fn check() -> Result<(), Failure> {
-    Tree::plant().map(drop).map_err(|error| unsupervised(&error))
+/// Fails if the operating system refuses what supervision needs.
+pub(crate) fn prepare() -> Result<(), Failure> {
+    let prepared = Tree::plant().and_then(|_| reap_others());
+    prepared.map_err(|error| unsupervised(&error))
 }
 
 /// A command and its guardian.
@@ -72,12 +71,12 @@ pub(crate) struct Job {
     link: Link,
     tree: Tree,
     cgroup: Option<Cgroup>,
-    /// When the guardian must have ended the command, or must have reported that it cannot.
+    /// The cutoff by which the guardian must have ended the command or reported survivors.
     answer_due: Option<Cutoff>,
 }
 
 impl Job {
-    /// Starts `command` with `env` as additions to its environment. Without a cutoff, the command may outlive this process.
+    /// Starts `command` and adds `env` to its environment. If `cutoff` is `None`, the command may outlive this process.
     pub(crate) async fn start(
         command: &[OsString],
         env: &[(OsString, OsString)],
@@ -89,7 +88,6 @@ impl Job {
         }
         let started = async {
             let tree = Tree::plant()?;
-            reap_others()?;
             let path = cgroup.as_ref().map(|cgroup| cgroup.path().to_owned());
             let supervisor = i32::try_from(process::id()).map_err(io::Error::other)?;
             let begin = Begin { supervisor, cutoff, cgroup: path };
@@ -104,7 +102,7 @@ impl Job {
         }
     }
 
-    /// Waits for the next report of the guardian. `None` if the guardian has exited, or is late with the end of the command.
+    /// Waits for the next report of the guardian. Returns `None` if the guardian has exited, or has not ended the command in time.
     ///
     /// # Cancel safety
     ///
@@ -127,7 +125,7 @@ impl Job {
         self.answer_due.is_some_and(|cutoff| cutoff.remaining().is_zero())
     }
 
-    /// Moves the cutoff, unless it has come already.
+    /// Sets a new cutoff. If the old one has passed, the new one can only be earlier.
     pub(crate) fn set_cutoff(&mut self, cutoff: Cutoff) {
         self.answer_due = Some(cutoff);
         self.link.send(&Order::Until(cutoff));
@@ -137,12 +135,12 @@ impl Job {
         self.link.send(&Order::Signal(signal.as_raw(), reach));
     }
 
-    /// Dismisses the guardian. Processes that the command has left behind go on.
+    /// Dismisses the guardian. Processes that the command has left behind continue to run.
     pub(crate) fn leave(&self) {
         self.link.send(&Order::Leave);
     }
 
-    /// Ends all processes without the help of the guardian, which has exited or is paused. Returns those that go on.
+    /// Ends all processes after the guardian has exited or stopped responding. Returns the processes that are still running.
     pub(crate) async fn end_without_guardian(&mut self) -> Vec<Survivor> {
         let began = Instant::now();
         loop {
@@ -171,7 +169,7 @@ fn start_guardian(
     let (ours, theirs) = StdStream::pair()?;
     let mut start = Helper::Guardian.start();
     start.args(command).stdin(OwnedFd::from(theirs));
-    // A command under another lock would take the outer lock's variables for its own.
+    // In a nested run, the variables of the outer lock would be mistaken for variables of the inner lock.
     for (name, _) in env::vars_os().filter(|(name, _)| is_ours(name)) {
         start.env_remove(name);
     }
@@ -181,7 +179,7 @@ fn start_guardian(
     Ok(ours)
 }
 
-/// Says before the start that a command could not be ended, if it becomes another user by its own permission bits, as `sudo` does.
+/// Warns if the command will run as another user because of its permission bits, like `sudo`. This process cannot end such a command.
 fn warn_of_another_user(command: &OsStr) {
     let uid = geteuid();
     let folders = env::var_os("PATH").unwrap_or_default();
@@ -198,19 +196,22 @@ fn warn_of_another_user(command: &OsStr) {
     }
 }
 
-/// Whether a variable describes a lock to the command that holds it.
+/// Whether a variable describes a lock to the command that runs under it.
 fn is_ours(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.starts_with(b"LEASEHOLD_KEY") || name.starts_with(b"LEASEHOLD_TOKEN")
 }
 
-/// From now on, waits for all children that exit: the helpers, and processes that this one has adopted.
+/// Starts a task that reaps children, including orphans that this process has adopted.
+///
+/// The task waits for a second after each exit, because [`Canary::died`] needs the exit status of the canary.
 fn reap_others() -> io::Result<()> {
     let mut deaths = signal(SignalKind::child())?;
     tokio::spawn(async move {
         loop {
-            reap();
             deaths.recv().await;
+            sleep(Duration::from_secs(1)).await;
+            reap();
         }
     });
     Ok(())

@@ -14,25 +14,26 @@ use tokio::time::{Instant, sleep_until};
 use crate::exit::{self, Failure};
 use crate::job::{Canary, Reach, boot_clock};
 
-/// How far apart a signal may arrive at two processes that it was sent to at the same time. Senders take microseconds for it, but a busy
-/// machine takes longer to schedule the receivers.
+/// If a sender signals several processes, the signal reaches all of them within this time. Sending takes microseconds, but on a busy
+/// machine the sender may lose the processor in between.
 pub(crate) const TOGETHER: Duration = Duration::from_millis(200);
 
-/// The signals that this process has received and not yet acted on.
+/// The signals that this process has received and not yet passed on.
 #[derive(Debug)]
 pub(crate) struct Signals {
     received: mpsc::UnboundedReceiver<Signal>,
-    /// In the order of `due`.
+    /// Sorted by `due`.
     undecided: Vec<Undecided>,
     canary: Option<Canary>,
-    canary_died: Option<Instant>,
+    /// The signal that killed the last canary, and when.
+    died: Option<(Option<Signal>, Instant)>,
 }
 
-/// A signal that may have been sent to the command as well.
+/// A signal of which it is not yet known whether the command has received it, too.
 #[derive(Clone, Copy, Debug)]
 struct Undecided {
     signal: Signal,
-    /// By the boot clock.
+    /// When this process received the signal, by the boot clock.
     since: u64,
     was_shared: bool,
     due: Instant,
@@ -49,15 +50,15 @@ impl Signals {
         caught.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))
     }
 
-    /// Catches those signals, and the ones that pause a process.
+    /// Catches the same signals and those that pause a process.
     pub(crate) fn catch_all() -> io::Result<Self> {
         Self::catch_these(Self::ENDING.into_iter().chain(Self::OTHERS).chain(Self::JOB_CONTROL))
     }
 
-    /// Catches signals from now on, except for those that the parent has this process ignore.
+    /// Catches signals, except those that this process already ignores.
     ///
-    /// `nohup`, and a shell for its background jobs, ignore signals on behalf of everything that they start. A handler would end that, here
-    /// and in the command, which inherits the ignored signals.
+    /// `nohup`, and shells that start background jobs, set signals to be ignored by all processes that they start. A handler would undo
+    /// this, both here and in the command, which inherits the ignored signals.
     fn catch_these(signals: impl IntoIterator<Item = Signal>) -> io::Result<Self> {
         let (sender, received) = mpsc::unbounded_channel();
         let ignored = ignored();
@@ -71,7 +72,7 @@ impl Signals {
                 while stream.recv().await.is_some() && sender.send(caught).is_ok() {}
             });
         }
-        Ok(Self { received, undecided: Vec::new(), canary: None, canary_died: None })
+        Ok(Self { received, undecided: Vec::new(), canary: None, died: None })
     }
 
     /// Waits for the next signal.
@@ -86,7 +87,7 @@ impl Signals {
         }
     }
 
-    /// Waits for the next signal that asks a process to end.
+    /// Waits for the next signal that terminates processes.
     ///
     /// # Cancel safety
     ///
@@ -100,9 +101,10 @@ impl Signals {
         }
     }
 
-    /// Waits for the next signal to pass on to `command`, which is running, and to its processes.
+    /// Waits for the next signal that must be passed on to `command`, and returns it with the processes that should receive it.
     ///
-    /// No process receives a signal twice that was sent to this process and to the command, [`TOGETHER`] at the most apart.
+    /// If the sender has signalled the command as well, within [`TOGETHER`], the signal is not passed on to processes that have received
+    /// it.
     ///
     /// # Cancel safety
     ///
@@ -110,18 +112,23 @@ impl Signals {
     pub(crate) async fn next_for(&mut self, command: &[OsString]) -> (Signal, Reach) {
         loop {
             self.keep_canary(command);
-            let (due, died) = (self.undecided.first().map(|first| first.due), self.canary_died);
+            let due = self.undecided.first().map(|first| first.due);
+            let over = self.died.map(|(_, died)| died + TOGETHER);
             tokio::select! {
-                signal = self.received.recv() => signal.into_iter().for_each(|it| self.consider(it)),
-                () = died_of(&mut self.canary) => {
+                biased;
+                of = death_of(&mut self.canary) => {
                     self.canary = None;
-                    self.canary_died = Some(Instant::now());
-                    self.undecided.iter_mut().for_each(|undecided| undecided.was_shared = true);
+                    self.died = Some((of, Instant::now()));
+                    for undecided in &mut self.undecided {
+                        undecided.was_shared |= is_shared_with(of, undecided.signal);
+                    }
                 }
-                () = reaches(died.map(|died| died + TOGETHER)) => self.canary_died = None,
+                signal = self.received.recv() => signal.into_iter().for_each(|it| self.consider(it)),
+                () = reaches(over) => self.died = None,
                 () = reaches(due) => {
                     let Undecided { signal, since, was_shared, .. } = self.undecided.remove(0);
-                    match (Self::OTHERS.contains(&signal), was_shared) {
+                    let is_dying = self.canary.as_ref().is_some_and(|it| it.has_received(signal));
+                    match (Self::OTHERS.contains(&signal), was_shared || is_dying) {
                         (true, true) => {}
                         (true, false) => return (signal, Reach::Command),
                         (false, true) => return (signal, Reach::Missed { since }),
@@ -135,21 +142,29 @@ impl Signals {
     fn consider(&mut self, signal: Signal) {
         if self.undecided.iter().all(|undecided| undecided.signal != signal) {
             let (since, due) = (boot_clock(), Instant::now() + TOGETHER);
-            let was_shared = self.canary_died.is_some();
+            let was_shared = self.died.is_some_and(|(of, _)| is_shared_with(of, signal));
             self.undecided.push(Undecided { signal, since, was_shared, due });
         }
     }
 
-    /// Starts a canary if there is none. Signals that arrive shortly after the death of one are known to be shared.
+    /// Starts a canary if there is none. Waits for [`TOGETHER`] after the death of the last one, during which its signal counts as shared.
     fn keep_canary(&mut self, command: &[OsString]) {
-        if self.canary.is_none() && self.canary_died.is_none() {
-            // Without a canary, a signal counts as sent to this process alone.
+        if self.canary.is_none() && self.died.is_none() {
+            // If no canary can be started, all signals are passed on, and a command can receive a signal twice.
             self.canary = Canary::start(command).ok();
         }
     }
 }
 
-async fn died_of(canary: &mut Option<Canary>) {
+/// Whether `signal` was also sent to the command, given the signal that killed the canary at about the same time.
+///
+/// Some service managers send SIGTERM to all processes and then SIGHUP. The canary only shows the first of the two.
+fn is_shared_with(of: Option<Signal>, signal: Signal) -> bool {
+    let is_ending = |signal| Signals::ENDING.contains(&signal);
+    of == Some(signal) || is_ending(signal) && of.is_some_and(is_ending)
+}
+
+async fn death_of(canary: &mut Option<Canary>) -> Option<Signal> {
     match canary {
         Some(canary) => canary.died().await,
         None => pending().await,
@@ -163,13 +178,13 @@ async fn reaches(time: Option<Instant>) {
     }
 }
 
-/// The signals that this process ignores, one bit each. Linux tells; without `/proc`, none is known.
+/// The signals that this process ignores, one bit each. Empty if `/proc` cannot be read.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     signal_set(&status, "SigIgn:").unwrap_or(0)
 }
 
-/// A set of signals in the `status` of a process, one bit each.
+/// Reads a set of signals from the `status` of a process, one bit per signal.
 pub(crate) fn signal_set(status: &str, field: &str) -> Option<u64> {
     let set = status.lines().find_map(|line| line.strip_prefix(field))?;
     u64::from_str_radix(set.trim(), 16).ok()

@@ -20,15 +20,15 @@ use crate::obtain::GOODBYE;
 use crate::signals::Signals;
 use crate::{out, time};
 
-/// How long a command has to end after it was asked to, unless the command line says.
+/// The default of `--kill-after`.
 const KILL_AFTER: Duration = Duration::from_secs(5);
 
 pub(crate) const AT_ITS_LIMIT: &str = "it was held for as long as --max-hold allows";
 
-/// How long to try to release a lock whose store does not answer: time for one request that gets through after all.
+/// How long to try to release a lock if the store has stopped responding. Enough for one request that succeeds after all.
 const FAREWELL: Duration = Duration::from_millis(100);
 
-/// The most that the guardian's cutoff may be behind the lease.
+/// The longest time between a renewal and the message about it to the guardian.
 const LONGEST_TICK: Duration = Duration::from_secs(1);
 
 /// How the command ends if its lock does.
@@ -91,7 +91,7 @@ pub(crate) fn without_dashes(command: &[OsString]) -> &[OsString] {
     }
 }
 
-/// A command, and the lock that it runs under.
+/// A command and its lock.
 #[derive(Debug)]
 pub(crate) struct Work<'a> {
     client: &'a LockClient,
@@ -99,7 +99,7 @@ pub(crate) struct Work<'a> {
     held: Held,
     stop: &'a StopArgs,
     ttl: Duration,
-    /// The longest time to hold the lock, and when that is over.
+    /// The value of `--max-hold`, and when it ends.
     limit: Option<(Duration, Instant)>,
 }
 
@@ -107,11 +107,11 @@ pub(crate) struct Work<'a> {
 #[derive(Clone, Copy, Debug)]
 enum Ended {
     Itself(ExitStatus),
-    /// It was ended, because the lease was about to expire or was lost, or by `--max-hold`.
+    /// The guardian ended the command because the lease was lost or about to expire, or because of `--max-hold`.
     Stopped {
         is_at_its_limit: bool,
     },
-    /// It was ended, because its guardian was killed.
+    /// The command was ended because its guardian was killed.
     Unguarded,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Work<'a> {
         Self { client, keys, held, stop, ttl: lease.ttl(client), limit }
     }
 
-    /// Runs the command, and releases the lock when it has ended.
+    /// Runs the command, and then releases the lock.
     pub(crate) async fn run(
         self,
         command: &[OsString],
@@ -148,7 +148,7 @@ impl<'a> Work<'a> {
         self.end(ended).await
     }
 
-    /// When the guardian must end the command, unless the lease is renewed before. `None` if the command may run on without the lock.
+    /// When the guardian must end the command unless the lease is renewed. `None` if the command may continue without the lock.
     fn cutoff(&self) -> Option<Cutoff> {
         (self.stop.on_lost == OnLost::Term).then(|| {
             let left = || self.lease_left().min(self.limit_left());
@@ -156,7 +156,7 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// How the command ends if its cutoff has come.
+    /// The reason for ending the command when its cutoff passes.
     fn stopped(&self) -> Ended {
         Ended::Stopped { is_at_its_limit: self.limit_left() < self.lease_left() }
     }
@@ -169,28 +169,28 @@ impl<'a> Work<'a> {
         self.limit.map_or(Duration::MAX, |(_, end)| end.saturating_duration_since(Instant::now()))
     }
 
-    /// Releases the lock if it is still held, and says how command and lock ended.
+    /// Releases the lock if it is still held. Returns the exit code of the command, or an error that says why the command was ended.
     async fn end(self, ended: Ended) -> Result<ExitCode, Failure> {
         let lost = self.held.lost_for();
         let patience = match (ended, lost) {
-            // Nothing is left to release, and the store has not answered for long.
+            // The lease has expired, so there is nothing to release.
             (_, Some(LossReason::Expired)) => Duration::ZERO,
-            // The store has not answered for long, and the rest of the lease expires soon.
+            // The store has not responded for a long time, and the lease expires soon.
             (Ended::Stopped { is_at_its_limit: false }, None) => FAREWELL,
             (Ended::Stopped { .. } | Ended::Unguarded, _) => GOODBYE,
-            // A release has limits of its own.
+            // The release has its own time limits.
             (Ended::Itself(_), _) => Duration::MAX,
         };
         let Self { client, keys, held, stop, .. } = self;
         let goodbye = async {
             let released = held.release().await;
-            // Some stores have leases of their own, which would outlast this process.
+            // In some stores, the client's session would outlive this process.
             drop(client.shutdown(GOODBYE).await);
             released
         };
         let released = timeout(patience, goodbye).await.unwrap_or(Ok(()));
         let (key, failed) = (keys[0].escaped(), released.err());
-        // The store may have known of a loss before we did.
+        // The release may report a loss that was not known before.
         let lost = lost.or_else(|| failed.as_ref().and_then(Error::loss));
         let status = match (ended, lost) {
             (Ended::Itself(status), _) => exit::of_child(status),
@@ -225,9 +225,9 @@ impl<'a> Work<'a> {
         Ok(status)
     }
 
-    /// Says that the command has less time to end than was wanted for it.
+    /// Warns if the command has less time to end than `--kill-after` says.
     fn warn_of_a_short_end(&self) {
-        // Thirds of a TTL have digits that say nothing.
+        // Rounded to milliseconds, because a third of a TTL can have many digits.
         let real =
             Duration::from_millis(self.kill_after().as_millis().try_into().unwrap_or(u64::MAX));
         if let Some(wanted) = self.stop.kill_after.filter(|wanted| *wanted > real)
@@ -241,30 +241,30 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// How long the command has to end in: no more than a third of the lease, so that renewals have failed twice before it is asked.
+    /// The time between SIGTERM and SIGKILL. At most one third of the lease, so that two renewals have failed before SIGTERM.
     fn kill_after(&self) -> Duration {
         self.stop.kill_after.unwrap_or(KILL_AFTER).min(self.shortest() / 3)
     }
 
-    /// The rest of the lease after the command was killed.
+    /// The time between SIGKILL and the end of the lease.
     fn margin(&self) -> Duration {
         (self.shortest() / 20).min(Duration::from_millis(500))
     }
 
-    /// The shortest that the lock is held: the TTL, or less if it may be held for less.
+    /// The shorter of the TTL and `--max-hold`.
     fn shortest(&self) -> Duration {
         self.limit.map_or(self.ttl, |(limit, _)| self.ttl.min(limit))
     }
 }
 
-/// The time while a command runs.
+/// The state while the command runs.
 #[derive(Debug)]
 struct Watch<'w, 'a> {
     work: &'w Work<'a>,
     was_asked: bool,
     is_lost: bool,
     status: Option<ExitStatus>,
-    /// Since the guardian has begun to end the command.
+    /// The reason for ending the command, once the guardian has begun to end it.
     stopped: Option<Ended>,
     survivors: Vec<Survivor>,
 }
@@ -275,7 +275,7 @@ impl<'w, 'a> Watch<'w, 'a> {
         Self { work, was_asked: false, is_lost: false, status, stopped, survivors }
     }
 
-    /// Waits until the command ends. Passes on signals, and tells the guardian about renewals and the loss of the lease.
+    /// Waits until the command ends. Passes on signals, and informs the guardian about renewals and losses of the lease.
     ///
     /// # Errors
     ///
@@ -315,7 +315,7 @@ impl<'w, 'a> Watch<'w, 'a> {
         }
     }
 
-    /// Takes a report into account. Returns how the command ended, if it has.
+    /// Handles a report. Returns how the command ended if it has ended.
     fn consider(&mut self, report: Report) -> Option<Ended> {
         match report {
             Report::Exited(status) => {
@@ -335,7 +335,7 @@ impl<'w, 'a> Watch<'w, 'a> {
         None
     }
 
-    /// Waits until the holder is asked to finish early, if the command is to know.
+    /// Waits for a revocation request, if the command should react to one.
     async fn asked(&self) {
         match self.work.stop.on_asked {
             OnAsked::Term => self.work.held.asked().await,
@@ -343,7 +343,7 @@ impl<'w, 'a> Watch<'w, 'a> {
         }
     }
 
-    /// Ends the command after its guardian was killed, or did not end it in time.
+    /// Ends the command if its guardian was killed or did not end it in time.
     async fn end_without_guardian(mut self, job: &mut Job) -> Result<Ended, Failure> {
         loop {
             let survivors = job.end_without_guardian().await;
@@ -356,7 +356,7 @@ impl<'w, 'a> Watch<'w, 'a> {
         }
     }
 
-    /// Says that the lock is kept for processes that cannot be ended, as long as it can be renewed.
+    /// Warns that the lock is kept until processes exit that cannot be ended.
     fn keep_for(&mut self, survivors: Vec<Survivor>) {
         if survivors != self.survivors && !self.is_lost {
             let processes = list(&survivors);
@@ -365,7 +365,7 @@ impl<'w, 'a> Watch<'w, 'a> {
         self.survivors = survivors;
     }
 
-    /// Fails if nothing can be done for processes that run on without the lock.
+    /// Fails if processes that cannot be ended are running without the lock.
     fn give_up_on_survivors(&self) -> Result<(), Failure> {
         if !self.is_lost || self.survivors.is_empty() {
             return Ok(());
@@ -380,7 +380,7 @@ impl<'w, 'a> Watch<'w, 'a> {
     }
 }
 
-/// Processes, as in `process 17 (sleep), process 18 (cat): permission denied`.
+/// Describes processes, as in `process 17 (sleep), process 18 (cat): permission denied`.
 fn list(processes: &[Survivor]) -> String {
     let said = processes.iter().map(|Survivor { pid, name, refused }| match refused {
         Some(why) => format!("process {pid} ({name}): {why}"),
@@ -405,7 +405,7 @@ fn lost_failure(key: &Key, message: String) -> Failure {
     Failure::new(exit::LOST, message).with_details(out::json_of(key))
 }
 
-/// The variables by which a command learns of the locks that are held for it.
+/// The environment variables that describe the locks to the command.
 fn environment(keys: &[Key], held: &Held) -> Vec<(OsString, OsString)> {
     let mut env = Vec::new();
     for (index, key) in keys.iter().enumerate() {

@@ -40,7 +40,11 @@ impl Folder {
     }
 
     /// A folder among the machine's temporary files.
-    pub(crate) fn on_disk(prefix: &str) -> Self {
+    ///
+    /// # Panics
+    ///
+    /// If no folder can be made.
+    pub fn on_disk(prefix: &str) -> Self {
         let folder = tempfile::Builder::new().prefix(&format!("{PREFIX}{prefix}")).tempdir();
         Self { folder: folder.expect("a temporary folder can be made"), _lock: None }
     }

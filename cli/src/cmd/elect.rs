@@ -64,7 +64,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
         None => Description::of_this_process(),
     };
     let command = work::without_dashes(&args.command);
-    job::check()?;
+    job::prepare()?;
     let mut signals = Signals::catch()?;
     loop {
         let led = lead(&args, &keys, &value, command, &mut signals).await;

@@ -19,8 +19,8 @@ use crate::work::{self, StopArgs, Work};
 /// fencing token in `LEASEHOLD_TOKEN`: the data that it writes should refuse a token below the largest seen so far. With `--also`,
 /// `LEASEHOLD_KEY_1`, `LEASEHOLD_TOKEN_1` and so on have all of them, KEY first.
 ///
-/// Signals are passed on, and those that end the command go to all that it has started. So does the end of the lease. If this process is
-/// killed, the system kills the command, but not the processes that the command has started.
+/// A guardian process ends the command and all processes that it has started if this process is killed, or if it is paused for so long
+/// that the lock expires.
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
@@ -42,10 +42,15 @@ pub(crate) struct Args {
 }
 
 const HELP: &str = "\
+Signals:
+  HUP, INT, QUIT and TERM are passed on once to each process of the command; USR1 and USR2 only to
+  the command. A signal that the sender has sent to the command as well is not passed on.
+
 Exit status: that of the command (128 and the signal's number if one ended it, 126 or 127 if it
 cannot be started); 75 if the lock was not obtained in time; 69 if the store cannot be reached; 77 if
-it refuses the user, the password or the rights; 76 if the lease was lost; 64 if the command line
-makes no sense.
+it refuses the user, the password or the rights; 76 if the lease was lost and the command has ended;
+79 if the lease was lost and a process of the command is still running; 71 if the operating system
+refuses what is needed to supervise the command; 64 if the command line makes no sense.
 
 Examples:
   leasehold run nightly ./report.sh
@@ -57,7 +62,7 @@ Examples:
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let keys = args.lock.keys(&args.key)?;
-    job::check()?;
+    job::prepare()?;
     let command = work::without_dashes(&args.command);
     let mut signals = Signals::catch()?;
     let seeker = Seeker::new(args.lock.wait, &keys);

@@ -1,25 +1,30 @@
-//! A process that shows whether a signal was sent to `leasehold` alone, or to the command as well.
+//! A process that shows whether a signal was sent only to `leasehold`, or also to the command.
 //!
-//! A terminal and a shell signal a whole process group, a service manager signals each process of a unit, and `pkill -f` signals each process
-//! with some words in its command line. The command then receives the signal without our help, and must not receive it twice. The canary is in
-//! the same group, in the same unit and has the same words, and it has no signal handlers. So if it dies, the signal was sent to the command.
+//! Terminals and shells signal a whole process group. Service managers signal each process of a unit, and `pkill -f` signals each process
+//! whose command line matches. In these cases the command receives the signal directly, and `leasehold` must not send it again. The canary
+//! belongs to the same group and unit, has the words of the command in its command line, and does not handle signals. If a signal kills the
+//! canary, the command has received that signal, too.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{self, Child, Stdio};
 
+use rustix::process::Signal;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
 use crate::exit::Failure;
 use crate::job::helper::{self, Helper};
+use crate::signals::signal_set;
 
 #[derive(Debug)]
 pub(crate) struct Canary {
     process: Child,
-    /// Ends when the canary dies, and ends the canary when we die.
+    /// Closed when either process dies.
     link: UnixStream,
 }
 
@@ -34,19 +39,27 @@ impl Canary {
         Ok(Self { process: start.spawn()?, link: UnixStream::from_std(ours)? })
     }
 
-    /// Waits until it dies.
+    /// Waits until the canary dies, and returns the signal that killed it.
     ///
     /// # Cancel safety
     ///
     /// This method is cancel safe.
-    pub(crate) async fn died(&mut self) {
+    pub(crate) async fn died(&mut self) -> Option<Signal> {
         while self.link.read(&mut [0]).await.is_ok_and(|read| read > 0) {}
-        // Its exit status says nothing more.
-        let _ = self.process.wait();
+        Signal::from_named_raw(self.process.wait().ok()?.signal()?)
+    }
+
+    /// Whether the canary has received `signal`. On a busy machine, some time can pass before the signal kills it.
+    pub(crate) fn has_received(&self, signal: Signal) -> bool {
+        let Ok(status) = fs::read_to_string(format!("/proc/{}/status", self.process.id())) else {
+            return false;
+        };
+        let sets = ["ShdPnd:", "SigPnd:"].map(|set| signal_set(&status, set).unwrap_or(0));
+        sets.iter().any(|set| set & (1 << (signal.as_raw() - 1)) != 0)
     }
 }
 
-/// Waits for a signal, or for the end of `leasehold`.
+/// Waits until a signal kills this process or `leasehold` exits.
 pub(super) fn run(words: &[OsString]) -> Result<(), Failure> {
     Helper::Canary.name_this_process();
     let supervisor = words.first().and_then(|word| word.to_str()?.parse().ok());

@@ -1,7 +1,7 @@
-//! A control group for the processes of one command, where the system allows to create one.
+//! A control group for the processes of one command, if the system permits one.
 //!
-//! The kernel kills all processes of a control group in one step. That also ends processes that fork faster than they can be found, and
-//! processes of other users, which signals do not reach.
+//! The kernel kills all processes of a control group in one step. This includes processes that fork faster than `/proc` can be read, and
+//! processes of other users, which an ordinary user cannot signal.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -11,18 +11,21 @@ use std::process;
 #[derive(Debug)]
 pub(super) struct Cgroup {
     path: PathBuf,
-    /// Opened early: no descriptor may be free when it is needed.
+    /// Opened in advance, because no file descriptor may be left when the group must be killed.
     kill: File,
 }
 
 impl Cgroup {
-    /// Creates a control group below our own. `None` if that is not possible, which is usual for ordinary users and in containers.
+    /// Creates a control group below that of this process. Returns `None` if this is not permitted, which is usual in containers and for
+    /// ordinary users.
     pub(super) fn create() -> Option<Self> {
         let path = own()?.join(format!("leasehold-{}", process::id()));
+        // If an earlier process with this id was killed together with its guardian, its group still exists.
+        let _ = fs::remove_dir(&path);
         fs::create_dir(&path).ok()?;
         let opened = Self::open(path.clone());
         if opened.is_none() {
-            // Kernels before 5.14 cannot kill a group.
+            // Kernels before 5.14 have no `cgroup.kill`.
             let _ = fs::remove_dir(path);
         }
         opened
@@ -40,13 +43,13 @@ impl Cgroup {
 
     /// Kills all processes of the group.
     pub(super) fn kill(&mut self) {
-        // If that fails, the caller's signals still reach the processes.
+        // If this fails, the caller still signals each process.
         let _ = self.kill.write_all(b"1");
     }
 }
 
 impl Drop for Cgroup {
-    /// Moves the remaining processes to the group above, and removes this one, unless another process has done so.
+    /// Moves the remaining processes to the parent group and removes this group, unless another process has already removed it.
     fn drop(&mut self) {
         let Some(above) = self.path.parent() else { return };
         for pid in fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default().lines() {

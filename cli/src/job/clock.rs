@@ -1,4 +1,4 @@
-//! The boot clock, which counts the time that the machine is suspended.
+//! The boot clock, which includes the time during which the machine is suspended.
 
 use std::future::pending;
 use std::time::Duration;
@@ -16,12 +16,12 @@ pub(crate) fn boot_clock() -> u64 {
     u64::try_from(now.tv_sec).unwrap_or(0) * SECOND + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// The end of a command, by [`boot_clock`].
+/// When a command must end, by [`boot_clock`].
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Cutoff {
-    /// When it is asked to end, by SIGTERM. Not later than `kill_at`.
+    /// When the command receives SIGTERM. At most `kill_at`.
     pub(super) term_at: u64,
-    /// When it is killed.
+    /// When the command is killed.
     pub(super) kill_at: u64,
 }
 
@@ -29,9 +29,9 @@ impl Cutoff {
     /// The command is killed immediately.
     pub(crate) const NOW: Self = Self { term_at: 0, kill_at: 0 };
 
-    /// The command is killed after a time that `left` returns, and is asked to end `notice` before that.
+    /// Kills the command after the time that `left` returns, and sends SIGTERM `notice` earlier.
     ///
-    /// The clock is read before `left` is called, so that a pause between the two makes the cutoff earlier, not later.
+    /// The clock is read before `left` is called. If the process is paused between the two, the cutoff becomes earlier, not later.
     pub(crate) fn after(left: impl FnOnce() -> Duration, notice: Duration) -> Self {
         let (now, left) = (boot_clock(), left());
         let at =
@@ -45,9 +45,9 @@ impl Cutoff {
     }
 }
 
-/// Waits until [`boot_clock`] shows `due`; without one, for ever.
+/// Waits until [`boot_clock`] reaches `due`, or indefinitely if there is no `due`.
 ///
-/// The runtime's clock does not count suspended time, so this looks at the boot clock each second.
+/// The timers of Tokio do not count suspended time. Therefore this function reads the boot clock every second.
 ///
 /// # Cancel safety
 ///

@@ -1,4 +1,4 @@
-//! The last step before a command: a process that becomes it.
+//! The process that becomes the command.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -11,21 +11,21 @@ use crate::exit::{self, Failure};
 use crate::job::cgroup;
 use crate::job::helper::{self, Helper};
 
-/// Variables that contain the id of the process that they are for.
+/// Environment variables that contain the id of the process that should read them.
 const ADDRESSED: [&str; 2] = ["LISTEN_PID", "WATCHDOG_PID"];
 
-/// What this process does before it becomes the command.
+/// Settings for the process that becomes the command.
 #[derive(Debug)]
 pub(super) struct Preparation<'a> {
-    /// The process id of `leasehold`. Variables that are addressed to it are meant for the command.
+    /// The process id of `leasehold`. Variables that contain this id are meant for the command.
     pub(super) supervisor: i32,
-    /// The guardian, if the command must not outlive it.
+    /// The process id of the guardian, if the command must not outlive the guardian.
     pub(super) guardian: Option<i32>,
     pub(super) cgroup: Option<&'a Path>,
 }
 
 impl Preparation<'_> {
-    /// The process that becomes `command`.
+    /// Returns the process that will become `command`.
     pub(super) fn start(&self, command: &[OsString]) -> Command {
         let mut start = Helper::Command.start();
         start.arg(self.supervisor.to_string());
@@ -36,14 +36,14 @@ impl Preparation<'_> {
     }
 }
 
-/// Becomes the command that `words` describe, as [`Preparation::start`] writes them. Returns only if that fails.
+/// Becomes the command. `words` are the arguments that [`Preparation::start`] sets. Returns only on failure.
 pub(super) fn run(words: &[OsString]) -> Failure {
     let [supervisor, guardian, cgroup, command @ ..] = words else { return not_for_users() };
     let Some(program) = command.first() else { return not_for_users() };
     if !cgroup.is_empty()
         && let Err(error) = cgroup::join(Path::new(cgroup))
     {
-        // The guardian can still find the processes of the command, and signal them.
+        // The guardian can also find and signal the processes through `/proc`.
         tracing::debug!("cannot join the control group of the command: {error}");
     }
     if let Some(guardian) = guardian.to_str().and_then(|guardian| guardian.parse().ok()) {
@@ -68,7 +68,7 @@ fn not_for_users() -> Failure {
     Failure::usage("this subcommand is for `leasehold run` itself")
 }
 
-/// Why a command could not be started, as a shell says it.
+/// The reason why a command could not be started, with the exit code that a shell would use.
 fn not_started(command: &OsStr, error: &io::Error) -> Failure {
     let code = match error.kind() {
         io::ErrorKind::NotFound => exit::NOT_FOUND,

@@ -1,13 +1,15 @@
-//! The guardian of a command: a small process between `leasehold` and the command.
+//! The guardian, a small process between `leasehold` and the command.
 //!
-//! It ends the command and all processes that the command has started if `leasehold` exits, or if the cutoff comes that `leasehold` moves with
-//! each renewal of the lease. So neither a killed nor a paused `leasehold` leaves the command running without its lock.
+//! The guardian ends the command and all processes that the command has started in two cases: `leasehold` exits, or the cutoff passes.
+//! With each renewal of the lease, `leasehold` moves the cutoff. As a result, the command does not continue without its lock if
+//! `leasehold` is killed or paused.
 //!
-//! The guardian adopts the descendants of the command, so it sees each of them exit. It is in a process group of its own and ignores the
-//! signals that ask a process to end. If it is killed, `leasehold` ends the command.
+//! All descendants of the command become children of the guardian when their parents exit, so the guardian sees each of them exit. The
+//! guardian leaves the process group of `leasehold` and ignores the signals that terminate processes. If the guardian itself is killed,
+//! `leasehold` ends the command.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
@@ -15,6 +17,7 @@ use std::process::{self, Stdio};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, setpgid, wait};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::job::cgroup::Cgroup;
@@ -25,15 +28,15 @@ use crate::job::link::{self, Begin, Link, Order, Reach, Report, Survivor};
 use crate::job::tree::Tree;
 use crate::signals::{Signals, TOGETHER};
 
-/// The first pause between two attempts to kill all processes, in nanoseconds. It doubles up to [`LONGEST_PAUSE`].
+/// The pause after the first attempt to kill all processes, in nanoseconds. Each further pause is twice as long, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: u64 = 5_000_000;
 
 const LONGEST_PAUSE: u64 = 1_000_000_000;
 
-/// Processes that are left for so long after the first SIGKILL are reported, in nanoseconds. An exit takes milliseconds.
+/// Processes that are still running this long after the first SIGKILL are reported. In nanoseconds. An exit usually takes milliseconds.
 const PATIENCE: u64 = 500_000_000;
 
-/// If `leasehold` has not passed on a signal after this time, in nanoseconds, only the guardian has received it.
+/// If `leasehold` has not passed on a signal within this time, only the guardian has received the signal. In nanoseconds.
 const ALONE: u64 = 2 * TOGETHER.as_nanos() as u64;
 
 /// Runs a guardian for a command.
@@ -61,14 +64,14 @@ pub(super) fn run(command: &[OsString]) -> io::Result<()> {
 #[derive(Debug)]
 struct Guardian {
     link: Link,
-    /// Whether `leasehold` is there.
+    /// Whether `leasehold` is still running.
     is_supervised: bool,
     processes: Processes,
     cutoff: Option<Cutoff>,
     phase: Phase,
     /// The survivors of the last report.
     reported: Vec<Survivor>,
-    /// Signals that this process has received, and when. They are usually for `leasehold` or for all processes.
+    /// Signals that this process has received, with the time. Usually they were sent to all processes of the command.
     received: Vec<(Signal, u64)>,
 }
 
@@ -78,7 +81,7 @@ enum Phase {
     Guarding,
     /// The command was asked to end.
     Asked,
-    /// All processes are killed again and again, until none is left.
+    /// SIGKILL is repeated until no process is left.
     Killing {
         since: u64,
         next: u64,
@@ -121,7 +124,7 @@ impl Guardian {
 
     fn set_cutoff(&mut self, cutoff: Cutoff) {
         match (self.phase, &mut self.cutoff) {
-            // The command may have begun to end, so it gets no more time.
+            // The command may already be shutting down. A later cutoff is ignored.
             (Phase::Asked | Phase::Killing { .. }, Some(own)) => {
                 own.kill_at = own.kill_at.min(cutoff.kill_at);
             }
@@ -129,13 +132,13 @@ impl Guardian {
         }
     }
 
-    /// Does everything that is due.
+    /// Performs the steps that are due.
     fn act(&mut self) {
         let now = boot_clock();
         while let Some(&(signal, since)) = self.received.first()
             && now >= since + ALONE
         {
-            // Somebody takes this process for `leasehold`.
+            // The sender has mistaken this process for `leasehold`.
             self.received.remove(0);
             self.signal(signal, Reach::Missed { since });
         }
@@ -162,7 +165,7 @@ impl Guardian {
         }
     }
 
-    /// When [`act`](Self::act) has something to do.
+    /// When the next step of [`act`](Self::act) is due.
     fn due(&self) -> Option<u64> {
         if self.processes.is_empty {
             return None;
@@ -176,7 +179,7 @@ impl Guardian {
         step.into_iter().chain(signal).min()
     }
 
-    /// Reports processes that SIGKILL did not reach, and after some time also those that it did not end.
+    /// Reports the processes to which SIGKILL could not be sent. If the end is overdue, reports all remaining processes.
     fn report_survivors(&mut self, mut survivors: Vec<Survivor>, is_overdue: bool) {
         if is_overdue {
             let reached = self.processes.running();
@@ -221,7 +224,7 @@ impl Guardian {
 struct Processes {
     tree: Tree,
     cgroup: Option<Cgroup>,
-    /// Until it has been waited for. After that, its process id may belong to another process.
+    /// `None` after the command has been reaped, because its process id may be reused.
     command: Option<Pid>,
     is_empty: bool,
 }
@@ -237,12 +240,13 @@ impl Processes {
         };
         let mut start = preparation.start(command);
         let child = start.stdin(Stdio::from(stdin)).spawn()?;
-        // The command stays in the group of `leasehold`, the guardian does not.
+        // The command stays in the process group of `leasehold`. The guardian leaves it.
         setpgid(None, None)?;
+        let _ = leave_output();
         Ok(Self { tree, cgroup, command: Some(Pid::from_child(&child)), is_empty: false })
     }
 
-    /// Kills all processes. Those that were started in the meantime are found the next time. Returns the processes that it cannot kill.
+    /// Kills all processes, and returns those that it cannot kill. Processes that start in the meantime are killed by the next call.
     fn kill(&mut self) -> Vec<Survivor> {
         if let Some(cgroup) = &mut self.cgroup {
             cgroup.kill();
@@ -250,11 +254,11 @@ impl Processes {
         self.signal(Signal::KILL, Reach::All)
     }
 
-    /// Sends a signal. Returns the processes that it should have reached and did not.
+    /// Sends a signal, and returns the processes to which it could not be sent.
     fn signal(&mut self, signal: Signal, reach: Reach) -> Vec<Survivor> {
         let sent = match reach {
             Reach::Command => self.signal_command(signal),
-            // Without a look at the processes, there is still the one that we know.
+            // If `/proc` cannot be read, the process id of the command is still known.
             Reach::All => self.tree.signal(signal).or_else(|_| self.signal_command(signal)),
             Reach::Missed { since } => self.tree.signal_missed(signal, since),
         };
@@ -277,7 +281,7 @@ impl Processes {
         if found.is_empty() { hidden() } else { found }
     }
 
-    /// Waits for all processes that have exited. Returns the wait status of the command, if it is one of them.
+    /// Reaps all children that have exited. Returns the wait status of the command if it has exited.
     fn reap(&mut self) -> Option<i32> {
         let mut exited = None;
         while !self.is_empty {
@@ -287,7 +291,7 @@ impl Processes {
                     exited = Some(status.as_raw());
                 }
                 Ok(Some(_)) | Err(Errno::INTR) => {}
-                // Every descendant becomes a child before its parent is gone, so none is left.
+                // Orphaned descendants become children of this process, so no descendant is left.
                 Err(Errno::CHILD) => self.is_empty = true,
                 Ok(None) | Err(_) => break,
             }
@@ -296,7 +300,16 @@ impl Processes {
     }
 }
 
-/// Children of this process that `/proc` does not show to this user (`hidepid`).
+/// Closes the input and output that this process shares with the command. A reader would otherwise wait for the guardian to exit.
+fn leave_output() -> io::Result<()> {
+    let nothing = File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&nothing)?;
+    dup2_stdout(&nothing)?;
+    dup2_stderr(&nothing)?;
+    Ok(())
+}
+
+/// The children of this process, including those that `/proc` hides from this user (`hidepid`).
 fn hidden() -> Vec<Survivor> {
     let pid = process::id();
     let children = fs::read_to_string(format!("/proc/self/task/{pid}/children"));

@@ -1,4 +1,4 @@
-//! The helper processes of `leasehold`: the same program, told apart by its first argument. They are not subcommands: no user starts them.
+//! The helper processes of `leasehold`. They run the same program, and their first argument tells which helper they are.
 
 use std::env;
 use std::ffi::{CString, OsString};
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 pub(super) enum Helper {
     /// Ends the command if `leasehold` cannot.
     Guardian,
-    /// Shows whether a signal was sent to `leasehold` alone.
+    /// Shows whether a signal was sent only to `leasehold`.
     Canary,
     /// Becomes the command.
     Command,
@@ -23,16 +23,16 @@ pub(super) enum Helper {
 impl Helper {
     const ALL: [Self; 3] = [Self::Guardian, Self::Canary, Self::Command];
 
-    /// The helper that this process is, if its first argument says so.
+    /// Returns the kind of helper if this process is one.
     pub(super) fn of_this_process() -> Option<Self> {
         let word = env::args_os().nth(1)?;
         Self::ALL.into_iter().find(|helper| word == helper.word())
     }
 
-    /// This program as the helper. The caller adds its arguments, and at last the command and its words.
+    /// Returns the command line of the helper. The caller adds its arguments, followed by the words of the command.
     ///
-    /// The helper's name keeps away signals that are meant for `leasehold` only, as of `pkill leasehold`. The words of the command let those
-    /// come that are meant for all its processes, as of `pkill -f report.sh`.
+    /// Signals that are sent by process name should reach the right processes. `pkill leasehold` must not match a helper, so helpers have
+    /// another name. `pkill -f report.sh` must match all processes of the command, so helpers have the words of the command.
     pub(super) fn start(self) -> Command {
         let mut command = Command::new("/proc/self/exe");
         let loader = loader_arguments();
@@ -43,10 +43,10 @@ impl Helper {
         command
     }
 
-    /// Gives this process the name of the helper: the kernel named it after `/proc/self/exe`.
+    /// Sets the name of this process. Without this, its name would be `exe`, from `/proc/self/exe`.
     pub(super) fn name_this_process(self) {
-        let name = CString::new(self.name()).expect("the name has no zero byte");
-        // The name is for people and for tools like pkill.
+        let name = CString::new(self.name()).expect("no helper's name contains a zero byte");
+        // Only people and tools such as pkill use the name.
         let _ = rustix::thread::set_name(&name);
     }
 
@@ -67,17 +67,18 @@ impl Helper {
     }
 }
 
-/// Has the system kill this process when `parent` exits. Returns `false` if `parent` has exited already, so that no signal will come.
+/// Asks the kernel to kill this process when `parent` exits. Returns `false` if `parent` has already exited, because then no signal will
+/// follow.
 pub(super) fn die_with(parent: i32) -> rustix::io::Result<bool> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     Ok(getppid().map(Pid::as_raw_nonzero).is_some_and(|actual| actual.get() == parent))
 }
 
-/// The arguments before our own, if a loader runs this program (`ld.so /usr/bin/leasehold run …`): then `/proc/self/exe` is the loader.
+/// The arguments of the loader if one runs this program, as in `ld.so /usr/bin/leasehold run …`. In that case `/proc/self/exe` is the loader.
 fn loader_arguments() -> Vec<OsString> {
     let all = fs::read("/proc/self/cmdline").unwrap_or_default();
     let all: Vec<_> = all.split_inclusive(|byte| *byte == 0).collect();
-    // As many as there are before our own name, which a loader leaves out of our arguments; the loader's own name is one of them.
+    // The kernel's list starts with the words of the loader, which are missing from the arguments that Rust sees.
     let before = all.len().saturating_sub(env::args_os().len());
     let words = all.iter().skip(1).take(before);
     words.map(|word| OsString::from_vec(word.strip_suffix(&[0]).unwrap_or(word).to_vec())).collect()

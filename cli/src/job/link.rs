@@ -1,4 +1,4 @@
-//! The messages between `leasehold` and the guardian of its command: one JSON document per line, over a pair of sockets.
+//! The messages between `leasehold` and the guardian, as lines of JSON over a pair of sockets.
 
 use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -18,44 +18,46 @@ use tokio::net::UnixStream;
 
 use crate::job::clock::Cutoff;
 
-/// More than the length of the first message, which contains a path.
+/// The size of the buffer for the first message, which contains at most one path.
 const LONGEST: usize = 8192;
 
-/// What a guardian needs to know before it starts the command. Its own arguments are the command and its words.
+/// The first message to a guardian. The command itself is in the guardian's arguments.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Begin {
     /// The process id of `leasehold`.
     pub(super) supervisor: i32,
-    /// When the command must end, unless a later [`Order::Until`] says otherwise. Without it, the command may outlive its supervisor.
+    /// When the command must end, until an [`Order::Until`] changes it. If `None`, the command may outlive `leasehold`.
     pub(super) cutoff: Option<Cutoff>,
     /// The control group for the command.
     pub(super) cgroup: Option<PathBuf>,
 }
 
-/// What `leasehold` asks of the guardian.
+/// A request to the guardian.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) enum Order {
-    /// The lease was renewed, or it was lost.
+    /// Sets a new cutoff, after a renewal or a loss of the lease.
     Until(Cutoff),
-    /// Send this signal.
+    /// Sends a signal.
     Signal(i32, Reach),
-    /// Exit, and leave the remaining processes alone.
+    /// Exits without ending the remaining processes.
     Leave,
 }
 
-/// The processes that a signal is for.
+/// The processes that should receive a signal.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) enum Reach {
-    /// The command alone.
+    /// Only the command.
     Command,
     /// The command and all processes that it has started.
     All,
-    /// Those of them that certainly have not received the signal, although it was sent to more processes than this one at this time of the
-    /// boot clock: they were running then, and still are, although the signal ends them.
+    /// The processes of the command that did not receive the signal from its sender, who sent it to several processes.
+    ///
+    /// A process certainly did not receive the signal if it was already running at `since` (by the boot clock), does not handle the signal,
+    /// and is still running.
     Missed { since: u64 },
 }
 
-/// What the guardian has done or seen.
+/// A report of the guardian.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Report {
     /// The command has been started.
@@ -64,22 +66,22 @@ pub(crate) enum Report {
     NotStarted(String),
     /// The command has exited with this wait status. Processes that it has started may still be running.
     Exited(i32),
-    /// The cutoff has come: the guardian ends the command.
+    /// The cutoff has passed, and the guardian is ending the command.
     Ending,
     /// The guardian has seen the command and every process that it has started exit.
     Empty,
-    /// A signal did not reach these processes.
+    /// A signal could not be sent to these processes.
     Unreached(Vec<Survivor>),
     /// These processes are still running after SIGKILL.
     Survivors(Vec<Survivor>),
 }
 
-/// A process that a signal did not reach, or did not end.
+/// A process that could not be signalled, or that is still running after SIGKILL.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Survivor {
     pub(crate) pid: i32,
     pub(crate) name: String,
-    /// Why the signal could not be sent. `None` if it was sent.
+    /// Why the signal could not be sent, if it could not.
     pub(crate) refused: Option<String>,
 }
 
@@ -93,7 +95,7 @@ impl Survivor {
     }
 }
 
-/// Sends the first message, and with it the descriptor that becomes the command's stdin.
+/// Sends the first message together with the file descriptor that becomes the command's stdin.
 pub(super) fn send_begin(link: &StdStream, begin: &Begin, stdin: impl AsFd) -> io::Result<()> {
     let line = line_of(begin);
     let descriptors = [stdin.as_fd()];
@@ -104,7 +106,7 @@ pub(super) fn send_begin(link: &StdStream, begin: &Begin, stdin: impl AsFd) -> i
     Ok(())
 }
 
-/// Waits for the first message, and for the descriptor that comes with it.
+/// Waits for the first message and its file descriptor.
 pub(super) fn receive_begin(link: &StdStream) -> io::Result<(Begin, OwnedFd)> {
     let mut line = [0; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -123,7 +125,7 @@ pub(super) fn receive_begin(link: &StdStream) -> io::Result<(Begin, OwnedFd)> {
 #[derive(Debug)]
 pub(super) struct Link {
     lines: Lines<BufReader<UnixStream>>,
-    /// Tokio would not write before it has seen the socket ready.
+    /// Writes do not go through Tokio, which refuses them until the event loop has reported that the socket is writable.
     writer: StdStream,
 }
 
@@ -134,7 +136,7 @@ impl Link {
         Ok(Self { lines: BufReader::new(UnixStream::from_std(stream)?).lines(), writer })
     }
 
-    /// Waits for the next message. `None` if the other process has exited.
+    /// Waits for the next message. Returns `None` when the other process has exited.
     ///
     /// # Cancel safety
     ///
@@ -144,16 +146,15 @@ impl Link {
         serde_json::from_str(&line).ok()
     }
 
-    /// Sends a message if the other process is there, without waiting.
+    /// Sends a message without waiting. Does nothing if the other process has exited.
     ///
-    /// The socket's buffer has room for thousands of messages, so it is full only if the other process has been paused for long. A later
-    /// message replaces those that are dropped then.
+    /// The buffer of the socket is full only if the other process has been paused for a long time. In that case the message is dropped.
     pub(super) fn send(&self, message: &impl Serialize) {
         let _ = (&self.writer).write(line_of(message).as_bytes());
     }
 }
 
 fn line_of(message: &impl Serialize) -> String {
-    let line = serde_json::to_string(message).expect("the messages have no maps and no bytes");
+    let line = serde_json::to_string(message).expect("a message can always be written as JSON");
     line + "\n"
 }

@@ -16,14 +16,14 @@ use rustix::process::{
 use crate::job::link::Survivor;
 use crate::signals::signal_set;
 
-/// All descendants of this process, except for those that it had before.
+/// All descendants of this process, except the descendants that it had before.
 ///
-/// This process adopts its descendants when their parents exit, so a process cannot leave the tree: not with a session or a process group of
-/// its own, and not when its parent exits.
+/// When the parent of a descendant exits, this process becomes the new parent. Therefore a process cannot leave the tree, not even by
+/// creating a session or a process group.
 #[derive(Debug)]
 pub(super) struct Tree {
     table: Table,
-    /// The process id and the start time of each earlier descendant.
+    /// The process id and the start time of each descendant that existed before.
     strangers: BTreeSet<(i32, u64)>,
 }
 
@@ -35,16 +35,16 @@ struct Process {
     parent: i32,
     state: u8,
     threads: u32,
-    /// In ticks since the machine started. Distinguishes the process from a later one with the same id.
+    /// In clock ticks since the machine started. Distinguishes this process from a later process with the same id.
     started: u64,
 }
 
 impl Tree {
-    /// From now on, processes that this one starts belong to the tree.
+    /// Creates a tree of the processes that this process starts after this call.
     ///
     /// # Errors
     ///
-    /// Fails if `/proc` does not show the processes of this PID namespace, or if no descriptor is free.
+    /// Fails if `/proc` shows another PID namespace, or if no file descriptor is free.
     pub(super) fn plant() -> io::Result<Self> {
         set_child_subreaper(Some(getpid()))?;
         let mut tree = Self { table: Table::open()?, strangers: BTreeSet::new() };
@@ -53,9 +53,9 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Sends a signal to all processes of the tree, parents first, and continues the stopped ones, so that they can act on it.
+    /// Sends a signal to all processes of the tree, parents first. Resumes stopped processes, so that they can react to the signal.
     ///
-    /// Returns the processes that it did not reach.
+    /// Returns the processes to which the signal could not be sent.
     pub(super) fn signal(&mut self, signal: Signal) -> io::Result<Vec<Survivor>> {
         let mut unreached = Vec::new();
         for process in self.processes()? {
@@ -70,7 +70,9 @@ impl Tree {
         Ok(unreached)
     }
 
-    /// As [`signal`](Self::signal), for the processes that [`Reach::Missed`](super::Reach::Missed) describes.
+    /// Sends a signal to the processes that [`Reach::Missed`](super::Reach::Missed) describes.
+    ///
+    /// Returns the processes to which the signal could not be sent.
     pub(super) fn signal_missed(
         &mut self,
         signal: Signal,
@@ -78,7 +80,7 @@ impl Tree {
     ) -> io::Result<Vec<Survivor>> {
         let mut unreached = Vec::new();
         for process in self.processes()? {
-            // A younger process may be part of what the command does about the signal.
+            // A process that started later may be the command's own reaction to the signal, such as a cleanup.
             if process.started < ticks(since) && self.table.is_ended_by(process.pid, signal) {
                 let sent = process.send(&mut self.table, signal);
                 unreached.extend(sent.err().map(|error| process.survivor(Some(error))));
@@ -106,17 +108,17 @@ impl Tree {
             found.extend(children.remove(&process.pid).unwrap_or_default());
             next += 1;
         }
-        // A zombie may have children that run.
+        // Zombies are removed last, because they can have running children.
         found.retain(|process| !process.has_exited());
         Ok(found)
     }
 }
 
-/// `/proc`, for a process that may have no descriptor left when it must end a command.
+/// The process table in `/proc`. It can be read even if this process has no free file descriptor.
 #[derive(Debug)]
 struct Table {
     directory: Dir,
-    /// A descriptor to give up for a moment when no other is free.
+    /// A reserve that is closed for a moment if no other descriptor is free.
     spare: Option<OwnedFd>,
 }
 
@@ -136,7 +138,7 @@ impl Table {
         Ok(Self { directory: Dir::new(directory)?, spare: Some(spare) })
     }
 
-    /// All processes of this machine that we may see.
+    /// All processes that this user may see.
     fn all(&mut self) -> io::Result<Vec<Process>> {
         self.directory.rewind();
         let mut pids = Vec::new();
@@ -150,7 +152,7 @@ impl Table {
         Process::parse(pid, &self.read_file(&format!("{pid}/stat"))?)
     }
 
-    /// Whether a process neither catches nor ignores a signal, so that it exits when it receives the signal.
+    /// Whether a process would exit if it received a signal, because it neither catches nor ignores nor blocks the signal.
     fn is_ended_by(&mut self, pid: i32, signal: Signal) -> bool {
         let status = self.read_file(&format!("{pid}/status")).unwrap_or_default();
         let handled = ["SigCgt:", "SigIgn:", "SigBlk:"];
@@ -182,17 +184,17 @@ impl Table {
 }
 
 impl Process {
-    /// Whether only the process's entry is left, for its parent to read. A process whose first thread has ended looks the same, but has
-    /// other threads.
+    /// Whether the process has exited and only waits for its parent to notice. If only the first thread has exited, the state is the same,
+    /// but there are other threads.
     fn has_exited(&self) -> bool {
         matches!(self.state, b'Z' | b'X') && self.threads <= 1
     }
 
-    /// Sends a signal to this process, and never to a later one with the same id. Sending to a process that has just exited is a success.
+    /// Sends a signal to this process, but never to a later process with the same id. Succeeds if the process has just exited.
     fn send(&self, table: &mut Table, signal: Signal) -> Result<(), Errno> {
         let Some(pid) = Pid::from_raw(self.pid) else { return Ok(()) };
         let descriptor = pidfd_open(pid, PidfdFlags::empty());
-        // After this, the descriptor is known to be that of the process that was found.
+        // If the start time is unchanged, the descriptor belongs to this process.
         if table.read(self.pid).is_none_or(|now| now.started != self.started) {
             return Ok(());
         }
@@ -200,7 +202,7 @@ impl Process {
             Ok(descriptor) => pidfd_send_signal(&descriptor, signal),
             Err(error) => Err(error),
         };
-        // Some sandboxes refuse those calls, and a process may have no descriptor left.
+        // Some sandboxes refuse both calls, and `pidfd_open` needs a free descriptor.
         match sent.or_else(|_| kill_process(pid, signal)) {
             Err(Errno::SRCH) => Ok(()),
             sent => sent,
@@ -227,7 +229,7 @@ impl Process {
     }
 }
 
-/// A time of the boot clock, in nanoseconds, as `/proc` counts it.
+/// Converts a time of the boot clock from nanoseconds to clock ticks.
 fn ticks(nanoseconds: u64) -> u64 {
     u64::try_from(u128::from(nanoseconds) * u128::from(clock_ticks_per_second()) / 1_000_000_000)
         .unwrap_or(u64::MAX)

@@ -10,6 +10,7 @@ mod output;
 mod pages;
 mod redis;
 mod redlock;
+mod supervision;
 mod support;
 mod terminal;
 mod this_machine;

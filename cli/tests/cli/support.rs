@@ -47,6 +47,11 @@ impl Home {
         Self(Folder::in_memory("home-"))
     }
 
+    /// Where programs can have permission bits, unlike in memory.
+    pub(crate) fn on_disk() -> Self {
+        Self(Folder::on_disk("home-"))
+    }
+
     pub(crate) fn leasehold(&self) -> Command {
         self.on_path(env!("CARGO_BIN_EXE_leasehold"))
     }
@@ -105,6 +110,11 @@ impl Running {
 
     /// Waits for the next line that it prints.
     pub(crate) fn line(&mut self) -> String {
+        if self.lines.buffer().is_empty() {
+            let mut output = [PollFd::new(self.lines.get_ref(), PollFlags::IN)];
+            let ready = poll(&mut output, Some(&Timespec::try_from(SOON).unwrap())).unwrap();
+            assert_eq!(ready, 1, "it says nothing more");
+        }
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
@@ -148,7 +158,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 /// Waits until `condition` holds.
-pub(crate) fn until(event: &str, condition: impl Fn() -> bool) {
+pub(crate) fn until(event: &str, mut condition: impl FnMut() -> bool) {
     let give_up = Instant::now() + SOON;
     while !condition() {
         assert!(Instant::now() < give_up, "it does not come: {event}");

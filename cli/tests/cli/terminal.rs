@@ -62,8 +62,7 @@ fn loss_ends_all_that_the_command_has_started() {
 #[test]
 fn signal_ends_all_that_the_command_has_started() {
     let home = Home::new();
-    let line =
-        "leasehold run job -- sh -c 'sleep 600 & echo $! $PPID; wait'; echo ended: $?; read end";
+    let line = "leasehold run job -- sh -c 'sleep 600 & echo $! $(ps -o ppid= $PPID); wait'; echo ended: $?; read end";
     let mut terminal = Terminal::start(&home, line);
     let said = terminal.line();
     let (sleep, leasehold) = said.split_once(' ').unwrap();
