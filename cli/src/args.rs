@@ -66,16 +66,21 @@ pub(crate) struct Style {
 #[derive(ClapArgs, Clone, Debug)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct Backend {
-    /// The store, like `redis://127.0.0.1`. Without one: a file in this user's state folder, for locks on this machine.
+    /// Store to use, such as redis://127.0.0.1. By default, locks are kept in a file of this user and shared by this user's processes on
+    /// this machine; `local` says so explicitly.
     ///
-    /// `leasehold --help` lists the URLs. Set the environment variable instead if the URL holds a password: command lines are visible to
-    /// all.
+    /// If the URL contains a password, set the environment variable instead: command lines are visible to other users. See `leasehold
+    /// --help` for the supported URLs.
     #[arg(long = "backend", value_name = "URL", env = "LEASEHOLD_BACKEND", hide_env_values = true)]
     pub(crate) url: Option<String>,
 
     /// Put this before the names of all locks in the store, instead of the store's usual prefix.
     #[arg(long, value_name = "TEXT", env = "LEASEHOLD_PREFIX")]
     pub(crate) prefix: Option<String>,
+
+    /// Refuse to use the file of this machine: a store that several machines share must be named.
+    #[arg(long)]
+    pub(crate) shared: bool,
 }
 
 /// How long to wait for a lock.
@@ -85,12 +90,19 @@ pub(crate) struct WaitArgs {
     /// How long to wait for the lock, and for a store that is down. Without it: for the lock as long as it takes, for the store 10 s.
     ///
     /// A TIME is a number of seconds, or like 500ms, 30s, 5m, 1h 30m, 1d.
-    #[arg(long, short, value_name = "TIME", value_parser = time::parse, conflicts_with = "no_wait", env = "LEASEHOLD_WAIT")]
-    pub(crate) wait: Option<Duration>,
+    #[arg(long, short, value_name = "TIME", value_parser = time::parse, env = "LEASEHOLD_WAIT")]
+    wait: Option<Duration>,
 
     /// Give up at once if the lock is busy.
     #[arg(long, short)]
     pub(crate) no_wait: bool,
+}
+
+impl WaitArgs {
+    /// How long to wait, if the user has limited it. `--no-wait` overrides a variable and the configuration file.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.wait.filter(|_| !self.no_wait)
+    }
 }
 
 /// The properties of a lease.
@@ -131,7 +143,7 @@ impl LeaseArgs {
         if let Some(time) = self.min_hold {
             options = options.min_hold(time);
         }
-        if let Some(wait) = wait.wait {
+        if let Some(wait) = wait.limit() {
             // A store that is down is waited for like a lock.
             options = options.outage_wait(wait);
         }

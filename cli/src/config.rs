@@ -9,9 +9,11 @@ use clap::Command;
 
 use crate::exit::Failure;
 
-/// The options that a file may set.
-const OPTIONS: [&str; 11] = [
-    "backend",
+/// The options that a file may set for all subcommands.
+const STORE: [&str; 2] = ["backend", "prefix"];
+
+/// The options that a file may set for [`LOCKING`]. Other subcommands have options of the same name that mean something else.
+const LOCK: [&str; 9] = [
     "description",
     "kill-after",
     "lock-delay",
@@ -19,10 +21,12 @@ const OPTIONS: [&str; 11] = [
     "min-hold",
     "on-asked",
     "on-lost",
-    "prefix",
     "ttl",
     "wait",
 ];
+
+/// The subcommands that acquire locks.
+const LOCKING: [&str; 3] = ["elect", "hold", "run"];
 
 /// Gives the options of all verbs the values that the file has for them.
 pub(crate) fn apply(command: Command) -> Result<Command, Failure> {
@@ -35,7 +39,8 @@ pub(crate) fn apply(command: Command) -> Result<Command, Failure> {
     let values = parse(&text, &path)?;
     Ok(command.mut_subcommands(|verb| {
         values.iter().fold(verb, |verb, (name, value)| {
-            let has = verb.get_arguments().find(|arg| arg.get_long() == Some(name));
+            let is_for = STORE.contains(&&**name) || LOCKING.contains(&verb.get_name());
+            let has = verb.get_arguments().find(|arg| is_for && arg.get_long() == Some(name));
             let Some(id) = has.map(|arg| arg.get_id().clone()) else { return verb };
             verb.mut_arg(id, |arg| arg.default_value(*value).hide_default_value(true))
         })
@@ -66,8 +71,14 @@ fn parse(text: &str, path: &Path) -> Result<Vec<(String, &'static str)>, Failure
             line.split_once('=').ok_or_else(|| mistake("a line is like `ttl = 30s`".to_owned()))?;
         let (name, value) = (name.trim(), value.trim());
         let value = value.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(value);
-        if !OPTIONS.contains(&name) {
-            return Err(mistake(format!("unknown option; known are {}", OPTIONS.join(", "))));
+        let mut known = STORE.iter().chain(&LOCK);
+        if !known.any(|known| *known == name) {
+            let known: Vec<&str> = STORE.into_iter().chain(LOCK).collect();
+            return Err(mistake(format!("unknown option; known are {}", known.join(", "))));
+        }
+        // As for a variable, an empty value is none. An empty store is refused when it is used.
+        if value.is_empty() && name != "backend" {
+            continue;
         }
         if values.iter().any(|(known, _)| known == name) {
             return Err(mistake(format!("{name} is set twice")));

@@ -4,11 +4,13 @@ use std::io::stderr;
 use std::str::FromStr;
 
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::exit::Failure;
+use crate::out;
 
 /// Starts the log, from `level` on unless `RUST_LOG` says otherwise; by `--verbose` with more of Leasehold's own, by `--quiet` not at all.
 pub(crate) fn start(level: LevelFilter, verbose: u8, quiet: bool) -> Result<(), Failure> {
@@ -29,6 +31,7 @@ pub(crate) fn start(level: LevelFilter, verbose: u8, quiet: bool) -> Result<(), 
         .with_writer(stderr)
         .with_ansi(false)
         .log_internal_errors(false);
+    let lines = if out::style().json { lines.json().boxed() } else { lines.boxed() };
     // A second start changes nothing.
     drop(tracing_subscriber::registry().with(lines).with(filter).try_init());
     Ok(())

@@ -11,6 +11,7 @@ mod log;
 mod obtain;
 mod out;
 mod place;
+mod settings;
 mod signals;
 mod store;
 mod time;
@@ -23,6 +24,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::args::{Args, Command};
 use crate::exit::Failure;
+use crate::signals::Signals;
 
 fn main() -> ExitCode {
     run().unwrap_or_else(Failure::report)
@@ -32,7 +34,7 @@ fn run() -> Result<ExitCode, Failure> {
     if let Some(done) = job::run_helper() {
         return done.map(|()| ExitCode::SUCCESS);
     }
-    let matches = config::apply(Args::command())?.try_get_matches();
+    let matches = settings::read(Args::command())?;
     let args = match matches.and_then(|matches| Args::from_arg_matches(&matches)) {
         Ok(args) => args,
         Err(usage) => return Ok(exit::usage(&usage)),
@@ -46,6 +48,7 @@ fn run() -> Result<ExitCode, Failure> {
         Command::Verify(_) => LevelFilter::OFF,
         _ => LevelFilter::WARN,
     };
+    settings::warn_of_misspelled_variables();
     log::start(level, args.style.verbose, args.style.quiet)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))?;
@@ -54,14 +57,14 @@ fn run() -> Result<ExitCode, Failure> {
             Command::Run(run) => cmd::run::run(run).await,
             Command::Hold(hold) => cmd::hold::run(hold).await,
             Command::Elect(elect) => cmd::elect::run(elect).await,
-            Command::Status(status) => cmd::status::run(status).await,
-            Command::List(list) => cmd::list::run(list).await,
-            Command::Watch(watch) => cmd::watch::run(watch).await,
-            Command::Top(top) => cmd::top::run(top).await,
-            Command::Release(release) => cmd::release::run(release).await,
-            Command::Doctor(doctor) => cmd::doctor::run(doctor).await,
+            Command::Status(status) => until_signal(cmd::status::run(status)).await,
+            Command::List(list) => until_signal(cmd::list::run(list)).await,
+            Command::Watch(watch) => until_signal(cmd::watch::run(watch)).await,
+            Command::Top(top) => until_signal(cmd::top::run(top)).await,
+            Command::Release(release) => until_signal(cmd::release::run(release)).await,
+            Command::Doctor(doctor) => until_signal(cmd::doctor::run(doctor)).await,
             #[cfg(feature = "verify")]
-            Command::Verify(verify) => cmd::verify::run(verify).await,
+            Command::Verify(verify) => until_signal(cmd::verify::run(verify)).await,
             Command::Acl(acl) => cmd::acl::run(&acl),
             Command::Completions(shell) => cmd::completions::run(&shell),
             Command::Man(man) => cmd::man::run(&man),
@@ -70,4 +73,15 @@ fn run() -> Result<ExitCode, Failure> {
     // Each verb has given back its locks, for as long as that makes sense. The end of a runtime would wait for the rest.
     std::mem::forget(runtime);
     ended
+}
+
+/// Runs a subcommand until it is done or a signal terminates it.
+async fn until_signal(
+    subcommand: impl Future<Output = Result<ExitCode, Failure>>,
+) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::catch_ending()?;
+    tokio::select! {
+        done = subcommand => done,
+        signal = signals.next() => Err(Failure::signal(signal)),
+    }
 }

@@ -1,6 +1,7 @@
 //! The way to a lock: connecting, waiting, and naming the holder in the way.
 
 use std::convert::Infallible;
+use std::fs;
 use std::future::pending;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
@@ -47,7 +48,8 @@ impl<'a> Seeker<'a> {
         backend: &Backend,
         signals: &mut Signals,
     ) -> Result<LockClient, Failure> {
-        let patience = match (self.args.no_wait, self.args.wait) {
+        backend.announce_local()?;
+        let patience = match (self.args.no_wait, self.args.limit()) {
             (true, _) => Patience::None,
             (false, Some(wait)) => Patience::For(wait),
             (false, None) => Patience::Usual,
@@ -60,7 +62,7 @@ impl<'a> Seeker<'a> {
 
     /// How much of the wait is left for the lock.
     pub(crate) fn wait(&self) -> Wait {
-        match (self.args.no_wait, self.args.wait) {
+        match (self.args.no_wait, self.args.limit()) {
             (true, _) => Wait::None,
             (false, Some(wait)) => Wait::For(wait.saturating_sub(self.began.elapsed())),
             (false, None) => Wait::Forever,
@@ -100,9 +102,9 @@ impl<'a> Seeker<'a> {
         };
         let holders =
             if now.is_empty() { busy.holder().cloned().into_iter().collect() } else { now };
-        let limit = match (self.args.no_wait, self.args.wait) {
-            (false, Some(wait)) => format!("within {}", time::show(wait)),
-            _ => "at once".to_owned(),
+        let limit = match self.args.limit() {
+            Some(wait) => format!("within {}", time::show(wait)),
+            None => "at once".to_owned(),
         };
         let held_by = match &holders[..] {
             [] => String::new(),
@@ -137,6 +139,9 @@ impl<'a> Seeker<'a> {
         let mut line = Line::default();
         loop {
             sleep(Duration::from_secs(1)).await;
+            if !is_in_foreground() {
+                continue;
+            }
             match self.in_the_way(client).await {
                 Ok(Some((key, holders))) => {
                     line.show(&format!("{}: held by {}", key.escaped(), describe(&holders[0])));
@@ -146,6 +151,14 @@ impl<'a> Seeker<'a> {
             }
         }
     }
+}
+
+/// Whether this process is in the foreground of its terminal. In the background, a line would appear where the user types.
+fn is_in_foreground() -> bool {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The process group is the third field after the name, and the foreground group of the terminal is the sixth.
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+    fields.len() > 5 && fields[2] == fields[5]
 }
 
 /// A holder in words: its description, how much it holds, since when, and for how long.

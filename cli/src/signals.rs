@@ -50,7 +50,13 @@ impl Signals {
         caught.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))
     }
 
-    /// Catches the same signals and those that pause a process.
+    /// Catches the signals that terminate processes. A process with the id 1 would ignore them otherwise.
+    pub(crate) fn catch_ending() -> Result<Self, Failure> {
+        let caught = Self::catch_these(Self::ENDING);
+        caught.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))
+    }
+
+    /// Catches the signals that are passed on to a command, and those that pause a process.
     pub(crate) fn catch_all() -> io::Result<Self> {
         Self::catch_these(Self::ENDING.into_iter().chain(Self::OTHERS).chain(Self::JOB_CONTROL))
     }

@@ -1,6 +1,7 @@
 //! The store that the command line names, or the file of this user.
 
 use std::env;
+use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +14,9 @@ use crate::exit::Failure;
 
 /// Between two attempts to connect: short beside the start of a server, long beside the attempt.
 const PAUSE: Duration = Duration::from_millis(250);
+
+/// The URL of the file in this user's state directory.
+const LOCAL: &str = "local";
 
 /// How long to wait for a store that is down.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +38,11 @@ impl Patience {
 }
 
 impl Backend {
+    /// The store at `url`.
+    pub(crate) fn named(url: &str) -> Self {
+        Self { url: Some(url.to_owned()), prefix: None, shared: false }
+    }
+
     /// Connects as soon as the store is up, and says once that it waits for it.
     pub(crate) async fn connect_patiently(
         &self,
@@ -54,10 +63,33 @@ impl Backend {
         }
     }
 
-    /// Connects to the named store, or opens the file in the user's state folder.
+    /// Says that the lock is local if no store is named. Somebody who reads the output of a terminal knows, a crontab on several machines does
+    /// not.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `--shared` forbids that.
+    pub(crate) fn announce_local(&self) -> Result<(), Failure> {
+        if self.shared && matches!(self.url.as_deref(), None | Some(LOCAL)) {
+            return Err(Failure::usage(
+                "--shared needs a store that machines share; use --backend or set LEASEHOLD_BACKEND",
+            ));
+        }
+        if self.url.is_none() && !stderr().is_terminal() {
+            let file = default_file()?;
+            crate::out::note(format!(
+                "no store is named, so the lock is local to this user and this machine ({}); \
+                 use --backend or LEASEHOLD_BACKEND to name a store, or --backend local to accept this",
+                file.display()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Connects to the named store, or opens the file in the user's state directory.
     pub(crate) async fn connect(&self) -> Result<LockClient, Failure> {
         match self.url.as_deref() {
-            None => self.open(&default_file()?).await,
+            None | Some(LOCAL) => self.open(&default_file()?).await,
             Some("") => Err(Failure::usage(
                 "the backend is empty: name a store, or unset LEASEHOLD_BACKEND for locks on this machine",
             )),
@@ -72,27 +104,24 @@ impl Backend {
     pub(crate) fn url_or(&self, named: Option<&str>) -> Result<String, Failure> {
         match named.or(self.url.as_deref()) {
             Some("") => Err(Failure::usage("the backend is empty: name a store")),
-            Some(url) => self.with_prefix(url),
-            None => self.with_prefix(&format!("sqlite:{}", default_file()?.display())),
+            Some(url) if url != LOCAL => self.with_prefix(url),
+            _ => self.with_prefix(&format!("sqlite:{}", default_file()?.display())),
         }
     }
 
     /// The URL with the parameter for the prefix, if one is wanted.
     fn with_prefix(&self, url: &str) -> Result<String, Failure> {
         let Some(prefix) = &self.prefix else { return Ok(url.to_owned()) };
-        let query = url.split_once('?').map(|(_, query)| query);
-        if query.is_some_and(|query| query.split('&').any(|pair| pair.starts_with("prefix="))) {
-            return Err(Failure::usage("the prefix is given twice: by --prefix and in the URL"));
-        }
+        let (url, query) = url.split_once('?').unwrap_or((url, ""));
+        let others = query.split('&').filter(|pair| !pair.is_empty() && !is_prefix(pair));
         let encoded: String = prefix.bytes().map(encode).collect();
-        let mark = if query.is_some() { '&' } else { '?' };
-        Ok(format!("{url}{mark}prefix={encoded}"))
+        let query: Vec<String> =
+            others.map(str::to_owned).chain([format!("prefix={encoded}")]).collect();
+        Ok(format!("{url}?{}", query.join("&")))
     }
 
     #[cfg(feature = "sqlite")]
     async fn open(&self, file: &Path) -> Result<LockClient, Failure> {
-        use std::io::{IsTerminal, stderr};
-
         use leasehold::sqlite::{SqliteBackend, SqliteConfig};
 
         let is_new = !file.exists();
@@ -121,6 +150,15 @@ impl Backend {
 /// A command may run for hours: a long hold is no reason to warn.
 fn client<B: LockBackend>(backend: B) -> Result<LockClient, Failure> {
     Ok(LockClient::builder(backend).long_hold(Duration::MAX).build()?.erase())
+}
+
+/// Whether the URL of a store says which prefix the names of locks have.
+pub(crate) fn has_prefix(url: &str) -> bool {
+    url.split_once('?').is_some_and(|(_, query)| query.split('&').any(is_prefix))
+}
+
+fn is_prefix(parameter: &str) -> bool {
+    parameter.starts_with("prefix=")
 }
 
 /// A byte of a parameter. Not all stores decode these, and none needs more than the plain ones.

@@ -80,7 +80,7 @@ impl Findings {
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let url = args.backend.url_or(args.store.as_deref())?;
     let place = Place::of(&url)?;
-    let backend = Backend { url: Some(url.clone()), prefix: None };
+    let backend = Backend::named(&url);
     let began = Instant::now();
     let client = backend.connect().await?;
     let took = began.elapsed();

@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use leasehold::LossReason;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, getppid};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
@@ -17,10 +18,13 @@ use crate::out::{self, Report};
 use crate::signals::Signals;
 use crate::work::AT_ITS_LIMIT;
 
-/// Holds a lock until it is told to end, by Ctrl-C or a SIGTERM.
+/// How often to check whether the parent process still runs.
+const PARENT_CHECK: Duration = Duration::from_millis(500);
+
+/// Holds a lock until Ctrl-C, SIGTERM, or a request by `leasehold release --ask`.
 ///
-/// Once the lock is held, a line with the fencing token is printed; the script that reads it goes on from there. `leasehold release --ask`
-/// ends it too.
+/// Once the lock is held, prints a line with the fencing token. A script can wait for this line. The lock is released when the process that
+/// started this one exits, for example because a script was killed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
@@ -29,6 +33,10 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     lock: LockArgs,
+
+    /// Keep the lock after the process that started this one has exited.
+    #[arg(long)]
+    detach: bool,
 
     /// The lock's name. One that begins with `-` follows `--`.
     key: OsString,
@@ -45,6 +53,7 @@ Examples:
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let keys = args.lock.keys(&args.key)?;
+    let parent = Parent::of_this_process();
     let mut signals = Signals::catch()?;
     let seeker = Seeker::new(args.lock.wait, &keys);
     let client = seeker.connect(&args.backend, &mut signals).await?;
@@ -62,6 +71,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
         tokio::select! {
             () = ended => {}
             () = held.asked() => out::note("asked to finish early"),
+            () = parent.exits(), if !args.detach => out::note("the process that started this one has exited"),
             () = held.lost() => {}
             () = sleep(limit.unwrap_or_default()), if limit.is_some() => is_at_its_limit = true,
         }
@@ -86,6 +96,22 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     released?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The process that started this one.
+struct Parent(Option<Pid>);
+
+impl Parent {
+    fn of_this_process() -> Self {
+        Self(getppid())
+    }
+
+    /// Waits until it exits. The kernel could send a signal, but does so when the thread exits that started this process.
+    async fn exits(&self) {
+        while getppid() == self.0 {
+            sleep(PARENT_CHECK).await;
+        }
+    }
 }
 
 /// Prints each key with its token.

@@ -58,7 +58,7 @@ enum Shown {
     Listed,
     /// It is free by now, and no claim waits for it.
     Gone,
-    /// No lock.
+    /// Not a lock, or not a lock that this user may inspect.
     Foreign,
     /// The reader has gone.
     Unread,
@@ -67,7 +67,12 @@ enum Shown {
 async fn show(client: &LockClient, key: LockKey) -> Result<Shown, Failure> {
     let inspection = match client.admin().inspect(&key).await {
         Ok(inspection) => inspection,
-        Err(error) if error.kind() == ErrorKind::WrongType => return not_a_lock(&Key::of(key)),
+        Err(error) if error.kind() == ErrorKind::WrongType => {
+            return tell(&Key::of(key), "not a lock: other data is stored under this name");
+        }
+        Err(error) if error.kind() == ErrorKind::Denied => {
+            return tell(&Key::of(key), "permission denied");
+        }
         Err(error) => return Err(error.into()),
     };
     let waiting = inspection.waiting().unwrap_or(0);
@@ -93,14 +98,13 @@ async fn show(client: &LockClient, key: LockKey) -> Result<Shown, Failure> {
     Ok(if out::print_on(&line)? { Shown::Listed } else { Shown::Unread })
 }
 
-/// Tells of data of another program, which lies where a lock would.
-fn not_a_lock(key: &Key) -> Result<Shown, Failure> {
-    if !out::style().json {
-        let mut report = Report::new(key);
-        report.say("no lock: something else lies under this name");
-        if !out::print_on(&report.into_bytes())? {
-            return Ok(Shown::Unread);
-        }
+/// Says why a key is not shown as a lock.
+fn tell(key: &Key, why: &str) -> Result<Shown, Failure> {
+    if out::style().json {
+        out::complain(format!("{}: {why}", key.escaped()));
+        return Ok(Shown::Foreign);
     }
-    Ok(Shown::Foreign)
+    let mut report = Report::new(key);
+    report.say(why);
+    Ok(if out::print_on(&report.into_bytes())? { Shown::Foreign } else { Shown::Unread })
 }

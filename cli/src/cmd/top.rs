@@ -3,16 +3,17 @@
 use std::cmp::Reverse;
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Read, Write, stdin, stdout};
+use std::fs::File;
+use std::io::{self, BufReader, IsTerminal, Read, Write, stdout};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use leasehold::admin::{Admin, Inspection};
 use leasehold::{Error, ErrorKind, Holder, LockKey, LockKind};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
-use tokio::signal::unix::{SignalKind, signal};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::sleep;
 
@@ -20,19 +21,19 @@ use crate::args::Backend;
 use crate::cmd::status;
 use crate::exit::Failure;
 use crate::key::Key;
-use crate::out;
+use crate::obtain::name;
+use crate::{out, time};
 
-/// The locks that one view looks at: more than any screen has lines, and a bounded number of requests for each view.
-const KEYS: usize = 500;
+/// How many locks are inspected at the same time.
+const REQUESTS: usize = 32;
 
-/// End of text and end of transmission: a terminal in raw mode sends them for Ctrl-C and Ctrl-D.
-const CTRL_C: u8 = 3;
+/// End of transmission: a terminal in raw mode sends it for Ctrl-D. Ctrl-C still sends a signal.
 const CTRL_D: u8 = 4;
 
-/// Shows the locks that are held or waited for, the most wanted first, again and again.
+/// Shows a live view of all locks in use, starting with those that most callers wait for.
 ///
-/// The key `q` ends it. Without a terminal, and with --json, it prints one view and ends. On Redis it walks through the whole database for each
-/// view and takes a right that locks do not take (docs/operating.md).
+/// Press `q` or Ctrl-C to exit. Without a terminal, and with --json, prints one view and exits. On Redis, each view scans the whole database
+/// and needs a permission that locks do not need (docs/operating.md).
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
@@ -54,29 +55,27 @@ Exit status: 0; 69, 74, 77 and 64 as `leasehold --help` says.";
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let client = args.backend.connect().await?;
     let (admin, prefix) = (client.admin(), args.start.as_bytes());
-    let mut view = view(&admin, prefix).await?;
+    let mut view = View::of(&admin, prefix).await?;
     if out::style().json {
         let shown = |(key, seen)| format!("{}\n", status::to_json(&Key::of(key), &seen));
-        out::print(view.into_iter().map(shown).collect::<String>().as_bytes())?;
+        out::print(view.locks.into_iter().map(shown).collect::<String>().as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     if !stdout().is_terminal() {
-        out::print(lines(&view, usize::MAX).as_bytes())?;
+        out::print(view.lines(usize::MAX, usize::MAX).as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     let screen = Screen::open().map_err(io_failure)?;
     let mut typed = typed();
-    let mut ends = signal(SignalKind::terminate()).map_err(io_failure)?;
     loop {
-        screen.show(&lines(&view, screen.rows())).map_err(io_failure)?;
+        screen.show(&view.lines(screen.rows(), out::columns(stdout()))).map_err(io_failure)?;
         let pause = async {
             sleep(args.every).await;
-            self::view(&admin, prefix).await
+            View::of(&admin, prefix).await
         };
         tokio::select! {
-            Some(b'q' | b'Q' | CTRL_C | CTRL_D) = typed.recv() => break,
-            _ = ends.recv() => break,
-            // A store that is gone may come back: the last view stays until then.
+            Some(b'q' | b'Q' | CTRL_D) = typed.recv() => break,
+            // If the store is down, the last view stays until the store is back.
             next = pause => view = next.unwrap_or(view),
         }
     }
@@ -87,52 +86,109 @@ fn io_failure(error: io::Error) -> Failure {
     Failure::new(crate::exit::UNAVAILABLE, error.to_string())
 }
 
-/// The locks in use, the most wanted first, then those that are held for longest.
-async fn view(admin: &Admin, prefix: &[u8]) -> Result<Vec<(LockKey, Inspection)>, Error> {
-    let mut keys = admin.list(prefix)?;
-    let mut view = Vec::new();
-    while view.len() < KEYS
-        && let Some(page) = keys.next_page().await?
-    {
-        for key in page {
-            let seen = match admin.inspect(&key).await {
-                Ok(seen) => seen,
-                // Data of another program.
-                Err(error) if error.kind() == ErrorKind::WrongType => continue,
-                Err(error) => return Err(error),
-            };
-            if seen.is_held() || seen.waiting() > Some(0) {
-                view.push((key, seen));
-            }
-        }
-    }
-    view.sort_by_key(|(key, seen)| {
-        let held_for = seen.holders().iter().filter_map(Holder::held_for).max();
-        (Reverse(seen.waiting()), Reverse(held_for), key.clone())
-    });
-    view.dedup_by(|one, other| one.0 == other.0);
-    Ok(view)
+/// The locks in use.
+#[derive(Debug)]
+struct View {
+    /// The locks that most callers wait for come first, then those that have been held for longest.
+    locks: Vec<(LockKey, Inspection)>,
+    /// How many locks this user may not inspect.
+    unreadable: usize,
 }
 
-/// A heading and a line for each lock, as many as there is room for.
-fn lines(view: &[(LockKey, Inspection)], rows: usize) -> String {
-    let mut lines = format!("{:<40} {:<8} {:>7}  HOLDER\n", "KEY", "KIND", "WAITING");
-    let room = rows.saturating_sub(2);
-    for (key, seen) in view.iter().take(room) {
-        let kind = seen.kind().map_or("free", LockKind::name);
-        let waiting = seen.waiting().map_or_else(|| "-".to_owned(), |count| count.to_string());
-        let holder = match seen.holders() {
-            [] => "-".to_owned(),
-            [only] => only.to_string(),
-            [first, rest @ ..] => format!("{first}, and {} more", rest.len()),
-        };
-        let key = Key::of(key.clone()).escaped();
-        writeln!(lines, "{key:<40} {kind:<8} {waiting:>7}  {holder}").expect("it is a String");
+impl View {
+    async fn of(admin: &Admin, prefix: &[u8]) -> Result<Self, Error> {
+        let mut keys = admin.list(prefix)?;
+        let mut view = Self { locks: Vec::new(), unreadable: 0 };
+        while let Some(page) = keys.next_page().await? {
+            let inspections = page.into_iter().map(async |key| (admin.inspect(&key).await, key));
+            let mut inspections = stream::iter(inspections).buffer_unordered(REQUESTS);
+            while let Some((seen, key)) = inspections.next().await {
+                view.add(key, seen)?;
+            }
+        }
+        view.locks.sort_by_key(|(key, seen)| {
+            let held_for = seen.holders().iter().filter_map(Holder::held_for).max();
+            (Reverse(seen.waiting()), Reverse(held_for), key.clone())
+        });
+        view.locks.dedup_by(|one, other| one.0 == other.0);
+        Ok(view)
     }
-    if view.len() > room {
-        writeln!(lines, "and {} more", view.len() - room).expect("it is a String");
+
+    fn add(&mut self, key: LockKey, seen: Result<Inspection, Error>) -> Result<(), Error> {
+        match seen {
+            Ok(seen) if seen.is_held() || seen.waiting() > Some(0) => self.locks.push((key, seen)),
+            Ok(_) => {}
+            // Data of another program.
+            Err(error) if error.kind() == ErrorKind::WrongType => {}
+            Err(error) if error.kind() == ErrorKind::Denied => self.unreadable += 1,
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
-    lines
+
+    /// A heading and one line per lock, as far as they fit.
+    fn lines(&self, rows: usize, columns: usize) -> String {
+        let room = rows.saturating_sub(2);
+        let shown: Vec<Line> = self.locks.iter().take(room).map(Line::of).collect();
+        let longest = shown.iter().map(|line| line.key.chars().count()).max().unwrap_or(0);
+        let width = longest.clamp(3, (columns / 3).max(12));
+        let mut lines = format!(
+            "{:<width$} {:<8} {:>7} {:>10}  HOLDER\n",
+            "KEY", "KIND", "WAITING", "HELD FOR"
+        );
+        for Line { key, kind, waiting, held_for, holder } in shown {
+            let key = shorten(&key, width);
+            writeln!(lines, "{key:<width$} {kind:<8} {waiting:>7} {held_for:>10}  {holder}")
+                .expect("writing to a String does not fail");
+        }
+        let more = self.locks.len().saturating_sub(room);
+        let mut rest = Vec::new();
+        if more > 0 {
+            rest.push(format!("{more} more"));
+        }
+        if self.unreadable > 0 {
+            rest.push(format!("{} without permission to inspect", self.unreadable));
+        }
+        if !rest.is_empty() {
+            lines += &format!("and {}\n", rest.join(", "));
+        }
+        lines
+    }
+}
+
+/// The columns of one lock.
+struct Line {
+    key: String,
+    kind: &'static str,
+    waiting: String,
+    held_for: String,
+    holder: String,
+}
+
+impl Line {
+    fn of((key, seen): &(LockKey, Inspection)) -> Self {
+        let held_for = seen.holders().iter().filter_map(Holder::held_for).max();
+        let names = |holder: &Holder| name(holder.description(), holder.fingerprint());
+        Self {
+            key: Key::of(key.clone()).escaped(),
+            kind: seen.kind().map_or("free", LockKind::name),
+            waiting: seen.waiting().map_or_else(|| "-".to_owned(), |count| count.to_string()),
+            held_for: held_for.map_or_else(|| "-".to_owned(), time::rough),
+            holder: match seen.holders() {
+                [] => "-".to_owned(),
+                [only] => names(only),
+                [first, rest @ ..] => format!("{}, and {} more", names(first), rest.len()),
+            },
+        }
+    }
+}
+
+/// The beginning of a text that is too long for its column.
+fn shorten(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width - 1).chain(['…']).collect()
 }
 
 /// The other screen of the terminal, with keys that arrive as they are typed. Dropped, all is as before.
@@ -145,6 +201,8 @@ impl Screen {
         let before = tcgetattr(stdout())?;
         let mut raw = before.clone();
         raw.make_raw();
+        // Ctrl-C ends the program even if the keyboard cannot be read.
+        raw.local_modes |= LocalModes::ISIG;
         tcsetattr(stdout(), OptionalActions::Now, &raw)?;
         let screen = Self { before };
         write_out("\x1b[?1049h\x1b[?25l")?;
@@ -179,11 +237,12 @@ fn write_out(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// The bytes that are typed. Their thread ends with the process.
+/// The keys that are pressed. They come from the terminal, even if stdin is something else. The thread ends with the process.
 fn typed() -> UnboundedReceiver<u8> {
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::spawn(move || {
-        for byte in stdin().lock().bytes().map_while(Result::ok) {
+        let Ok(keyboard) = File::open("/dev/tty") else { return };
+        for byte in BufReader::new(keyboard).bytes().map_while(Result::ok) {
             if sender.send(byte).is_err() {
                 return;
             }
@@ -218,12 +277,12 @@ mod tests {
             tokio::task::yield_now().await;
         }
 
-        let view = view(&admin, b"").await.unwrap();
-        let (all, some) = (lines(&view, 24), lines(&view, 4));
+        let view = View::of(&admin, b"").await.unwrap();
+        let (all, some) = (view.lines(24, 80), view.lines(4, 80));
 
-        let keys: Vec<&str> = view.iter().map(|(key, _)| key.as_str()).collect();
+        let keys: Vec<&str> = view.locks.iter().map(|(key, _)| key.as_str()).collect();
         assert_eq!(keys, ["wanted", "a", "z"]);
-        let first = format!("{:<40} mutex          1  ", "wanted");
+        let first = format!("{:<6} mutex          1 ", "wanted");
         assert!(all.lines().nth(1).unwrap().starts_with(&first), "{all}");
         assert_eq!((some.lines().count(), some.lines().last()), (4, Some("and 1 more")));
         waits.abort();

@@ -109,7 +109,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let url = args.backend.url_or(args.store.as_deref())?;
     let scratch = Scratch::of(&url)?;
-    let backend = Backend { url: Some(scratch.url().to_owned()), prefix: None };
+    let backend = Backend::named(scratch.url());
     // A store that cannot be reached is one failure, and not that of each case.
     let client = backend.connect().await?;
     let store = client.backend().capabilities().name();

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use leasehold::admin::Inspection;
 use leasehold::backend::KeyWatch;
@@ -23,8 +23,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Shows the holders of a lock, and each change, until it is interrupted.
 ///
-/// The first line tells of the present. A change that is followed by another at once may be left out. While the store cannot be reached,
-/// the watch goes on, and says so on stderr.
+/// Each line starts with the time in UTC. The first line shows the current state. If two changes follow each other within milliseconds, the
+/// first one may be missing. If the store cannot be reached, the watch continues and prints a message to stderr.
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
@@ -93,7 +93,7 @@ impl Watched<'_> {
             let line = self.line(&seen);
             // A line that is the same says that nothing has changed.
             if told.as_ref() != Some(&line) {
-                if !out::print_on(&line)? {
+                if !out::print_on(&with_time(&line))? {
                     return Ok(ExitCode::SUCCESS);
                 }
                 told = Some(line);
@@ -141,4 +141,23 @@ impl Watched<'_> {
         }
         report.into_bytes()
     }
+}
+
+/// Adds the current time to the lines of a change.
+fn with_time(lines: &[u8]) -> Vec<u8> {
+    let now = humantime::format_rfc3339_seconds(SystemTime::now());
+    let mut timed = Vec::new();
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        match line.strip_prefix(b"{") {
+            Some(rest) if out::style().json => {
+                timed.extend_from_slice(format!("{{\"time\":\"{now}\",").as_bytes());
+                timed.extend_from_slice(rest);
+            }
+            _ => {
+                timed.extend_from_slice(format!("{now} ").as_bytes());
+                timed.extend_from_slice(line);
+            }
+        }
+    }
+    timed
 }

@@ -2,6 +2,7 @@
 
 mod databases;
 mod etcd;
+mod hold;
 mod jobs;
 mod keys;
 mod more_verbs;
@@ -10,6 +11,7 @@ mod output;
 mod pages;
 mod redis;
 mod redlock;
+mod settings;
 mod supervision;
 mod support;
 mod terminal;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Home, Running, code, text};
+use crate::support::{Home, Running, block_on, code, text, until};
 
 fn status(home: &Home) -> Option<i32> {
     home.verb(&["status"]).status.code()
@@ -138,10 +138,12 @@ fn leaders_proclaim_and_succeed_each_other() {
         running(&mut home.leasehold(), &args)
     };
     let mut watch = running(&mut home.leasehold(), &["watch", "job"]);
-    assert_eq!(watch.line(), "job: free");
+    let first_line = watch.line();
+    let (time, said) = first_line.split_once(' ').unwrap();
+    assert_eq!((time.len(), said), ("2026-11-27T12:00:00Z".len(), "job: free"));
     let mut first = candidate("one:1");
     let token: u64 = first.line().parse().unwrap();
-    assert!(watch.line().starts_with("job: held by one:1 (lease "));
+    assert!(watch.line().contains("Z job: held by one:1 (lease "));
     let refused = home.leasehold().args(["elect", "-n", "job", "true"]).output().unwrap();
     assert_eq!(code(&refused), 75);
     assert!(text(&refused.stderr).contains("held by one:1"), "{}", text(&refused.stderr));
@@ -179,6 +181,7 @@ fn watch_ends_once_the_lock_is_free() {
     let mut watch = running(&mut home.leasehold(), &["watch", "--json", "--until-free", "job"]);
     let told: Value = serde_json::from_str(&watch.line()).unwrap();
     assert_eq!(told["held"], true);
+    assert!(told["time"].as_str().unwrap().ends_with('Z'), "{told}");
     holder.signal("TERM");
 
     let told: Value = serde_json::from_str(&watch.line()).unwrap();
@@ -301,4 +304,47 @@ fn status_tells_kind_token_age_and_queue() {
     let said = text(&home.verb(&["status"]).stdout);
     assert!(said.contains(&format!("token {token}")), "{said}");
     assert!(said.contains("waited for by the next (lease "), "{said}");
+}
+
+#[test]
+fn live_view_starts_with_the_lock_that_most_callers_wait_for() {
+    let home = Home::new();
+    let url = format!("sqlite:{}", home.locks().display());
+    home.verb(&["status"]);
+    let client = block_on(async { leasehold::connect(&url).await.unwrap() });
+    let guards: Vec<_> = block_on(async {
+        let mut guards = Vec::new();
+        for number in 0..700 {
+            guards.push(client.mutex(format!("lock-{number:03}")).unwrap().lock().await.unwrap());
+        }
+        guards
+    });
+    let mut last = home.leasehold();
+    let _waiting = Running::start(last.args(["run", "lock-699", "true"]));
+    let top = |options: &[&str]| {
+        text(&home.leasehold().arg("top").args(options).output().unwrap().stdout)
+    };
+
+    until("it waits", || top(&["--json"]).lines().next().unwrap().contains("lock-699"));
+
+    assert_eq!(top(&["--json"]).lines().count(), 700);
+    let view = top(&[]);
+    assert!(view.lines().nth(1).unwrap().starts_with("lock-699 mutex "), "{view}");
+    drop(guards);
+}
+
+#[test]
+fn log_is_json_where_results_are() {
+    let home = Home::new();
+    let mut holder = Running::start(&mut home.run(&["--json", "-v"], "echo in; sleep 60"));
+    assert_eq!(holder.line(), "in");
+    home.verb(&["release", "--force"]);
+
+    let (code, said) = holder.end();
+
+    assert_eq!(code, Some(76));
+    assert!(said.lines().count() > 2, "{said}");
+    for line in said.lines() {
+        serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    }
 }

@@ -62,7 +62,8 @@ impl Home {
         let bin = Path::new(env!("CARGO_BIN_EXE_leasehold")).parent().unwrap();
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
         command.env("HOME", self.0.path()).env("PATH", path).stdin(Stdio::null());
-        command.env_remove("LEASEHOLD_BACKEND").env_remove("XDG_STATE_HOME");
+        // Without this, each command would say that its lock is local.
+        command.env("LEASEHOLD_BACKEND", "local").env_remove("XDG_STATE_HOME");
         command.env_remove("XDG_CONFIG_HOME");
         command
     }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-use crate::support::{Home, is_gone, until};
+use crate::support::{Home, Running, is_gone, until};
 
 /// A shell's line on a terminal of its own.
 struct Terminal {
@@ -112,4 +112,35 @@ fn neighbour_in_a_pipe_keeps_the_terminal() {
 
     assert_eq!(terminal.line(), "x yes");
     assert_eq!(terminal.end().1, Some(0));
+}
+
+#[test]
+fn live_view_ends_by_its_keys_although_stdin_is_not_the_terminal() {
+    let home = Home::new();
+    for (keys, code) in [(&b"q"[..], Some(0)), (b"\x03", Some(130))] {
+        let mut terminal = Terminal::start(&home, "leasehold top < /dev/null");
+        while !terminal.line().contains("KEY") {}
+
+        terminal.press(keys);
+
+        assert_eq!(terminal.end().1, code);
+    }
+}
+
+#[test]
+fn command_in_the_background_does_not_write_where_the_user_types() {
+    let home = Home::new();
+    let mut holder = Running::start(home.leasehold().args(["hold", "job"]));
+    holder.line();
+    // An interactive shell gives its jobs process groups of their own.
+    let line = "bash --norc -i -c 'set -m; leasehold run --wait 2500ms job true & wait $!; echo ended: $?'";
+    let mut terminal = Terminal::start(&home, line);
+
+    let mut said = String::new();
+    while !said.contains("ended: 75") {
+        said += &terminal.line();
+    }
+
+    assert!(said.contains("not obtained within"), "{said}");
+    assert!(!said.contains("\x1b[K"), "{said:?}");
 }

@@ -166,7 +166,7 @@ fn data_of_other_programs_hides_no_lock() {
     assert_eq!(code(&list), 0, "{}", text(&list.stderr));
     assert_eq!(listed.len(), 2, "each is named once: {listed:?}");
     assert!(listed[0].starts_with("job: held by "), "{listed:?}");
-    assert_eq!(listed[1], "theirs: no lock: something else lies under this name");
+    assert_eq!(listed[1], "theirs: not a lock: other data is stored under this name");
     assert_eq!(text(&top.stdout).lines().count(), 2, "a heading and a lock");
     drop(waiter);
 }

@@ -233,3 +233,21 @@ fn variables_of_an_outer_lock_are_not_those_of_an_inner_one() {
     assert_eq!(keys, ["LEASEHOLD_KEY=c"]);
     assert_eq!(said.matches("LEASEHOLD_TOKEN").count(), 1, "{said}");
 }
+
+#[test]
+fn first_process_of_a_namespace_ends_by_a_signal() {
+    as_root("supervision::refusals::first_process_of_a_namespace_ends_by_a_signal", || {
+        for signal in ["TERM", "INT", "HUP"] {
+            let home = Home::new();
+            let mut unshare = home.on_path("unshare");
+            unshare.args(["--pid", "--fork", "--mount-proc", "leasehold", "watch", "job"]);
+            let mut running = Running::start(&mut unshare);
+            assert!(running.line().ends_with("free"));
+            let leasehold = super::children(running.id())[0].1.clone();
+
+            send(&home, signal, std::slice::from_ref(&leasehold));
+
+            until("it ends", || is_gone(&leasehold));
+        }
+    });
+}

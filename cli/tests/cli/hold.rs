@@ -1,0 +1,63 @@
+//! The subcommand `hold` and the script that has started it.
+
+use std::fs;
+
+use leasehold_testbed::Folder;
+
+use crate::support::{Home, Running, file, until};
+
+/// Starts `hold` in the background of a script, which then waits to be killed.
+fn script(home: &Home, folder: &Folder, options: &str) -> Running {
+    let token = file(folder, "token");
+    let script = format!(
+        "leasehold hold {options} job > {0} & until [ -s {0} ]; do sleep 0.01; done; echo $!; wait",
+        token.display()
+    );
+    Running::start(home.on_path("sh").args(["-c", &script]))
+}
+
+fn is_held(home: &Home) -> bool {
+    home.verb(&["status"]).status.code() == Some(0)
+}
+
+#[test]
+fn lock_is_released_when_the_script_is_killed() {
+    let (home, folder) = (Home::new(), Folder::in_memory("test-"));
+    let mut script = script(&home, &folder, "");
+    script.line();
+    assert!(is_held(&home));
+
+    script.signal("KILL");
+
+    until("the lock is released", || !is_held(&home));
+}
+
+#[test]
+fn lock_outlives_its_script_if_told_so() {
+    let (home, folder) = (Home::new(), Folder::in_memory("test-"));
+    let mut script = script(&home, &folder, "--detach --ttl 1s");
+    let holder = script.line();
+
+    script.signal("KILL");
+    // It notices the end of its parent within half a second, and its lease lasts for a second.
+    let parent = || fs::read_to_string(format!("/proc/{holder}/stat")).unwrap();
+    until("it has another parent", || !parent().contains(&format!(" {} ", script.id())));
+    let waited = home.verb(&["watch", "--until-free", "--wait", "2s"]);
+
+    assert_eq!(waited.status.code(), Some(75), "it is held and renewed");
+    home.on_path("kill").arg(&holder).status().unwrap();
+    until("the lock is released", || !is_held(&home));
+}
+
+#[test]
+fn lock_ends_at_its_limit() {
+    let home = Home::new();
+    let mut holder = Running::start(home.leasehold().args(["hold", "--max-hold", "200ms", "job"]));
+    holder.line();
+
+    let (code, complaint) = holder.end();
+
+    assert_eq!(code, Some(76), "{complaint}");
+    assert!(complaint.contains("as long as --max-hold allows"), "{complaint}");
+    assert!(!is_held(&home));
+}
