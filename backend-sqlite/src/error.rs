@@ -17,6 +17,29 @@ pub(crate) enum During {
     Commit,
 }
 
+/// Whether other processes kept the file locked. Nothing was applied then.
+pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::FileLockingProtocolFailed
+        )
+    )
+}
+
+/// Whether a file is shorter than it must be.
+pub(crate) fn is_cut_off(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    code == Some(ffi::SQLITE_IOERR_SHORT_READ)
+}
+
+/// The error of a file that is shorter than it must be, as SQLite reports it.
+pub(crate) fn cut_off() -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_SHORT_READ), None)
+}
+
 /// Maps an error of SQLite.
 pub(crate) fn sqlite(error: rusqlite::Error, during: During) -> Error {
     let (failure, message) = match &error {

@@ -1,4 +1,4 @@
-//! A connection to the file, and transactions on it.
+//! An open file, and transactions on it.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use leasehold_core::{Error, ErrorKind};
 use leasehold_sql_support::request::{micros, token_at};
 use leasehold_sql_support::{Failure, Layout};
-use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::config::SqliteConfig;
-use crate::error::{During, sqlite};
-use crate::file::{self, File};
+use crate::connection::{abandon, share};
+use crate::error::{During, is_busy, sqlite};
+use crate::file::{self, File, Paths};
 use crate::host::{Host, Now};
 use crate::tables::{LAYOUT, Stop, Tables};
 
@@ -19,9 +20,6 @@ const CEILING_STEP: Duration = Duration::from_secs(60);
 
 /// How long to wait, at most, before a busy file is tried again: transactions take a tenth of it.
 const LONGEST_PAUSE: Duration = Duration::from_millis(4);
-
-/// Statements that stay prepared: all there are.
-const STATEMENTS: usize = 64;
 
 /// A connection to the file.
 #[derive(Debug)]
@@ -36,26 +34,28 @@ impl Store {
     /// Opens the file and makes sure that it is of this machine and of its current run; creates the file and tables if need be.
     pub(crate) fn open(config: &SqliteConfig, until: Instant) -> Result<Self, Error> {
         let host = config.host.clone().map_or_else(Host::this, Ok)?;
-        let (file, connection) = File::open(&config.path, |path| {
-            patiently(until, || {
-                // Not by URI, and not created: the mode of a new file is ours to choose.
-                let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-                let connection = Connection::open_with_flags(path, flags)?;
-                // We wait by ourselves: SQLite's own way does not tire of it in some cases, and gives up at once in others.
-                connection.busy_timeout(Duration::ZERO)?;
-                connection.set_prepared_statement_cache_capacity(STATEMENTS);
-                set_up(&connection)?;
-                Ok(connection)
-            })
-        })?;
+        file::create(&config.path)?;
+        file::check(&config.path)?;
+        let paths = Paths::find(&config.path)?;
+        let (file, connection) = patiently(until, || share(&paths))?;
         let store = Self { connection, file, layout: config.layout.clone(), host };
         store.settle(until)?;
         Ok(store)
     }
 
-    /// Whether it may be used on: it is still the file that others open, and in no transaction.
-    pub(crate) fn is_sound(&self) -> bool {
-        self.connection.is_autocommit() && self.file.is_in_place()
+    /// Whether the last transaction has ended.
+    pub(crate) fn is_between_transactions(&self) -> bool {
+        self.connection.is_autocommit()
+    }
+
+    /// Whether other processes that open the path get the same files.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.file.is_in_place()
+    }
+
+    /// Closes files that are no longer in place.
+    pub(crate) fn abandon(self) {
+        abandon(&self.file, self.connection);
     }
 
     /// Grows with each commit of another connection.
@@ -105,8 +105,8 @@ impl Store {
     ) -> Result<T, Stop> {
         let behavior = TransactionBehavior::Immediate;
         let transaction = Transaction::new_unchecked(&self.connection, behavior)?;
-        // Now that other processes wait: they see the same file at the path as we do.
-        if !self.file.is_in_place() {
+        // From here on, other processes wait for this transaction, provided that they have the same files.
+        if !self.is_in_place() {
             return Err(Stop::Failed(file::moved()));
         }
         let done = work(&self.tables(&transaction), self.host.now())?;
@@ -166,21 +166,7 @@ impl Store {
     }
 }
 
-/// In WAL mode readers and the writer do not wait for each other. A loss of power may cost the last commits, never the order
-/// of the others: all leases end with it, and tokens are kept by their ceiling.
-fn set_up(connection: &Connection) -> Result<(), Stop> {
-    let mode: String =
-        connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
-    if mode != "wal" {
-        let message =
-            format!("this file cannot be used in WAL mode, its journal is in mode {mode}");
-        return Err(Stop::Failed(Error::new(ErrorKind::Unsupported, message)));
-    }
-    connection.pragma_update(None, "synchronous", "NORMAL")?;
-    Ok(())
-}
-
-/// Tries again, after a pause, for as long as the file is busy: nothing was applied then. At least once, and not after `until`.
+/// Repeats `attempt`, with pauses, as long as the file is busy, until `until`. A busy file applied nothing.
 fn patiently<T>(until: Instant, mut attempt: impl FnMut() -> Result<T, Stop>) -> Result<T, Error> {
     let mut longest = Duration::from_micros(250);
     loop {
@@ -188,25 +174,15 @@ fn patiently<T>(until: Instant, mut attempt: impl FnMut() -> Result<T, Stop>) ->
             Ok(done) => return Ok(done),
             Err(Stop::Failed(error)) => return Err(error),
             Err(Stop::Ceiling(_)) => unreachable!("only grants draw tokens"),
-            Err(Stop::Sql(error)) => error,
+            Err(Stop::Busy(error)) => error,
+            Err(Stop::Sql(error)) if is_busy(&error) => sqlite(error, During::Work),
+            Err(Stop::Sql(error)) => return Err(sqlite(error, During::Work)),
         };
         let pause = longest.mul_f64(fastrand::f64());
-        if !is_busy(&error) || Instant::now() + pause >= until {
-            return Err(sqlite(error, During::Work));
+        if Instant::now() + pause >= until {
+            return Err(error);
         }
         thread::sleep(pause);
         longest = (longest * 2).min(LONGEST_PAUSE);
     }
-}
-
-fn is_busy(error: &rusqlite::Error) -> bool {
-    let code = error.sqlite_error_code();
-    matches!(
-        code,
-        Some(
-            ErrorCode::DatabaseBusy
-                | ErrorCode::DatabaseLocked
-                | ErrorCode::FileLockingProtocolFailed
-        )
-    )
 }

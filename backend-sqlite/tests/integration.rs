@@ -4,3 +4,4 @@ mod failures;
 mod membership;
 mod news;
 mod processes;
+mod replaced;
