@@ -28,7 +28,8 @@ impl SqliteConfig {
 
     /// Takes the path of the file. A relative one is counted from the current directory.
     ///
-    /// If there is no such file, it is created for its owner alone (mode 0600), and so are missing folders (0700).
+    /// If the file does not exist, it is created for its owner alone (mode 0600), and so are missing directories (0700). Files that root
+    /// creates in the directory of another user belong to that user.
     ///
     /// # Errors
     ///

@@ -119,5 +119,8 @@ fn create_log_and_index(paths: &Paths) -> Result<(), Stop> {
     })?;
     let created = file::create_log_and_index(paths);
     drop(connection);
-    created.map_err(|error| Stop::Failed(file::inaccessible(&paths.database, error)))
+    created.map_err(|error| {
+        let why = "cannot create the files next to it";
+        Stop::Failed(file::access::cannot_open(&paths.database, why, error))
+    })
 }

@@ -4,6 +4,7 @@
 //! deletes the log and the index under an exclusive lock on the database. Each open connection holds a shared lock on the database. So as
 //! long as a connection is open, the three files stay the same, unless another program deletes or replaces them past SQLite.
 
+pub(crate) mod access;
 mod create;
 mod place;
 
@@ -12,7 +13,7 @@ pub(crate) use self::place::check;
 
 use std::cell::Cell;
 use std::fs;
-use std::io::{self, ErrorKind as IoKind};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -53,7 +54,8 @@ struct Seen {
 impl Paths {
     /// Follows links, as SQLite does before it appends the suffixes.
     pub(crate) fn find(named: &Path) -> Result<Self, Error> {
-        let database = fs::canonicalize(named).map_err(|error| inaccessible(named, error))?;
+        let database = fs::canonicalize(named)
+            .map_err(|error| access::cannot_open(named, "cannot find it", error))?;
         let next_to_it = |suffix| {
             let mut path = database.clone().into_os_string();
             path.push(suffix);
@@ -61,6 +63,11 @@ impl Paths {
         };
         let (log, index) = (next_to_it("-wal"), next_to_it("-shm"));
         Ok(Self { named: named.to_owned(), database, log, index })
+    }
+
+    /// The directory of the three files.
+    pub(crate) fn directory(&self) -> &Path {
+        self.database.parent().unwrap_or(&self.database)
     }
 
     /// Whether all three files exist, and the index is not cut off.
@@ -142,12 +149,4 @@ impl Seen {
 /// The error of a call whose files were replaced. The next call opens the new files.
 pub(crate) fn moved() -> Error {
     Failure::NotApplied.error("the lock file was deleted or replaced a moment ago")
-}
-
-pub(crate) fn inaccessible(path: &Path, error: io::Error) -> Error {
-    let failure = match error.kind() {
-        IoKind::StorageFull | IoKind::QuotaExceeded | IoKind::ReadOnlyFilesystem => Failure::Full,
-        _ => Failure::Denied,
-    };
-    failure.because(format!("{} cannot be opened", path.display()), error)
 }

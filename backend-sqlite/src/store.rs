@@ -37,10 +37,14 @@ impl Store {
         file::create(&config.path)?;
         file::check(&config.path)?;
         let paths = Paths::find(&config.path)?;
-        let (file, connection) = patiently(until, || share(&paths))?;
-        let store = Self { connection, file, layout: config.layout.clone(), host };
-        store.settle(until)?;
-        Ok(store)
+        let shared = patiently(until, || share(&paths)).and_then(|(file, connection)| {
+            let store = Self { connection, file, layout: config.layout.clone(), host };
+            store.settle(until)?;
+            Ok(store)
+        });
+        shared.map_err(|error| {
+            if is_for_good(&error) { file::access::explain(&paths, error) } else { error }
+        })
     }
 
     /// Whether the last transaction has ended.
@@ -164,6 +168,11 @@ impl Store {
     fn tables<'a>(&'a self, connection: &'a Connection) -> Tables<'a> {
         Tables::new(connection, &self.layout)
     }
+}
+
+/// Whether the error persists until an operator acts.
+fn is_for_good(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Denied | ErrorKind::Refused)
 }
 
 /// Repeats `attempt`, with pauses, as long as the file is busy, until `until`. A busy file applied nothing.

@@ -254,14 +254,18 @@ async fn a_read_only_file_grants_nothing_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_path_that_cannot_be_is_denied() {
+async fn paths_at_which_no_file_can_be_are_refused() {
     let scene = Scene::new();
     fs::create_dir(scene.path()).unwrap();
+    let nowhere = SqliteConfig::new("/proc/nowhere/locks.db").unwrap();
 
-    let error = scene.connect("machine", "boot").await.unwrap_err();
+    let directory = scene.connect("machine", "boot").await.unwrap_err();
+    let missing = SqliteBackend::connect_with(nowhere).await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    assert!(error.to_string().starts_with("connect on sqlite:"), "{error}");
+    for (error, says) in [(directory, "not a regular file"), (missing, "directory /proc/nowhere")] {
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
 }
 
 /// Set in a process that a test starts: where its file is.

@@ -5,3 +5,4 @@ mod membership;
 mod news;
 mod processes;
 mod replaced;
+mod users;
