@@ -1,6 +1,8 @@
-//! Connections that share the file, and connections that have it exclusively while they create the files next to it.
+//! Connections that share the file, that only look at it, and that have it exclusively while they create the files next to it.
 
+use std::fmt::Write;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -39,9 +41,24 @@ pub(crate) fn share(paths: &Paths) -> Result<(File, Connection), Stop> {
     Ok((file.ok_or_else(|| Stop::Busy(file::moved()))?, connection))
 }
 
+/// Opens a connection that writes to none of the files. Without a [`File`], it shows the database as it was while no process had it open.
+pub(crate) fn look(paths: &Paths) -> Result<(Option<File>, Connection), Stop> {
+    if paths.exist() {
+        let connection = open(&paths.database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let file = File::open(paths, || access(&connection))?;
+        return Ok((Some(file.ok_or_else(|| Stop::Busy(file::moved()))?), connection));
+    }
+    // A process that was killed may have left commits in the log, which cannot be read without an index.
+    if fs::metadata(&paths.log).is_ok_and(|log| log.len() > 0) {
+        return Err(Stop::Failed(Failure::Denied.error("a log without an index cannot be read")));
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    Ok((None, open(Path::new(&immutable(&paths.database)), flags)?))
+}
+
 /// Closes a connection whose files are no longer in place.
-pub(crate) fn abandon(file: &File, connection: Connection) {
-    if file.is_log_to_be_moved() {
+pub(crate) fn abandon(file: Option<&File>, connection: Connection) {
+    if file.is_some_and(File::is_log_to_be_moved) {
         // If it fails, another connection with the same log does it.
         drop(connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
     }
@@ -123,4 +140,18 @@ fn create_log_and_index(paths: &Paths) -> Result<(), Stop> {
         let why = "cannot create the files next to it";
         Stop::Failed(file::access::cannot_open(&paths.database, why, error))
     })
+}
+
+/// The URI with which SQLite reads the database as if it could not change: without locks, log and index.
+fn immutable(path: &Path) -> String {
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                uri.push(char::from(*byte));
+            }
+            _ => write!(uri, "%{byte:02x}").expect("a string grows as needed"),
+        }
+    }
+    uri + "?immutable=1"
 }

@@ -41,8 +41,8 @@
 //! and time namespaces with a clock of their own. Containers of one machine may share a file. It takes a Unix; elsewhere than on Linux, leases end by
 //! the time of day.
 //!
-//! The file and missing folders are created for their owner alone. A process that may write the file may take every lock in it. Lease
-//! ids, which are secrets, are not in it.
+//! The file and missing directories are created for their owner alone. A process that may write the file may acquire every lock in it. A process
+//! that may only read the file can [look](leasehold_core::LockClient::admin) at the locks. Lease ids, which are secrets, are not in it.
 //!
 //! An application may have Leasehold's tables in its own database, which then is in WAL mode. A transaction of the application that
 //! writes keeps out all requests for locks as long as it lasts.

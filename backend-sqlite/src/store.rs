@@ -9,11 +9,11 @@ use leasehold_sql_support::{Failure, Layout};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::config::SqliteConfig;
-use crate::connection::{abandon, share};
+use crate::connection::{abandon, look, share};
 use crate::error::{During, is_busy, sqlite};
 use crate::file::{self, File, Paths};
 use crate::host::{Host, Now};
-use crate::tables::{LAYOUT, Stop, Tables};
+use crate::tables::{HostRow, LAYOUT, Stop, Tables};
 
 /// How far the ceiling of tokens is raised at a time: one commit a minute waits for the disk.
 const CEILING_STEP: Duration = Duration::from_secs(60);
@@ -25,26 +25,43 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 #[derive(Debug)]
 pub(crate) struct Store {
     connection: Connection,
-    file: File,
+    paths: Paths,
+    /// `None` for a snapshot of a file that no process has open.
+    file: Option<File>,
+    /// Why this process may only look. The first write returns it.
+    refusal: Option<Error>,
     layout: Layout,
     host: Host,
 }
 
 impl Store {
     /// Opens the file and makes sure that it is of this machine and of its current run; creates the file and tables if need be.
+    ///
+    /// A process that may read the file but not write it can look. Its first write fails with the reason.
     pub(crate) fn open(config: &SqliteConfig, until: Instant) -> Result<Self, Error> {
         let host = config.host.clone().map_or_else(Host::this, Ok)?;
         file::create(&config.path)?;
         file::check(&config.path)?;
         let paths = Paths::find(&config.path)?;
+        let with = |(file, connection), refusal| Self {
+            connection,
+            paths: paths.clone(),
+            file,
+            refusal,
+            layout: config.layout.clone(),
+            host: host.clone(),
+        };
         let shared = patiently(until, || share(&paths)).and_then(|(file, connection)| {
-            let store = Self { connection, file, layout: config.layout.clone(), host };
+            let store = with((Some(file), connection), None);
             store.settle(until)?;
             Ok(store)
         });
-        shared.map_err(|error| {
-            if is_for_good(&error) { file::access::explain(&paths, error) } else { error }
-        })
+        let refusal = match shared {
+            Err(error) if is_for_good(&error) => file::access::explain(&paths, error),
+            shared => return shared,
+        };
+        let Ok(opened) = patiently(until, || look(&paths)) else { return Err(refusal) };
+        with(opened, Some(refusal)).settle_by_looking(until)
     }
 
     /// Whether the last transaction has ended.
@@ -54,12 +71,17 @@ impl Store {
 
     /// Whether other processes that open the path get the same files.
     pub(crate) fn is_in_place(&self) -> bool {
-        self.file.is_in_place()
+        self.file.as_ref().is_some_and(File::is_in_place)
+    }
+
+    /// Whether it shows one moment of a file that no process has open. A later look needs another store.
+    pub(crate) fn is_snapshot(&self) -> bool {
+        self.file.is_none()
     }
 
     /// Closes files that are no longer in place.
     pub(crate) fn abandon(self) {
-        abandon(&self.file, self.connection);
+        abandon(self.file.as_ref(), self.connection);
     }
 
     /// Grows with each commit of another connection.
@@ -75,10 +97,15 @@ impl Store {
         until: Instant,
         mut work: impl FnMut(&Tables<'_>, Now) -> Result<T, Stop>,
     ) -> Result<T, Error> {
-        patiently(until, || {
+        let done = patiently(until, || {
             let transaction = self.connection.unchecked_transaction()?;
             work(&self.tables(&transaction), self.host.now())
-        })
+        })?;
+        // A snapshot locks nothing, so a process that has just opened the file may have changed it during the read.
+        if self.is_snapshot() && self.paths.exist() {
+            return Err(file::moved());
+        }
+        Ok(done)
     }
 
     /// Runs a transaction beside which no other one runs. Its changes are in the file when this returns, and not if it fails.
@@ -87,6 +114,9 @@ impl Store {
         until: Instant,
         mut work: impl FnMut(&Tables<'_>, Now) -> Result<T, Stop>,
     ) -> Result<T, Error> {
+        if let Some(refusal) = self.refusal.take() {
+            return Err(refusal);
+        }
         loop {
             let mut ceiling = None;
             let written = patiently(until, || match self.try_write(&mut work) {
@@ -146,23 +176,45 @@ impl Store {
                     tables.create_member()?;
                     return Ok(tables.settle(machine, boot)?);
                 }
-                let known = tables.host()?;
-                if known.layout != LAYOUT {
-                    let message = "another version of Leasehold made the tables of this file";
-                    return Err(Stop::Failed(Failure::Layout.error(message)));
-                }
+                let is_of_this_run = self.is_of_this_run(&tables.host()?)?;
                 tables.create_member()?;
-                if known.boot == *boot {
-                    return Ok(());
+                if !is_of_this_run {
+                    tables.settle(machine, boot)?;
                 }
-                if known.machine != *machine {
-                    let message =
-                        "this file belongs to another machine: use a local one, or delete it";
-                    return Err(Stop::Failed(Error::new(ErrorKind::Unsupported, message)));
-                }
-                Ok(tables.settle(machine, boot)?)
+                Ok(())
             })
         })
+    }
+
+    /// Checks the tables of a file that cannot be written. Leases of an earlier run of the machine count as expired.
+    fn settle_by_looking(mut self, until: Instant) -> Result<Self, Error> {
+        let is_of_this_run = self.read(until, |tables, _| {
+            if tables.exist()? { self.is_of_this_run(&tables.host()?).map(Some) } else { Ok(None) }
+        })?;
+        match is_of_this_run {
+            None => {
+                return Err(self.refusal.take().expect("a process that may only look was refused"));
+            }
+            Some(true) => {}
+            Some(false) => {
+                let Host { machine, boot, .. } = self.host;
+                self.host = Host::new(machine, boot, || Duration::MAX);
+            }
+        }
+        Ok(self)
+    }
+
+    /// Whether the tables are of the current run of this machine, and not of an earlier one.
+    fn is_of_this_run(&self, known: &HostRow) -> Result<bool, Stop> {
+        if known.layout != LAYOUT {
+            let message = "another version of Leasehold made the tables of this file";
+            return Err(Stop::Failed(Failure::Layout.error(message)));
+        }
+        if known.boot != self.host.boot && known.machine != self.host.machine {
+            let message = "the lock file belongs to another machine; use a local one, or delete it";
+            return Err(Stop::Failed(Error::new(ErrorKind::Unsupported, message)));
+        }
+        Ok(known.boot == self.host.boot)
     }
 
     fn tables<'a>(&'a self, connection: &'a Connection) -> Tables<'a> {
@@ -170,7 +222,7 @@ impl Store {
     }
 }
 
-/// Whether the error persists until an operator acts.
+/// Whether the error persists until an operator acts. The process may still be able to look.
 fn is_for_good(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Denied | ErrorKind::Refused)
 }

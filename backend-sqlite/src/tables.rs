@@ -3,7 +3,7 @@
 mod host;
 mod member;
 
-pub(crate) use self::host::{Alarms, LAYOUT};
+pub(crate) use self::host::{Alarms, HostRow, LAYOUT};
 
 use std::time::Duration;
 

@@ -266,7 +266,8 @@ impl Desk {
             return;
         }
         let until = Instant::now() + self.config.timeout;
-        if self.with_store(until, |store, looker| looker.look(store, until)).is_err() {
+        let looked = self.with_store(until, |store, looker| looker.look(store, until));
+        if looked.is_err() || self.store.as_ref().is_some_and(Store::is_snapshot) {
             self.looker.failed();
         }
     }

@@ -62,6 +62,14 @@ impl Scene {
     fn settle(&self) {
         self.execute("PRAGMA journal_mode = DELETE");
     }
+
+    /// Has the file need a newer version of SQLite to be written. To root no mode makes a file read-only.
+    fn make_read_only(&self) {
+        self.settle();
+        let mut bytes = fs::read(self.path()).unwrap();
+        bytes[18] = 3;
+        fs::write(self.path(), bytes).unwrap();
+    }
 }
 
 fn lease(name: &str) -> Lease {
@@ -122,6 +130,21 @@ async fn a_restart_of_the_machine_frees_all_keys_at_once() {
 
     assert_eq!(scene.leases(), 0);
     assert!(granted(&after, &lease("job")).await.unwrap() > token);
+}
+
+#[tokio::test]
+async fn the_leases_of_an_earlier_run_of_the_machine_are_not_shown_where_nothing_can_be_written() {
+    let scene = Scene::new();
+    let before = scene.backend().await;
+    granted(&before, &lease("job")).await.unwrap();
+    before.close().await;
+    scene.make_read_only();
+
+    let same = scene.backend().await.inspect(lease("job").key()).await.unwrap();
+    let after = scene.connect("machine", "another boot").await.unwrap();
+
+    assert!(same.is_held());
+    assert!(!after.inspect(lease("job").key()).await.unwrap().is_held());
 }
 
 #[tokio::test]
@@ -241,16 +264,14 @@ async fn a_damaged_file_grants_nothing() {
 async fn a_read_only_file_grants_nothing_and_says_so() {
     let scene = Scene::new();
     scene.backend().await.close().await;
-    scene.settle();
-    let mut bytes = fs::read(scene.path()).unwrap();
-    // The version that is needed to write: a newer one than this. To the superuser no mode makes a file read-only.
-    bytes[18] = 3;
-    fs::write(scene.path(), bytes).unwrap();
+    scene.make_read_only();
 
-    let error = scene.connect("machine", "boot").await.unwrap_err();
+    let backend = scene.backend().await;
+    let error = backend.try_acquire(&Claim::new(lease("job"))).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     assert!(error.to_string().contains("read-only"), "{error}");
+    assert!(!backend.inspect(lease("job").key()).await.unwrap().is_held());
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Several users share a file, or may not use it, or are root.
+//! Several users share a file, or may only read it, or are root.
 
 use std::env;
 use std::fs::{self, Permissions};
@@ -66,6 +66,15 @@ async fn tries() {
     }
     // If no other process has the file open, SQLite deletes its log.
     backend.close().await;
+}
+
+/// The part of a process that inspects the lock.
+#[tokio::test]
+async fn looks() {
+    let Some(folder) = folder_of_the_test() else { return };
+    let client = client(&folder, LockOptions::new()).await;
+    let inspection = client.admin().inspect("job").await.unwrap();
+    println!("says: {}", if inspection.is_held() { "held" } else { "free" });
 }
 
 /// The part of a process that keeps the lock.
@@ -140,4 +149,38 @@ fn a_new_directory_can_be_entered_whatever_the_umask_is() {
     );
 
     assert_eq!(said, ["granted", "granted", "700", "700", "600"]);
+}
+
+#[test]
+fn a_user_who_may_only_read_sees_locks_and_gets_none() {
+    let said = as_root(
+        "mkdir locks; as_root tries; chmod 644 locks/locks.db
+         as_user 1 1 looks; as_user 1 1 tries
+         keep 0 0; as_user 1 1 looks; as_user 1 1 tries; stop
+         as_user 1 1 looks",
+    );
+
+    assert_eq!([&*said[0], &said[1], &said[3]], ["granted", "free", "held"]);
+    for refused in [&said[2], &said[4]] {
+        assert!(
+            refused.starts_with("Denied: ") && refused.contains("user 1 may not write"),
+            "{said:?}"
+        );
+    }
+    // The log of a process that was killed has the lease.
+    assert_eq!(said[5], "held");
+}
+
+#[test]
+fn locks_are_seen_where_the_file_system_is_read_only_and_none_is_granted() {
+    let said = as_root(
+        "mkdir locks view; as_root tries
+         mount --bind locks view; mount -o remount,bind,ro view
+         LEASEHOLD_SQLITE_FOLDER=$DIRECTORY/view as_root looks
+         LEASEHOLD_SQLITE_FOLDER=$DIRECTORY/view as_root tries
+         keep 0 0; LEASEHOLD_SQLITE_FOLDER=$DIRECTORY/view as_root looks; stop",
+    );
+
+    assert_eq!([&*said[0], &said[1], &said[3]], ["granted", "free", "held"]);
+    assert!(said[2].starts_with("Refused: ") && said[2].contains("is read-only"), "{said:?}");
 }
