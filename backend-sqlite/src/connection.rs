@@ -18,6 +18,9 @@ use crate::tables::Stop;
 /// The number of distinct statements. All of them stay prepared.
 const STATEMENTS: usize = 64;
 
+/// The length of the log, in pages, at which SQLite moves it to the database: about 1 MB. A limit on the size of files is rarely smaller.
+const CHECKPOINT_PAGES: i64 = 250;
+
 /// Opens a connection that shares the file with other processes.
 ///
 /// The log and the index are created only under an exclusive lock on the database. If another process has the database open and one of the
@@ -59,11 +62,20 @@ pub(crate) fn look(paths: &Paths) -> Result<(Option<File>, Connection), Stop> {
 /// Closes a connection whose files are no longer in place.
 pub(crate) fn abandon(file: Option<&File>, connection: Connection) {
     if file.is_some_and(File::is_log_to_be_moved) {
-        // If it fails, another connection with the same log does it.
-        drop(connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
+        checkpoint(&connection, "TRUNCATE");
     }
     // SQLite would touch the index, and a process that touches an index that was cut off is killed.
     drop(connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true));
+}
+
+/// Moves the contents of the log to the database, so that the log starts over.
+pub(crate) fn shorten_log(connection: &Connection) {
+    checkpoint(connection, "PASSIVE");
+}
+
+fn checkpoint(connection: &Connection, mode: &str) {
+    // If it fails, the contents stay in the log, and every other connection tries the same.
+    drop(connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(())));
 }
 
 fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
@@ -84,6 +96,7 @@ fn access(connection: &Connection) -> rusqlite::Result<()> {
 fn set_up(connection: &Connection) -> Result<(), Stop> {
     use_log(connection)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use leasehold_sql_support::{Failure, Layout};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::config::SqliteConfig;
-use crate::connection::{abandon, look, share};
+use crate::connection::{abandon, look, share, shorten_log};
 use crate::error::{During, is_busy, sqlite};
 use crate::file::{self, File, Paths};
 use crate::host::{Host, Now};
@@ -125,10 +125,17 @@ impl Store {
                     Ok(None)
                 }
                 written => written.map(Some),
-            })?;
+            });
             match (written, ceiling) {
-                (Some(written), _) => return Ok(written),
-                (None, token) => self.raise_ceiling(until, token.unwrap_or_default())?,
+                (Ok(Some(written)), _) => return Ok(written),
+                (Ok(None), token) => self.raise_ceiling(until, token.unwrap_or_default())?,
+                (Err(error), _) => {
+                    // If a full disk or a limit keeps the log from growing, the log must start over.
+                    if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Indeterminate) {
+                        shorten_log(&self.connection);
+                    }
+                    return Err(error);
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::env;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -316,18 +316,45 @@ async fn has_little_space() {
 
 #[test]
 fn a_disk_that_takes_no_more_is_an_error_and_neither_yes_nor_no() {
-    let scene = Scene::new();
-    let program = env::current_exe().unwrap();
-    // In units of 512 bytes or of a KiB, for each file.
-    let limited =
-        "ulimit -f 600; trap '' XFSZ; exec \"$0\" --exact failures::has_little_space --nocapture";
-
-    let mut command = Command::new("sh");
-    command.args(["-c", limited]).arg(program).env(FILE, scene.path());
-    let output = command.output().unwrap();
+    let output = with_little_space(&Scene::new(), "has_little_space");
 
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && shown.contains("refused after"), "{shown}");
+}
+
+/// Runs a test in a process that may not write long files.
+fn with_little_space(scene: &Scene, test: &str) -> Output {
+    // In units of 512 bytes or of a KiB, for each file.
+    let limited = "ulimit -f 600; trap '' XFSZ; exec \"$0\" --exact \"failures::$1\" --nocapture";
+    let mut command = Command::new("sh");
+    command.args(["-c", limited]).arg(env::current_exe().unwrap()).arg(test);
+    command.env(FILE, scene.path()).output().unwrap()
+}
+
+/// The part of the process whose log may not become long; it does nothing when it is run like any test.
+#[tokio::test]
+async fn renews_in_little_space() {
+    let Some(path) = env::var_os(FILE) else { return };
+    let backend = SqliteBackend::connect_with(SqliteConfig::new(path).unwrap()).await.unwrap();
+    let held = lease("held");
+    granted(&backend, &held).await.unwrap();
+    let mut failures = 0;
+    for _ in 0..500 {
+        if backend.renew(&held).await.is_err() {
+            failures += 1;
+            assert_eq!(backend.renew(&held).await.unwrap(), Renewal::Renewed);
+        }
+    }
+    println!("failed {failures} times");
+}
+
+#[test]
+fn a_log_that_may_not_grow_begins_anew_and_the_next_renewal_succeeds() {
+    let output = with_little_space(&Scene::new(), "renews_in_little_space");
+
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && shown.contains(" times"), "{shown}");
+    assert!(!shown.contains("failed 0 times"), "there is space");
 }
 
 /// The part of the process that has the file mounted at another place; it does nothing when it is run like any test.
