@@ -4,8 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use leasehold_core::{Error, ErrorKind};
+use leasehold_sql_support::Layout;
 use leasehold_sql_support::request::{micros, token_at};
-use leasehold_sql_support::{Failure, Layout};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::config::SqliteConfig;
@@ -214,8 +214,11 @@ impl Store {
     /// Whether the tables are of the current run of this machine, and not of an earlier one.
     fn is_of_this_run(&self, known: &HostRow) -> Result<bool, Stop> {
         if known.layout != LAYOUT {
-            let message = "another version of Leasehold made the tables of this file";
-            return Err(Stop::Failed(Failure::Layout.error(message)));
+            let message = format!(
+                "another version of Leasehold created its tables (layout {}, this version has {LAYOUT}); use that version, or another file",
+                known.layout
+            );
+            return Err(Stop::Failed(Error::new(ErrorKind::WrongType, message)));
         }
         if known.boot != self.host.boot && known.machine != self.host.machine {
             let message = "the lock file belongs to another machine; use a local one, or delete it";

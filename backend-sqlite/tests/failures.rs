@@ -230,7 +230,7 @@ async fn tables_of_another_version_are_refused() {
 
     let error = scene.connect("machine", "boot").await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn a_file_that_is_no_database_is_refused_and_left_alone() {
 
     let error = scene.connect("machine", "boot").await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
     assert_eq!(fs::read_to_string(scene.path()).unwrap(), text);
 }
 

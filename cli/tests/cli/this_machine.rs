@@ -1,5 +1,6 @@
 //! The command without a named store: a file of the user's, for the processes of this machine.
 
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -114,4 +115,44 @@ fn a_user_without_a_home_names_a_store() {
     let mut command = home.run(&[], "true");
 
     fails(command.env_remove("HOME"), 64, "--backend");
+}
+
+#[test]
+fn files_that_cannot_be_used_have_a_reason_and_an_exit_code() {
+    let home = Home::new();
+    let [text, directory, linked] = ["text", "directory", "linked"].map(|it| file(&home.0, it));
+    fs::write(&text, "dear diary, ".repeat(1000)).unwrap();
+    fs::create_dir(&directory).unwrap();
+    fs::write(&linked, "").unwrap();
+    fs::hard_link(&linked, file(&home.0, "link")).unwrap();
+
+    for (path, exit, says) in [
+        (text, 65, "not a SQLite database; choose another path"),
+        (directory, 73, "not a regular file; choose another path"),
+        (linked, 73, "remove one of the names"),
+        ("/proc/nowhere/locks.db".into(), 73, "cannot create directory /proc/nowhere"),
+    ] {
+        let url = format!("sqlite:{}", path.display());
+        fails(&mut home.run(&["--backend", &url], "true"), exit, says);
+    }
+}
+
+#[test]
+fn another_user_may_not_lock_in_a_file_that_is_not_shared() {
+    let home = Home::new();
+    assert_eq!(code(&home.run(&[], "true").output().unwrap()), 0);
+    fs::set_permissions(home.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for directory in home.locks().ancestors().skip(1).take(3) {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    // By its descriptor, as this user may not reach it by its path. A test that does not run as root has other users in a namespace.
+    let script = r#"exec 9<"$0"; exec setpriv --reuid 1 --regid 1 --clear-groups /proc/self/fd/9 run job true"#;
+    let mut command = home.on_path("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-auto", "--map-root-user"]);
+    }
+    command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_leasehold")]);
+
+    fails(&mut command, 77, "user 1 may not write");
 }
