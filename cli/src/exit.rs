@@ -71,6 +71,13 @@ impl Failure {
         self
     }
 
+    /// Adds to the reason what the user may do.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn with_remedy(mut self, remedy: &str) -> Self {
+        self.message += &format!("; {remedy}");
+        self
+    }
+
     /// Whether the same may succeed later by itself.
     pub(crate) fn passes(&self) -> bool {
         self.passes

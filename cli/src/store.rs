@@ -1,6 +1,7 @@
 //! The store that the command line names, or the file of this user.
 
 use std::env;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ impl Backend {
     /// Connects to the named store, or opens the file in the user's state folder.
     pub(crate) async fn connect(&self) -> Result<LockClient, Failure> {
         match self.url.as_deref() {
-            None => self.open(&default_file()?).await,
+            None => self.open_default_file().await,
             Some("") => Err(Failure::usage(
                 "the backend is empty: name a store, or unset LEASEHOLD_BACKEND for locks on this machine",
             )),
@@ -73,7 +74,7 @@ impl Backend {
         match named.or(self.url.as_deref()) {
             Some("") => Err(Failure::usage("the backend is empty: name a store")),
             Some(url) => self.with_prefix(url),
-            None => self.with_prefix(&format!("sqlite:{}", default_file()?.display())),
+            None => self.with_prefix(&url_of(&default_file()?)),
         }
     }
 
@@ -89,18 +90,20 @@ impl Backend {
         Ok(format!("{url}{mark}prefix={encoded}"))
     }
 
+    /// Opens this user's file, and says once where it is.
     #[cfg(feature = "sqlite")]
-    async fn open(&self, file: &Path) -> Result<LockClient, Failure> {
+    async fn open_default_file(&self) -> Result<LockClient, Failure> {
         use std::io::{IsTerminal, stderr};
 
-        use leasehold::sqlite::{SqliteBackend, SqliteConfig};
+        const REMEDY: &str = "to have the file elsewhere, set XDG_STATE_HOME; to use another store, \
+                              set --backend or LEASEHOLD_BACKEND";
 
+        let file = default_file()?;
         let is_new = !file.exists();
-        let mut config = SqliteConfig::new(file)?;
-        if let Some(prefix) = &self.prefix {
-            config = config.prefix(prefix)?;
-        }
-        let backend = SqliteBackend::connect_with(config).await?;
+        let backend = leasehold::backend::connect(&self.url_or(None)?).await.map_err(|error| {
+            let failure = Failure::from(error);
+            if failure.passes() { failure } else { failure.with_remedy(REMEDY) }
+        })?;
         if is_new && stderr().is_terminal() {
             crate::out::note(format!(
                 "locks of this user on this machine are in {}; for others, name a store by --backend",
@@ -111,7 +114,7 @@ impl Backend {
     }
 
     #[cfg(not(feature = "sqlite"))]
-    async fn open(&self, _file: &Path) -> Result<LockClient, Failure> {
+    async fn open_default_file(&self) -> Result<LockClient, Failure> {
         Err(Failure::usage(
             "no backend: name one by --backend or LEASEHOLD_BACKEND, e.g. redis://127.0.0.1",
         ))
@@ -123,7 +126,13 @@ fn client<B: LockBackend>(backend: B) -> Result<LockClient, Failure> {
     Ok(LockClient::builder(backend).long_hold(Duration::MAX).build()?.erase())
 }
 
-/// A byte of a parameter. Not all stores decode these, and none needs more than the plain ones.
+/// The URL of a file. Its path may contain any characters.
+fn url_of(file: &Path) -> String {
+    let path: String = file.as_os_str().as_bytes().iter().copied().map(encode).collect();
+    format!("sqlite:{path}")
+}
+
+/// A byte of a parameter or path. Not all stores decode these, and none needs more than the plain ones.
 fn encode(byte: u8) -> String {
     match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b':' | b'/' => {

@@ -1,6 +1,8 @@
 //! The command without a named store: a file of the user's, for the processes of this machine.
 
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -118,6 +120,22 @@ fn a_user_without_a_home_names_a_store() {
 }
 
 #[test]
+fn doctor_looks_at_the_file_that_commands_use_whatever_the_home_is_called() {
+    for name in [&b"a%41b"[..], b"a?b", b"a#b", b"a b", b"\xff"] {
+        let home = Home::new();
+        let name = home.0.path().join(OsString::from_vec(name.to_vec()));
+        fs::create_dir(&name).unwrap();
+        let ran = home.run(&[], "true").env("HOME", &name).output().unwrap();
+        assert_eq!(code(&ran), 0, "{}", text(&ran.stderr));
+
+        let doctor = home.leasehold().arg("doctor").env("HOME", &name).output().unwrap();
+
+        assert_eq!(code(&doctor), 0, "{name:?}: {}", text(&doctor.stderr));
+        assert_eq!(fs::read_dir(home.0.path()).unwrap().count(), 1, "{name:?}: another file");
+    }
+}
+
+#[test]
 fn files_that_cannot_be_used_have_a_reason_and_an_exit_code() {
     let home = Home::new();
     let [text, directory, linked] = ["text", "directory", "linked"].map(|it| file(&home.0, it));
@@ -135,6 +153,14 @@ fn files_that_cannot_be_used_have_a_reason_and_an_exit_code() {
         let url = format!("sqlite:{}", path.display());
         fails(&mut home.run(&["--backend", &url], "true"), exit, says);
     }
+}
+
+#[test]
+fn a_user_whose_file_cannot_be_used_is_told_of_other_ones() {
+    let home = Home::new();
+    fs::create_dir_all(home.locks()).unwrap();
+
+    fails(&mut home.run(&[], "true"), 73, "XDG_STATE_HOME");
 }
 
 #[test]
