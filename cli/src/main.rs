@@ -33,8 +33,9 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode, Failure> {
     cmd::exec::run()?;
     let matches = config::apply(Args::command())?.try_get_matches();
-    let args = match matches.and_then(|matches| Args::from_arg_matches(&matches)) {
-        Ok(args) => args,
+    let read = matches.and_then(|matches| Ok((Args::from_arg_matches(&matches)?, matches)));
+    let (args, matches) = match read {
+        Ok(read) => read,
         Err(usage) => return Ok(exit::usage(&usage)),
     };
     out::set_style(out::Style { json: args.style.json, quiet: args.style.quiet });
@@ -46,6 +47,7 @@ fn run() -> Result<ExitCode, Failure> {
         Command::Verify(_) => LevelFilter::OFF,
         _ => LevelFilter::WARN,
     };
+    store::check_origin(&matches)?;
     log::start(level, args.style.verbose, args.style.quiet)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))?;

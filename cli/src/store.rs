@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::ArgMatches;
+use clap::parser::ValueSource;
 use leasehold::backend::LockBackend;
 use leasehold::{LockClient, LockOptions};
 use tokio::time::{Instant, sleep};
@@ -119,6 +121,29 @@ impl Backend {
             "no backend: name one by --backend or LEASEHOLD_BACKEND, e.g. redis://127.0.0.1",
         ))
     }
+}
+
+/// Refuses a relative path from the environment or the configuration file. Commands in different directories would use different files, and
+/// not exclude each other.
+pub(crate) fn check_origin(matches: &ArgMatches) -> Result<(), Failure> {
+    let Some((_, of_verb)) = matches.subcommand() else { return Ok(()) };
+    let Ok(Some(url)) = of_verb.try_get_one::<String>("url") else { return Ok(()) };
+    let named = match of_verb.value_source("url") {
+        Some(ValueSource::EnvVariable) => "LEASEHOLD_BACKEND",
+        Some(ValueSource::DefaultValue) => "backend in the configuration file",
+        _ => return Ok(()),
+    };
+    let Some(path) = url.strip_prefix("sqlite:") else { return Ok(()) };
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if path.is_empty()
+        || path.starts_with(['/', ':', '?'])
+        || path.to_ascii_lowercase().starts_with("%2f")
+    {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "cannot use {named}: {url} names another file in each directory; write the whole path, like sqlite:/var/lib/locks.db"
+    )))
 }
 
 /// A command may run for hours: a long hold is no reason to warn.

@@ -136,6 +136,28 @@ fn doctor_looks_at_the_file_that_commands_use_whatever_the_home_is_called() {
 }
 
 #[test]
+fn a_path_that_names_another_file_in_each_directory_is_refused() {
+    let home = Home::new();
+    let config = file(&home.0, "config");
+    fs::write(&config, "backend = sqlite:locks.db").unwrap();
+    for url in
+        ["sqlite:~/locks.db", "sqlite:locks.db", "sqlite://locks.db", "sqlite:$HOME/locks.db"]
+    {
+        fails(home.run(&[], "true").env("LEASEHOLD_BACKEND", url), 64, "write the whole path");
+    }
+    fails(home.run(&[], "true").env("LEASEHOLD_CONFIG", config), 64, "the configuration file");
+    for url in ["sqlite:~/locks.db", "sqlite:$HOME/locks.db"] {
+        fails(&mut home.run(&["--backend", url], "true"), 64, "write the whole path");
+    }
+
+    // A path on the command line starts at the directory of the command line.
+    let mut typed = home.run(&["--backend", "sqlite:locks.db"], "true");
+    assert_eq!(code(&typed.current_dir(home.0.path()).output().unwrap()), 0);
+
+    assert!(file(&home.0, "locks.db").exists());
+}
+
+#[test]
 fn files_that_cannot_be_used_have_a_reason_and_an_exit_code() {
     let home = Home::new();
     let [text, directory, linked] = ["text", "directory", "linked"].map(|it| file(&home.0, it));
