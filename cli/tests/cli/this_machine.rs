@@ -204,3 +204,20 @@ fn another_user_may_not_lock_in_a_file_that_is_not_shared() {
 
     fails(&mut command, 77, "user 1 may not write");
 }
+
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error_and_ends_commands_as_it_does_without_a_lock() {
+    let home = Home::new();
+    // In units of 512 bytes or of a KiB.
+    let limited = |blocks: u32, job: &str| {
+        let script = format!("ulimit -f {blocks}; exec \"$0\" run job sh -c '{job}'");
+        let mut command = home.on_path("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_leasehold")]);
+        command
+    };
+
+    fails(&mut limited(1, "true"), 73, "File too large");
+    let large = file(&home.0, "large");
+    let job = format!("exec head -c 2000000 /dev/zero >{}", large.display());
+    assert_eq!(code(&limited(1000, &job).output().unwrap()), 128 + 25, "SIGXFSZ");
+}
