@@ -66,10 +66,10 @@ pub(crate) struct Style {
 #[derive(ClapArgs, Clone, Debug)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct Backend {
-    /// The store, like `redis://127.0.0.1`. Without one: a file in this user's state folder, for locks on this machine.
+    /// The store, like `redis://127.0.0.1`. Without one: a file of this user, for locks on this machine.
     ///
-    /// `leasehold --help` lists the URLs. Set the environment variable instead if the URL holds a password: command lines are visible to
-    /// all.
+    /// Other users and root have separate files, so their commands are not excluded. `leasehold --help` lists the URLs.
+    /// Set the environment variable instead if the URL contains a password: command lines are visible to all users.
     #[arg(long = "backend", value_name = "URL", env = "LEASEHOLD_BACKEND", hide_env_values = true)]
     pub(crate) url: Option<String>,
 
@@ -217,7 +217,11 @@ Parameters, after ? and between &:
   push=off           Redis: poll instead of being told
   client=fred        Redis: with the other client crate
   ca=, cert=, key=   TLS: paths of PEM files
-  docs/operating.md lists them all.";
+  docs/operating.md lists them all.
+
+Without --backend, locks are in a file of the current user, ~/.local/state/leasehold/locks.db. It excludes
+other commands of this user on this machine. Other users and root have separate files, so their commands are
+not excluded.";
 
 const ENVIRONMENT: &str = "\
 Environment:

@@ -120,6 +120,17 @@ fn a_user_without_a_home_names_a_store() {
 }
 
 #[test]
+fn the_help_says_that_the_file_does_not_exclude_other_users() {
+    let home = Home::new();
+
+    for args in [&["--help"][..], &["run", "--help"], &["elect", "--help"]] {
+        let help = home.leasehold().args(args).output().unwrap().stdout;
+        let words: Vec<_> = text(&help).split_whitespace().map(ToOwned::to_owned).collect();
+        assert!(words.join(" ").contains("Other users and root have separate files"), "{args:?}");
+    }
+}
+
+#[test]
 fn doctor_looks_at_the_file_that_commands_use_whatever_the_home_is_called() {
     for name in [&b"a%41b"[..], b"a?b", b"a#b", b"a b", b"\xff"] {
         let home = Home::new();
