@@ -3,6 +3,7 @@
 mod url;
 
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
@@ -26,14 +27,24 @@ impl SqliteConfig {
     /// renewal is tried several times within a lease.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// Takes the path of the file. A relative one is counted from the current directory.
+    /// Uses the file at this path. A relative path starts at the current directory, so programs in different directories use different
+    /// files, which do not exclude each other.
     ///
-    /// If there is no such file, it is created for its owner alone (mode 0600), and so are missing folders (0700).
+    /// If the file does not exist, it is created for its owner alone (mode 0600), and so are missing directories (0700). Files that root
+    /// creates in the directory of another user belong to that user.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the path is empty, or is relative and there is no current directory.
+    /// Returns [`ErrorKind::Invalid`] if the path is empty, if it is relative and there is no current directory, or if it begins with `~`
+    /// or `$`, which only a shell replaces. (A file of that name is `./~name`.)
     pub fn new(file: impl AsRef<Path>) -> Result<Self, Error> {
+        let file = file.as_ref();
+        if matches!(file.as_os_str().as_bytes(), [b'~' | b'$', ..]) {
+            return Err(invalid(format!(
+                "cannot use lock file {}: only a shell replaces ~ and $; write the whole path, like /var/lib/locks.db",
+                file.display()
+            )));
+        }
         let path = path::absolute(file)
             .map_err(|error| invalid("the path of a file is needed").with_source(error))?;
         Ok(Self { path, layout: Layout::default(), timeout: Self::DEFAULT_TIMEOUT, host: None })

@@ -1,7 +1,6 @@
 //! The meaning of SQLite's errors, one by one.
 
-use leasehold_core::Error;
-use leasehold_sql_support::Failure;
+use leasehold_core::{Error, ErrorKind};
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
 
@@ -17,51 +16,75 @@ pub(crate) enum During {
     Commit,
 }
 
-/// Maps an error of SQLite.
-pub(crate) fn sqlite(error: rusqlite::Error, during: During) -> Error {
-    let (failure, message) = match &error {
-        rusqlite::Error::SqliteFailure(code, _) => of_code(*code, during),
-        rusqlite::Error::SqlInputError { error, .. } => of_code(*error, during),
-        _ => (Failure::Layout, "the tables are not as this version of Leasehold knows them"),
-    };
-    failure.because(message, error)
+/// Whether other processes kept the file locked. Nothing was applied then.
+pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::FileLockingProtocolFailed
+        )
+    )
 }
 
-fn of_code(error: ffi::Error, during: During) -> (Failure, &'static str) {
+/// Whether a file is shorter than it must be.
+pub(crate) fn is_cut_off(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    code == Some(ffi::SQLITE_IOERR_SHORT_READ)
+}
+
+/// The error of a file that is shorter than it must be, as SQLite reports it.
+pub(crate) fn cut_off() -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_SHORT_READ), None)
+}
+
+/// Maps an error of SQLite.
+pub(crate) fn sqlite(error: rusqlite::Error, during: During) -> Error {
+    let (kind, message) = match &error {
+        rusqlite::Error::SqliteFailure(code, _) => of_code(*code, during),
+        rusqlite::Error::SqlInputError { error, .. } => of_code(*error, during),
+        _ => OTHER_TABLES,
+    };
+    Error::new(kind, message).with_source(error)
+}
+
+const OTHER_TABLES: (ErrorKind, &str) =
+    (ErrorKind::Refused, "this version of Leasehold did not create the tables");
+
+fn of_code(error: ffi::Error, during: During) -> (ErrorKind, &'static str) {
     match error.code {
         ErrorCode::DatabaseBusy
         | ErrorCode::DatabaseLocked
         | ErrorCode::FileLockingProtocolFailed => (
-            Failure::NotApplied,
+            ErrorKind::Unavailable,
             "other processes kept the file locked for all the time of the call",
         ),
         ErrorCode::OperationInterrupted | ErrorCode::OperationAborted | ErrorCode::OutOfMemory => {
-            (Failure::NotApplied, "the transaction was interrupted, or memory is short")
+            (ErrorKind::Unavailable, "the transaction was interrupted, or memory is short")
         }
-        ErrorCode::DiskFull => (Failure::Full, "the disk or the file is full"),
-        ErrorCode::ReadOnly => (Failure::Full, "the file is read-only"),
+        ErrorCode::DiskFull => (ErrorKind::Refused, "the disk or the file is full"),
+        ErrorCode::ReadOnly => (ErrorKind::Refused, "the file is read-only"),
         ErrorCode::CannotOpen | ErrorCode::PermissionDenied => {
-            (Failure::Denied, "the file, or a file that SQLite keeps beside it, cannot be opened")
+            (ErrorKind::Denied, "SQLite cannot open the file, or the log or index next to it")
         }
         ErrorCode::SystemIoFailure if during == During::Commit => {
-            (Failure::Unknown, "the disk failed in the commit, outcome unknown")
+            (ErrorKind::Indeterminate, "the disk failed in the commit, outcome unknown")
         }
-        ErrorCode::SystemIoFailure => (Failure::Full, "the disk fails"),
+        ErrorCode::SystemIoFailure => (ErrorKind::Refused, "the disk fails"),
         ErrorCode::DatabaseCorrupt => {
-            (Failure::Unexpected, "the file is damaged: delete or restore it")
+            (ErrorKind::Unexpected, "the file is damaged; delete or restore it")
         }
-        ErrorCode::NotADatabase => (Failure::Layout, "the file is no SQLite database"),
-        ErrorCode::Unknown => {
-            (Failure::Layout, "the tables are not as this version of Leasehold knows them")
+        ErrorCode::NotADatabase => {
+            (ErrorKind::WrongType, "the file is not a SQLite database; choose another path")
         }
-        _ => (Failure::Unexpected, "SQLite failed in a way that Leasehold does not know"),
+        ErrorCode::Unknown => OTHER_TABLES,
+        _ => (ErrorKind::Unexpected, "SQLite failed in a way that Leasehold does not know"),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::ErrorKind;
-
     use super::*;
 
     fn kind(code: i32, during: During) -> ErrorKind {
@@ -85,9 +108,10 @@ mod tests {
 
     #[test]
     fn a_failure_that_an_operator_must_mend_is_final() {
-        for code in [ffi::SQLITE_FULL, ffi::SQLITE_READONLY, ffi::SQLITE_NOTADB] {
+        for code in [ffi::SQLITE_FULL, ffi::SQLITE_READONLY] {
             assert_eq!(kind(code, During::Work), ErrorKind::Refused);
         }
+        assert_eq!(kind(ffi::SQLITE_NOTADB, During::Work), ErrorKind::WrongType);
         assert_eq!(kind(ffi::SQLITE_CANTOPEN, During::Work), ErrorKind::Denied);
         assert_eq!(kind(ffi::SQLITE_CORRUPT, During::Work), ErrorKind::Unexpected);
     }

@@ -27,8 +27,9 @@
 //! all keys at once. Fencing tokens are strict, also over a loss of power: the disk has them before a grant gives them out,
 //! a minute's worth at a time, and no other commit waits for the disk.
 //!
-//! A file that is deleted or replaced is a store that has lost its data: the next call creates another. Its former
-//! holders learn that at their next renewal. Tokens go on from the time of day.
+//! A file that is deleted or replaced is a store that has lost its data: the next call creates another. Its former holders are notified
+//! within 250 ms. Tokens go on from the time of day. The log (`-wal`) and the index (`-shm`) that SQLite keeps next to the file belong to it:
+//! if they are deleted, no lease is lost, and a new client waits until all clients with the former files have noticed.
 //!
 //! A file can be a member of a [`Quorum`](leasehold_core::quorum::Quorum) whose clients are all on this machine, if that runs Linux. A restart of the machine ends its
 //! membership, as it ends its leases.
@@ -40,8 +41,8 @@
 //! and time namespaces with a clock of their own. Containers of one machine may share a file. It takes a Unix; elsewhere than on Linux, leases end by
 //! the time of day.
 //!
-//! The file and missing folders are created for their owner alone. A process that may write the file may take every lock in it. Lease
-//! ids, which are secrets, are not in it.
+//! The file and missing directories are created for their owner alone. A process that may write the file may acquire every lock in it. A process
+//! that may only read the file can [look](leasehold_core::LockClient::admin) at the locks. Lease ids, which are secrets, are not in it.
 //!
 //! An application may have Leasehold's tables in its own database, which then is in WAL mode. A transaction of the application that
 //! writes keeps out all requests for locks as long as it lasts.
@@ -52,8 +53,8 @@
 //!
 //! One thread has the connection, and does renewals and releases first. Each request is one `BEGIN IMMEDIATE` transaction; a file that others keep
 //! busy is tried again within the call, and then was [not changed](leasehold_core::ErrorKind::Unavailable), so that core goes on. While
-//! callers wait, the thread looks every 5 to 10 ms whether other processes have changed anything (`PRAGMA data_version`), and every 100 ms while there are only
-//! holders.
+//! callers wait, the thread looks every 5 to 10 ms whether other processes have changed anything (`PRAGMA data_version`), every 100 to 200 ms while there are only
+//! holders, and otherwise every 1 to 2 s whether the files are still in place.
 
 mod config;
 mod host;
@@ -67,6 +68,7 @@ mod steps;
 mod entry;
 mod tables;
 
+mod connection;
 mod file;
 mod store;
 

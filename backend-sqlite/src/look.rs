@@ -11,13 +11,17 @@ use leasehold_sql_support::{Concerns, News};
 use crate::entry::Entry;
 use crate::host::Now;
 use crate::store::Store;
-use crate::tables::{Stop, Tables};
+use crate::tables::{Alarms, Stop, Tables};
 
 /// How far looks are apart while a claim waits: this, and up to as much again, so that processes do not look in step.
 const WHILE_WAITING: Duration = Duration::from_millis(5);
 
 /// How far looks are apart while no claim waits: an operator asks holders to finish, or robs them.
 const WHILE_HOLDING: Duration = Duration::from_millis(100);
+
+/// The interval at which an idle process checks whether the files are in place. As long as it has deleted files open, no other process can
+/// create new ones.
+const WHILE_IDLE: Duration = Duration::from_secs(1);
 
 /// How many times further apart looks are while the file is not to be had.
 const AFTER_A_FAILURE: f64 = 20.0;
@@ -32,7 +36,7 @@ pub(crate) struct Looker {
     news: News,
     last: Option<Last>,
     version: Option<i64>,
-    alarms: Option<i64>,
+    alarms: Option<Alarms>,
     /// The keys that claims wait for, as they were seen.
     seen: HashMap<LockKey, Seen>,
 }
@@ -61,17 +65,29 @@ impl Looker {
         Self { news, ..Self::default() }
     }
 
-    /// When to look next; `None` without a watch.
+    /// When to look next; `None` without a watch and without an open file.
     pub(crate) fn due(&self) -> Option<Instant> {
         let spacing = if self.news.has_watches(Concerns::Waiters) {
             WHILE_WAITING
         } else if self.news.has_watches(Concerns::Holders) {
             WHILE_HOLDING
         } else {
-            return None;
+            WHILE_IDLE
         };
-        let Some(last) = &self.last else { return Some(Instant::now()) };
+        let Some(last) = &self.last else { return (!self.is_idle()).then(Instant::now) };
         Some(last.ended + spacing.mul_f64(last.stretch).max(REST_PER_KEY * last.keys))
+    }
+
+    /// Whether this process has neither waiters nor holders.
+    pub(crate) fn is_idle(&self) -> bool {
+        [Concerns::Waiters, Concerns::Holders].iter().all(|it| !self.news.has_watches(*it))
+    }
+
+    /// Waits for the next interval.
+    pub(crate) fn rest(&mut self) {
+        if let Some(last) = &mut self.last {
+            last.ended = Instant::now();
+        }
     }
 
     /// The file is not to be had for a look: waiters ask by themselves, now and then.
@@ -86,6 +102,13 @@ impl Looker {
         self.seen.clear();
     }
 
+    /// Notifies holders that the files were deleted or replaced, so that they check whether the next files contain their leases.
+    pub(crate) fn abandon(&mut self) {
+        self.forget();
+        self.last = None;
+        self.notify_holders();
+    }
+
     /// Looks at all keys that may have changed, and passes on the changes.
     pub(crate) fn look(&mut self, store: &Store, until: Instant) -> Result<(), Error> {
         // Before the file is read: the next look sees a change between.
@@ -94,7 +117,7 @@ impl Looker {
         let keys: HashSet<LockKey> = self.news.watched(Concerns::Waiters).into_iter().collect();
         self.seen.retain(|key, _| keys.contains(key));
         let keys = store.read(until, |tables, now| {
-            if is_changed {
+            if is_changed || self.news.has_watches(Concerns::Holders) {
                 self.heed_alarms(tables)?;
             }
             let mut read = 0;
@@ -127,16 +150,20 @@ impl Looker {
         })
     }
 
-    /// Has holders look for themselves, if an operator did something.
+    /// Has holders check their leases, if an operator has changed something.
     fn heed_alarms(&mut self, tables: &Tables<'_>) -> Result<(), Stop> {
         let alarms = tables.alarms()?;
         // The first look comes before there is anything to hold.
-        if self.alarms.replace(alarms).is_some_and(|before| before != alarms) {
-            for key in self.news.watched(Concerns::Holders) {
-                self.news.notify(key.as_str(), Concerns::Holders);
-            }
+        if self.alarms.replace(alarms).is_some_and(|before| !alarms.is_calm_after(&before)) {
+            self.notify_holders();
         }
         Ok(())
+    }
+
+    fn notify_holders(&self) {
+        for key in self.news.watched(Concerns::Holders) {
+            self.news.notify(key.as_str(), Concerns::Holders);
+        }
     }
 
     /// Calls the claims for which there is room, and notifies the watches of the key if it has other holders than before.

@@ -1,18 +1,19 @@
-//! A connection to the file, and transactions on it.
+//! An open file, and transactions on it.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use leasehold_core::{Error, ErrorKind};
+use leasehold_sql_support::Layout;
 use leasehold_sql_support::request::{micros, token_at};
-use leasehold_sql_support::{Failure, Layout};
-use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::config::SqliteConfig;
-use crate::error::{During, sqlite};
-use crate::file::{self, File};
+use crate::connection::{abandon, look, share, shorten_log};
+use crate::error::{During, is_busy, sqlite};
+use crate::file::{self, File, Paths};
 use crate::host::{Host, Now};
-use crate::tables::{LAYOUT, Stop, Tables};
+use crate::tables::{HostRow, LAYOUT, Stop, Tables};
 
 /// How far the ceiling of tokens is raised at a time: one commit a minute waits for the disk.
 const CEILING_STEP: Duration = Duration::from_secs(60);
@@ -20,42 +21,67 @@ const CEILING_STEP: Duration = Duration::from_secs(60);
 /// How long to wait, at most, before a busy file is tried again: transactions take a tenth of it.
 const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 
-/// Statements that stay prepared: all there are.
-const STATEMENTS: usize = 64;
-
 /// A connection to the file.
 #[derive(Debug)]
 pub(crate) struct Store {
     connection: Connection,
-    file: File,
+    paths: Paths,
+    /// `None` for a snapshot of a file that no process has open.
+    file: Option<File>,
+    /// Why this process may only look. The first write returns it.
+    refusal: Option<Error>,
     layout: Layout,
     host: Host,
 }
 
 impl Store {
     /// Opens the file and makes sure that it is of this machine and of its current run; creates the file and tables if need be.
+    ///
+    /// A process that may read the file but not write it can look. Its first write fails with the reason.
     pub(crate) fn open(config: &SqliteConfig, until: Instant) -> Result<Self, Error> {
         let host = config.host.clone().map_or_else(Host::this, Ok)?;
-        let (file, connection) = File::open(&config.path, |path| {
-            patiently(until, || {
-                // Not by URI, and not created: the mode of a new file is ours to choose.
-                let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-                let connection = Connection::open_with_flags(path, flags)?;
-                // We wait by ourselves: SQLite's own way does not tire of it in some cases, and gives up at once in others.
-                connection.busy_timeout(Duration::ZERO)?;
-                connection.set_prepared_statement_cache_capacity(STATEMENTS);
-                set_up(&connection)?;
-                Ok(connection)
-            })
-        })?;
-        let store = Self { connection, file, layout: config.layout.clone(), host };
-        store.settle(until)?;
-        Ok(store)
+        file::create(&config.path)?;
+        file::check(&config.path)?;
+        let paths = Paths::find(&config.path)?;
+        let with = |(file, connection), refusal| Self {
+            connection,
+            paths: paths.clone(),
+            file,
+            refusal,
+            layout: config.layout.clone(),
+            host: host.clone(),
+        };
+        let shared = patiently(until, || share(&paths)).and_then(|(file, connection)| {
+            let store = with((Some(file), connection), None);
+            store.settle(until)?;
+            Ok(store)
+        });
+        let refusal = match shared {
+            Err(error) if is_for_good(&error) => file::access::explain(&paths, error),
+            shared => return shared,
+        };
+        let Ok(opened) = patiently(until, || look(&paths)) else { return Err(refusal) };
+        with(opened, Some(refusal)).settle_by_looking(until)
     }
 
-    /// Whether it may be used on: it is still the file that others open, and in no transaction.
-    pub(crate) fn is_sound(&self) -> bool {
-        self.connection.is_autocommit() && self.file.is_in_place()
+    /// Whether the last transaction has ended.
+    pub(crate) fn is_between_transactions(&self) -> bool {
+        self.connection.is_autocommit()
+    }
+
+    /// Whether other processes that open the path get the same files.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.file.as_ref().is_some_and(File::is_in_place)
+    }
+
+    /// Whether it shows one moment of a file that no process has open. A later look needs another store.
+    pub(crate) fn is_snapshot(&self) -> bool {
+        self.file.is_none()
+    }
+
+    /// Closes files that are no longer in place.
+    pub(crate) fn abandon(self) {
+        abandon(self.file.as_ref(), self.connection);
     }
 
     /// Grows with each commit of another connection.
@@ -71,10 +97,15 @@ impl Store {
         until: Instant,
         mut work: impl FnMut(&Tables<'_>, Now) -> Result<T, Stop>,
     ) -> Result<T, Error> {
-        patiently(until, || {
+        let done = patiently(until, || {
             let transaction = self.connection.unchecked_transaction()?;
             work(&self.tables(&transaction), self.host.now())
-        })
+        })?;
+        // A snapshot locks nothing, so a process that has just opened the file may have changed it during the read.
+        if self.is_snapshot() && self.paths.exist() {
+            return Err(file::moved());
+        }
+        Ok(done)
     }
 
     /// Runs a transaction beside which no other one runs. Its changes are in the file when this returns, and not if it fails.
@@ -83,6 +114,9 @@ impl Store {
         until: Instant,
         mut work: impl FnMut(&Tables<'_>, Now) -> Result<T, Stop>,
     ) -> Result<T, Error> {
+        if let Some(refusal) = self.refusal.take() {
+            return Err(refusal);
+        }
         loop {
             let mut ceiling = None;
             let written = patiently(until, || match self.try_write(&mut work) {
@@ -91,10 +125,17 @@ impl Store {
                     Ok(None)
                 }
                 written => written.map(Some),
-            })?;
+            });
             match (written, ceiling) {
-                (Some(written), _) => return Ok(written),
-                (None, token) => self.raise_ceiling(until, token.unwrap_or_default())?,
+                (Ok(Some(written)), _) => return Ok(written),
+                (Ok(None), token) => self.raise_ceiling(until, token.unwrap_or_default())?,
+                (Err(error), _) => {
+                    // If a full disk or a limit keeps the log from growing, the log must start over.
+                    if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Indeterminate) {
+                        shorten_log(&self.connection);
+                    }
+                    return Err(error);
+                }
             }
         }
     }
@@ -105,8 +146,8 @@ impl Store {
     ) -> Result<T, Stop> {
         let behavior = TransactionBehavior::Immediate;
         let transaction = Transaction::new_unchecked(&self.connection, behavior)?;
-        // Now that other processes wait: they see the same file at the path as we do.
-        if !self.file.is_in_place() {
+        // From here on, other processes wait for this transaction, provided that they have the same files.
+        if !self.is_in_place() {
             return Err(Stop::Failed(file::moved()));
         }
         let done = work(&self.tables(&transaction), self.host.now())?;
@@ -142,23 +183,48 @@ impl Store {
                     tables.create_member()?;
                     return Ok(tables.settle(machine, boot)?);
                 }
-                let known = tables.host()?;
-                if known.layout != LAYOUT {
-                    let message = "another version of Leasehold made the tables of this file";
-                    return Err(Stop::Failed(Failure::Layout.error(message)));
-                }
+                let is_of_this_run = self.is_of_this_run(&tables.host()?)?;
                 tables.create_member()?;
-                if known.boot == *boot {
-                    return Ok(());
+                if !is_of_this_run {
+                    tables.settle(machine, boot)?;
                 }
-                if known.machine != *machine {
-                    let message =
-                        "this file belongs to another machine: use a local one, or delete it";
-                    return Err(Stop::Failed(Error::new(ErrorKind::Unsupported, message)));
-                }
-                Ok(tables.settle(machine, boot)?)
+                Ok(())
             })
         })
+    }
+
+    /// Checks the tables of a file that cannot be written. Leases of an earlier run of the machine count as expired.
+    fn settle_by_looking(mut self, until: Instant) -> Result<Self, Error> {
+        let is_of_this_run = self.read(until, |tables, _| {
+            if tables.exist()? { self.is_of_this_run(&tables.host()?).map(Some) } else { Ok(None) }
+        })?;
+        match is_of_this_run {
+            None => {
+                return Err(self.refusal.take().expect("a process that may only look was refused"));
+            }
+            Some(true) => {}
+            Some(false) => {
+                let Host { machine, boot, .. } = self.host;
+                self.host = Host::new(machine, boot, || Duration::MAX);
+            }
+        }
+        Ok(self)
+    }
+
+    /// Whether the tables are of the current run of this machine, and not of an earlier one.
+    fn is_of_this_run(&self, known: &HostRow) -> Result<bool, Stop> {
+        if known.layout != LAYOUT {
+            let message = format!(
+                "another version of Leasehold created its tables (layout {}, this version has {LAYOUT}); use that version, or another file",
+                known.layout
+            );
+            return Err(Stop::Failed(Error::new(ErrorKind::WrongType, message)));
+        }
+        if known.boot != self.host.boot && known.machine != self.host.machine {
+            let message = "the lock file belongs to another machine; use a local one, or delete it";
+            return Err(Stop::Failed(Error::new(ErrorKind::Unsupported, message)));
+        }
+        Ok(known.boot == self.host.boot)
     }
 
     fn tables<'a>(&'a self, connection: &'a Connection) -> Tables<'a> {
@@ -166,21 +232,12 @@ impl Store {
     }
 }
 
-/// In WAL mode readers and the writer do not wait for each other. A loss of power may cost the last commits, never the order
-/// of the others: all leases end with it, and tokens are kept by their ceiling.
-fn set_up(connection: &Connection) -> Result<(), Stop> {
-    let mode: String =
-        connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
-    if mode != "wal" {
-        let message =
-            format!("this file cannot be used in WAL mode, its journal is in mode {mode}");
-        return Err(Stop::Failed(Error::new(ErrorKind::Unsupported, message)));
-    }
-    connection.pragma_update(None, "synchronous", "NORMAL")?;
-    Ok(())
+/// Whether the error persists until an operator acts. The process may still be able to look.
+fn is_for_good(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Denied | ErrorKind::Refused)
 }
 
-/// Tries again, after a pause, for as long as the file is busy: nothing was applied then. At least once, and not after `until`.
+/// Repeats `attempt`, with pauses, as long as the file is busy, until `until`. A busy file applied nothing.
 fn patiently<T>(until: Instant, mut attempt: impl FnMut() -> Result<T, Stop>) -> Result<T, Error> {
     let mut longest = Duration::from_micros(250);
     loop {
@@ -188,25 +245,15 @@ fn patiently<T>(until: Instant, mut attempt: impl FnMut() -> Result<T, Stop>) ->
             Ok(done) => return Ok(done),
             Err(Stop::Failed(error)) => return Err(error),
             Err(Stop::Ceiling(_)) => unreachable!("only grants draw tokens"),
-            Err(Stop::Sql(error)) => error,
+            Err(Stop::Busy(error)) => error,
+            Err(Stop::Sql(error)) if is_busy(&error) => sqlite(error, During::Work),
+            Err(Stop::Sql(error)) => return Err(sqlite(error, During::Work)),
         };
         let pause = longest.mul_f64(fastrand::f64());
-        if !is_busy(&error) || Instant::now() + pause >= until {
-            return Err(sqlite(error, During::Work));
+        if Instant::now() + pause >= until {
+            return Err(error);
         }
         thread::sleep(pause);
         longest = (longest * 2).min(LONGEST_PAUSE);
     }
-}
-
-fn is_busy(error: &rusqlite::Error) -> bool {
-    let code = error.sqlite_error_code();
-    matches!(
-        code,
-        Some(
-            ErrorCode::DatabaseBusy
-                | ErrorCode::DatabaseLocked
-                | ErrorCode::FileLockingProtocolFailed
-        )
-    )
 }

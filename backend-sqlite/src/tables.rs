@@ -3,7 +3,7 @@
 mod host;
 mod member;
 
-pub(crate) use self::host::LAYOUT;
+pub(crate) use self::host::{Alarms, HostRow, LAYOUT};
 
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ pub(crate) enum Stop {
     Sql(rusqlite::Error),
     /// We say so.
     Failed(Error),
+    /// Another attempt may succeed soon. The error is for the case that none does.
+    Busy(Error),
     /// This token must not be given out before the [ceiling](Tables::ceiling) is above it.
     Ceiling(i64),
 }

@@ -225,13 +225,13 @@ impl Desk {
         }
     }
 
-    /// Does something with the file, which is opened anew if it is not the one any more, or failed before.
+    /// Does something with the file, which is opened again if its files were replaced or the last call failed.
     fn with_store<T>(
         &mut self,
         until: Instant,
         work: impl FnOnce(&mut Store, &mut Looker) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut store = match self.store.take().filter(Store::is_sound) {
+        let mut store = match self.take_store() {
             Some(store) => store,
             None => {
                 let store = Store::open(&self.config, until)?;
@@ -247,9 +247,27 @@ impl Desk {
         done
     }
 
+    /// Takes the open file. If it was deleted or replaced, closes it and has holders check their leases.
+    fn take_store(&mut self) -> Option<Store> {
+        let store = self.store.take()?;
+        if store.is_in_place() {
+            return Some(store).filter(Store::is_between_transactions);
+        }
+        store.abandon();
+        self.looker.abandon();
+        None
+    }
+
     fn look(&mut self) {
+        if self.looker.is_idle() {
+            // No caller needs the file now, so it is not opened again.
+            self.store = self.take_store();
+            self.looker.rest();
+            return;
+        }
         let until = Instant::now() + self.config.timeout;
-        if self.with_store(until, |store, looker| looker.look(store, until)).is_err() {
+        let looked = self.with_store(until, |store, looker| looker.look(store, until));
+        if looked.is_err() || self.store.as_ref().is_some_and(Store::is_snapshot) {
             self.looker.failed();
         }
     }

@@ -3,7 +3,7 @@
 use std::env;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -61,6 +61,14 @@ impl Scene {
     /// Moves all that lies in the file beside it into the file, as the last connection does when it is closed.
     fn settle(&self) {
         self.execute("PRAGMA journal_mode = DELETE");
+    }
+
+    /// Has the file need a newer version of SQLite to be written. To root no mode makes a file read-only.
+    fn make_read_only(&self) {
+        self.settle();
+        let mut bytes = fs::read(self.path()).unwrap();
+        bytes[18] = 3;
+        fs::write(self.path(), bytes).unwrap();
     }
 }
 
@@ -122,6 +130,21 @@ async fn a_restart_of_the_machine_frees_all_keys_at_once() {
 
     assert_eq!(scene.leases(), 0);
     assert!(granted(&after, &lease("job")).await.unwrap() > token);
+}
+
+#[tokio::test]
+async fn the_leases_of_an_earlier_run_of_the_machine_are_not_shown_where_nothing_can_be_written() {
+    let scene = Scene::new();
+    let before = scene.backend().await;
+    granted(&before, &lease("job")).await.unwrap();
+    before.close().await;
+    scene.make_read_only();
+
+    let same = scene.backend().await.inspect(lease("job").key()).await.unwrap();
+    let after = scene.connect("machine", "another boot").await.unwrap();
+
+    assert!(same.is_held());
+    assert!(!after.inspect(lease("job").key()).await.unwrap().is_held());
 }
 
 #[tokio::test]
@@ -207,7 +230,7 @@ async fn tables_of_another_version_are_refused() {
 
     let error = scene.connect("machine", "boot").await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
 }
 
 #[tokio::test]
@@ -218,7 +241,7 @@ async fn a_file_that_is_no_database_is_refused_and_left_alone() {
 
     let error = scene.connect("machine", "boot").await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
     assert_eq!(fs::read_to_string(scene.path()).unwrap(), text);
 }
 
@@ -241,27 +264,29 @@ async fn a_damaged_file_grants_nothing() {
 async fn a_read_only_file_grants_nothing_and_says_so() {
     let scene = Scene::new();
     scene.backend().await.close().await;
-    scene.settle();
-    let mut bytes = fs::read(scene.path()).unwrap();
-    // The version that is needed to write: a newer one than this. To the superuser no mode makes a file read-only.
-    bytes[18] = 3;
-    fs::write(scene.path(), bytes).unwrap();
+    scene.make_read_only();
 
-    let error = scene.connect("machine", "boot").await.unwrap_err();
+    let backend = scene.backend().await;
+    let error = backend.try_acquire(&Claim::new(lease("job"))).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     assert!(error.to_string().contains("read-only"), "{error}");
+    assert!(!backend.inspect(lease("job").key()).await.unwrap().is_held());
 }
 
 #[tokio::test]
-async fn a_path_that_cannot_be_is_denied() {
+async fn paths_at_which_no_file_can_be_are_refused() {
     let scene = Scene::new();
     fs::create_dir(scene.path()).unwrap();
+    let nowhere = SqliteConfig::new("/proc/nowhere/locks.db").unwrap();
 
-    let error = scene.connect("machine", "boot").await.unwrap_err();
+    let directory = scene.connect("machine", "boot").await.unwrap_err();
+    let missing = SqliteBackend::connect_with(nowhere).await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    assert!(error.to_string().starts_with("connect on sqlite:"), "{error}");
+    for (error, says) in [(directory, "not a regular file"), (missing, "directory /proc/nowhere")] {
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
 }
 
 /// Set in a process that a test starts: where its file is.
@@ -291,18 +316,45 @@ async fn has_little_space() {
 
 #[test]
 fn a_disk_that_takes_no_more_is_an_error_and_neither_yes_nor_no() {
-    let scene = Scene::new();
-    let program = env::current_exe().unwrap();
-    // In units of 512 bytes or of a KiB, for each file.
-    let limited =
-        "ulimit -f 600; trap '' XFSZ; exec \"$0\" --exact failures::has_little_space --nocapture";
-
-    let mut command = Command::new("sh");
-    command.args(["-c", limited]).arg(program).env(FILE, scene.path());
-    let output = command.output().unwrap();
+    let output = with_little_space(&Scene::new(), "has_little_space");
 
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && shown.contains("refused after"), "{shown}");
+}
+
+/// Runs a test in a process that may not write long files.
+fn with_little_space(scene: &Scene, test: &str) -> Output {
+    // In units of 512 bytes or of a KiB, for each file.
+    let limited = "ulimit -f 600; trap '' XFSZ; exec \"$0\" --exact \"failures::$1\" --nocapture";
+    let mut command = Command::new("sh");
+    command.args(["-c", limited]).arg(env::current_exe().unwrap()).arg(test);
+    command.env(FILE, scene.path()).output().unwrap()
+}
+
+/// The part of the process whose log may not become long; it does nothing when it is run like any test.
+#[tokio::test]
+async fn renews_in_little_space() {
+    let Some(path) = env::var_os(FILE) else { return };
+    let backend = SqliteBackend::connect_with(SqliteConfig::new(path).unwrap()).await.unwrap();
+    let held = lease("held");
+    granted(&backend, &held).await.unwrap();
+    let mut failures = 0;
+    for _ in 0..500 {
+        if backend.renew(&held).await.is_err() {
+            failures += 1;
+            assert_eq!(backend.renew(&held).await.unwrap(), Renewal::Renewed);
+        }
+    }
+    println!("failed {failures} times");
+}
+
+#[test]
+fn a_log_that_may_not_grow_begins_anew_and_the_next_renewal_succeeds() {
+    let output = with_little_space(&Scene::new(), "renews_in_little_space");
+
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && shown.contains(" times"), "{shown}");
+    assert!(!shown.contains("failed 0 times"), "there is space");
 }
 
 /// The part of the process that has the file mounted at another place; it does nothing when it is run like any test.

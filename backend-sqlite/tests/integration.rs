@@ -4,3 +4,5 @@ mod failures;
 mod membership;
 mod news;
 mod processes;
+mod replaced;
+mod users;

@@ -28,43 +28,51 @@ const FOLDER: &str = "LEASEHOLD_SQLITE_FOLDER";
 
 const PROCESSES: u32 = 8;
 
-/// The number that each process makes.
+/// How often each process increments the counter.
 const INCREMENTS: u32 = 80;
 
-fn file(folder: &Path) -> PathBuf {
+pub(crate) fn file(folder: &Path) -> PathBuf {
     folder.join("locks.db")
 }
 
-async fn client(folder: &Path, options: LockOptions) -> LockClient<SqliteBackend> {
+pub(crate) async fn client(folder: &Path, options: LockOptions) -> LockClient<SqliteBackend> {
     let config = SqliteConfig::new(file(folder)).unwrap();
     let backend = SqliteBackend::connect_with(config).await.unwrap();
     LockClient::builder(backend).options(options).build().unwrap()
 }
 
 /// The folder, in a process that a test started; nothing when this is run like any test.
-fn folder_of_the_test() -> Option<PathBuf> {
+pub(crate) fn folder_of_the_test() -> Option<PathBuf> {
     env::var_os(FOLDER).map(PathBuf::from)
 }
 
 /// A process that runs one test of this program, and does not outlive the one that started it.
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
-    fn start(test: &str, folder: &Path) -> Self {
+    pub(crate) fn start(test: &str, folder: &Path) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
-        let test = format!("processes::{test}");
-        command.args(["--exact", &test, "--nocapture"]).env(FOLDER, folder);
+        command.args(["--exact", test, "--nocapture"]).env(FOLDER, folder);
         Self(command.stdout(Stdio::piped()).spawn().unwrap())
     }
 
     /// Waits until it says that it is ready.
-    fn until_ready(mut self) -> Self {
+    pub(crate) fn until_ready(mut self) -> Self {
         let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
         assert!(lines.map_while(Result::ok).any(|line| line.ends_with("ready")), "it has ended");
         self
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+
+    /// Waits until it has ended without a failure.
+    pub(crate) fn succeeds(&mut self) -> bool {
+        self.0.wait().unwrap().success()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.0.id().try_into().unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
     }
@@ -78,7 +86,7 @@ impl Drop for Process {
 }
 
 /// Never ends by itself.
-async fn rest() {
+pub(crate) async fn rest() {
     println!("ready");
     std::future::pending::<()>().await;
 }
@@ -101,14 +109,19 @@ async fn claims_are_served_in_the_order_of_acknowledged_places() {
 async fn increments() {
     let Some(folder) = folder_of_the_test() else { return };
     let client = client(&folder, LockOptions::new()).await;
-    let counter = folder.join("counter");
     for _ in 0..INCREMENTS {
-        let guard = client.mutex("counter").unwrap().lock().await.unwrap();
-        let count: u32 = fs::read_to_string(&counter).unwrap().parse().unwrap();
-        tokio::task::yield_now().await;
-        fs::write(&counter, (count + 1).to_string()).unwrap();
-        guard.release().await.unwrap();
+        increment(&client, &folder).await;
     }
+}
+
+/// Reads and writes a counter under a lock, without which increments would be lost.
+pub(crate) async fn increment(client: &LockClient<SqliteBackend>, folder: &Path) {
+    let counter = folder.join("counter");
+    let guard = client.mutex("counter").unwrap().lock().await.unwrap();
+    let count: u32 = fs::read_to_string(&counter).unwrap().parse().unwrap();
+    tokio::task::yield_now().await;
+    fs::write(&counter, (count + 1).to_string()).unwrap();
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -116,11 +129,11 @@ async fn eight_processes_count_exactly_and_hear_of_no_locked_database() {
     let folder = Folder::in_memory("sqlite-");
     fs::write(folder.path().join("counter"), "0").unwrap();
 
-    let start = |_| Process::start("increments", folder.path());
+    let start = |_| Process::start("processes::increments", folder.path());
     let processes: Vec<Process> = (0..PROCESSES).map(start).collect();
     for mut process in processes {
         // A process fails if any of its calls does.
-        assert!(process.0.wait().unwrap().success());
+        assert!(process.succeeds());
     }
 
     let count = fs::read_to_string(folder.path().join("counter")).unwrap();
@@ -145,7 +158,7 @@ async fn holds() {
 async fn a_holder_that_is_killed_frees_the_key_within_its_ttl() {
     measure(async || {
         let folder = Folder::in_memory("sqlite-");
-        let holder = Process::start("holds", folder.path()).until_ready();
+        let holder = Process::start("processes::holds", folder.path()).until_ready();
         let client = client(folder.path(), LockOptions::new()).await;
         let mutex = client.mutex("job").unwrap();
         assert!(mutex.try_lock().await.unwrap().is_err());
@@ -175,7 +188,7 @@ async fn a_process_that_stops_within_a_transaction_costs_others_bounded_time() {
         let options = LockOptions::new().outage_wait(Duration::ZERO).renewal(RenewalMode::Off);
         let client = client(folder.path(), options).await;
         let held = client.mutex("held").unwrap().lock().await.unwrap();
-        let stopped = Process::start("writes", folder.path()).until_ready();
+        let stopped = Process::start("processes::writes", folder.path()).until_ready();
         stopped.signal(Signal::STOP);
 
         let mutex = client.mutex("job").unwrap();

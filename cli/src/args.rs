@@ -69,8 +69,8 @@ pub(crate) struct Backend {
     /// Store to use, such as redis://127.0.0.1. By default, locks are kept in a file of this user and shared by this user's processes on
     /// this machine; `local` says so explicitly.
     ///
-    /// If the URL contains a password, set the environment variable instead: command lines are visible to other users. See `leasehold
-    /// --help` for the supported URLs.
+    /// Other users and root have separate files, so their commands are not excluded. If the URL contains a password, set the environment
+    /// variable instead: command lines are visible to other users. See `leasehold --help` for the supported URLs.
     #[arg(long = "backend", value_name = "URL", env = "LEASEHOLD_BACKEND", hide_env_values = true)]
     pub(crate) url: Option<String>,
 
@@ -225,7 +225,11 @@ Parameters, after ? and between &:
   push=off           Redis: poll instead of being told
   client=fred        Redis: with the other client crate
   ca=, cert=, key=   TLS: paths of PEM files
-  docs/operating.md lists them all.";
+  docs/operating.md lists them all.
+
+Without --backend, locks are in a file of the current user, ~/.local/state/leasehold/locks.db. It excludes
+other commands of this user on this machine. Other users and root have separate files, so their commands are
+not excluded.";
 
 const ENVIRONMENT: &str = "\
 Environment:

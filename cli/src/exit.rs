@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::process::{ExitCode, ExitStatus};
 
+use leasehold::backend::Operation;
 use leasehold::{Error, ErrorKind};
 use serde_json::{Value, json};
 
@@ -10,10 +11,14 @@ use crate::out;
 
 /// The command line cannot be understood (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
-/// The store cannot be reached, or does not serve us (`EX_UNAVAILABLE`).
+/// The key is in use as another kind of lock, or the data of the store cannot be used (`EX_DATAERR`).
+pub(crate) const DATA: u8 = 65;
+/// The store cannot be reached, or does not answer in time (`EX_UNAVAILABLE`).
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// The system refuses what the supervision of a command needs (`EX_OSERR`).
 pub(crate) const UNSUPERVISED: u8 = 71;
+/// The lock file cannot be created, or the store grants no locks until an operator acts (`EX_CANTCREAT`).
+pub(crate) const CANNOT_CREATE: u8 = 73;
 /// The result cannot be written (`EX_IOERR`).
 pub(crate) const NOT_WRITTEN: u8 = 74;
 /// The lock was not obtained in time (`EX_TEMPFAIL`).
@@ -33,8 +38,10 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) const HELP: &str = "\
 Exit status:
   64   the command line makes no sense
-  69   the store cannot be reached
+  65   the key is in use as another kind of lock, or the store's data cannot be used
+  69   the store cannot be reached, or does not answer in time
   71   the operating system refuses what is needed to supervise the command
+  73   the lock file cannot be created, or the store is full or read-only
   74   the result cannot be written
   75   the lock is busy
   76   the lease was lost
@@ -67,6 +74,13 @@ impl Failure {
     /// Adds facts for programs, as an object.
     pub(crate) fn with_details(mut self, details: Value) -> Self {
         self.details = details;
+        self
+    }
+
+    /// Adds to the reason what the user may do.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn with_remedy(mut self, remedy: &str) -> Self {
+        self.message += &format!("; {remedy}");
         self
     }
 
@@ -105,7 +119,16 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match error.kind() {
-            ErrorKind::Invalid | ErrorKind::Unsupported | ErrorKind::WrongType => USAGE,
+            // A lock file cannot be there. From other stores, this means that the URL names a server of another kind.
+            ErrorKind::Unsupported
+                if (error.operation(), error.backend())
+                    == (Some(Operation::Connect), Some("sqlite")) =>
+            {
+                CANNOT_CREATE
+            }
+            ErrorKind::Invalid | ErrorKind::Unsupported => USAGE,
+            ErrorKind::WrongType | ErrorKind::Unexpected => DATA,
+            ErrorKind::Refused => CANNOT_CREATE,
             ErrorKind::Denied => DENIED,
             ErrorKind::LeaseLost => LOST,
             ErrorKind::Timeout => NOT_OBTAINED,

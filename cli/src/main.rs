@@ -53,6 +53,7 @@ fn run() -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))?;
     let ended = runtime.block_on(async {
+        signals::outlive_file_size_limit()?;
         match args.command {
             Command::Run(run) => cmd::run::run(run).await,
             Command::Hold(hold) => cmd::hold::run(hold).await,

@@ -27,6 +27,7 @@ pub(crate) fn read(command: Command) -> Result<Result<ArgMatches, clap::Error>, 
         Err(error) => return Ok(Err(error)),
     };
     let Some((verb, options)) = matches.subcommand() else { return Ok(Ok(matches)) };
+    refuse_relative_path(options)?;
     if source(options, "wait") == Some(ValueSource::CommandLine)
         && options.try_get_one("no_wait").ok().flatten() == Some(&true)
     {
@@ -105,6 +106,28 @@ fn url_overrides_prefix(options: &ArgMatches) -> Result<bool, Failure> {
         return Err(Failure::usage("the prefix is given twice: by --prefix and in the URL"));
     }
     Ok(0 < prefix && prefix < url)
+}
+
+/// Refuses a relative path from the environment or the configuration file. Commands in different directories would use different files, and
+/// not exclude each other.
+fn refuse_relative_path(options: &ArgMatches) -> Result<(), Failure> {
+    let named = match source(options, "url") {
+        Some(ValueSource::EnvVariable) => "LEASEHOLD_BACKEND",
+        Some(ValueSource::DefaultValue) => "backend in the configuration file",
+        _ => return Ok(()),
+    };
+    let url = options.get_one::<String>("url").expect("an option with a source has a value");
+    let Some(path) = url.strip_prefix("sqlite:") else { return Ok(()) };
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if path.is_empty()
+        || path.starts_with(['/', ':', '?'])
+        || path.to_ascii_lowercase().starts_with("%2f")
+    {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "cannot use {named}: {url} names another file in each directory; write the whole path, like sqlite:/var/lib/locks.db"
+    )))
 }
 
 fn source(options: &ArgMatches, id: &str) -> Option<ValueSource> {

@@ -184,6 +184,18 @@ async fn reaches(time: Option<Instant>) {
     }
 }
 
+/// Has a write beyond the limit on the size of files (`ulimit -f`) fail. By default, SIGXFSZ would kill this process and leave its command running.
+///
+/// The command gets the default action back. If this process was started with the signal ignored, the command ignores it too.
+pub(crate) fn outlive_file_size_limit() -> Result<(), Failure> {
+    if ignored() & (1 << (Signal::XFSZ.as_raw() - 1)) == 0 {
+        let caught = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()));
+        // The handler stays without its listener.
+        drop(caught.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))?);
+    }
+    Ok(())
+}
+
 /// The signals that this process ignores, one bit each. Empty if `/proc` cannot be read.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

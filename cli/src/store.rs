@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io::{IsTerminal, stderr};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -89,7 +90,7 @@ impl Backend {
     /// Connects to the named store, or opens the file in the user's state directory.
     pub(crate) async fn connect(&self) -> Result<LockClient, Failure> {
         match self.url.as_deref() {
-            None | Some(LOCAL) => self.open(&default_file()?).await,
+            None | Some(LOCAL) => self.open_default_file().await,
             Some("") => Err(Failure::usage(
                 "the backend is empty: name a store, or unset LEASEHOLD_BACKEND for locks on this machine",
             )),
@@ -105,7 +106,7 @@ impl Backend {
         match named.or(self.url.as_deref()) {
             Some("") => Err(Failure::usage("the backend is empty: name a store")),
             Some(url) if url != LOCAL => self.with_prefix(url),
-            _ => self.with_prefix(&format!("sqlite:{}", default_file()?.display())),
+            _ => self.with_prefix(&url_of(&default_file()?)),
         }
     }
 
@@ -120,16 +121,18 @@ impl Backend {
         Ok(format!("{url}?{}", query.join("&")))
     }
 
+    /// Opens this user's file, and says once where it is.
     #[cfg(feature = "sqlite")]
-    async fn open(&self, file: &Path) -> Result<LockClient, Failure> {
-        use leasehold::sqlite::{SqliteBackend, SqliteConfig};
+    async fn open_default_file(&self) -> Result<LockClient, Failure> {
+        const REMEDY: &str = "to have the file elsewhere, set XDG_STATE_HOME; to use another store, \
+                              set --backend or LEASEHOLD_BACKEND";
 
+        let file = default_file()?;
         let is_new = !file.exists();
-        let mut config = SqliteConfig::new(file)?;
-        if let Some(prefix) = &self.prefix {
-            config = config.prefix(prefix)?;
-        }
-        let backend = SqliteBackend::connect_with(config).await?;
+        let backend = leasehold::backend::connect(&self.url_or(None)?).await.map_err(|error| {
+            let failure = Failure::from(error);
+            if failure.passes() { failure } else { failure.with_remedy(REMEDY) }
+        })?;
         if is_new && stderr().is_terminal() {
             crate::out::note(format!(
                 "locks of this user on this machine are in {}; for others, name a store by --backend",
@@ -140,7 +143,7 @@ impl Backend {
     }
 
     #[cfg(not(feature = "sqlite"))]
-    async fn open(&self, _file: &Path) -> Result<LockClient, Failure> {
+    async fn open_default_file(&self) -> Result<LockClient, Failure> {
         Err(Failure::usage(
             "no backend: name one by --backend or LEASEHOLD_BACKEND, e.g. redis://127.0.0.1",
         ))
@@ -161,7 +164,13 @@ fn is_prefix(parameter: &str) -> bool {
     parameter.starts_with("prefix=")
 }
 
-/// A byte of a parameter. Not all stores decode these, and none needs more than the plain ones.
+/// The URL of a file. Its path may contain any characters.
+fn url_of(file: &Path) -> String {
+    let path: String = file.as_os_str().as_bytes().iter().copied().map(encode).collect();
+    format!("sqlite:{path}")
+}
+
+/// A byte of a parameter or path. Not all stores decode these, and none needs more than the plain ones.
 fn encode(byte: u8) -> String {
     match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b':' | b'/' => {

@@ -61,6 +61,7 @@ mod tests {
             ("sqlite:locks.db", here.join("locks.db")),
             ("sqlite://data/locks.db", here.join("data/locks.db")),
             ("sqlite:/tmp/a%20b%3F%23.db", PathBuf::from("/tmp/a b?#.db")),
+            ("sqlite:./~locks.db", here.join("~locks.db")),
         ] {
             assert_eq!(SqliteConfig::from_url(url).unwrap().path, path, "{url}");
         }
@@ -88,6 +89,10 @@ mod tests {
             "sqlite:?prefix=x",
             "sqlite:a%00b",
             "sqlite:a#b",
+            "sqlite:~/locks.db",
+            "sqlite://~me/locks.db",
+            "sqlite:%7E/locks.db",
+            "sqlite:$HOME/locks.db",
             "sqlite:a.db?mode=rwc",
             "sqlite:a.db?prefix=A-",
             "sqlite:a.db?timeout-ms=x",

@@ -45,6 +45,22 @@ pub(crate) struct HostRow {
     pub(crate) boot: String,
 }
 
+/// Two counters, of which one changes whenever holders must check their leases.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Alarms {
+    /// Forced releases and requests to revoke.
+    count: i64,
+    /// The largest token of all keys.
+    token: i64,
+}
+
+impl Alarms {
+    /// Whether there was no forced release and no request to revoke since `before`, and no earlier contents of the file were put back.
+    pub(crate) fn is_calm_after(&self, before: &Self) -> bool {
+        self.count == before.count && self.token >= before.token
+    }
+}
+
 impl Tables<'_> {
     pub(crate) fn exist(&self) -> rusqlite::Result<bool> {
         let name = format!("{}stripe", self.layout.prefix());
@@ -81,13 +97,19 @@ impl Tables<'_> {
         ceiling.ok_or_else(|| emptied("host"))
     }
 
-    /// Has the holders of this and other processes look at their keys.
+    /// Has the holders in all processes check their leases.
     pub(crate) fn alarm(&self) -> rusqlite::Result<()> {
         self.execute("UPDATE {host} SET alarms = alarms + 1", [])
     }
 
-    pub(crate) fn alarms(&self) -> Result<i64, Stop> {
-        self.first("SELECT alarms FROM {host}", [], |row| row.get(0))?
-            .ok_or_else(|| emptied("host"))
+    pub(crate) fn alarms(&self) -> Result<Alarms, Stop> {
+        let text = "SELECT alarms, (SELECT max(token) FROM {stripe}) FROM {host}";
+        let alarms = self.first(text, [], |row| {
+            Ok(Alarms {
+                count: row.get(0)?,
+                token: row.get::<_, Option<_>>(1)?.unwrap_or_default(),
+            })
+        })?;
+        alarms.ok_or_else(|| emptied("host"))
     }
 }

@@ -78,7 +78,7 @@ mod run_verb {
         let no_wait = ["--permits", "2", "--no-wait"];
         assert_eq!(code(&run(&etcd, &no_wait, "true").output().unwrap()), 75);
         let other_kind = run(&etcd, &["--no-wait"], "true").output().unwrap();
-        assert_eq!(code(&other_kind), 64, "{}", text(&other_kind.stderr));
+        assert_eq!(code(&other_kind), 65, "{}", text(&other_kind.stderr));
 
         let mut waiting = start();
         held[0].signal("TERM");

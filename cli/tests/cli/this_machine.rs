@@ -1,5 +1,8 @@
 //! The command without a named store: a file of the user's, for the processes of this machine.
 
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -114,4 +117,122 @@ fn a_user_without_a_home_names_a_store() {
     let mut command = home.run(&[], "true");
 
     fails(command.env_remove("HOME"), 64, "--backend");
+}
+
+#[test]
+fn the_help_says_that_the_file_does_not_exclude_other_users() {
+    let home = Home::new();
+
+    for args in [&["--help"][..], &["run", "--help"], &["elect", "--help"]] {
+        let help = home.leasehold().args(args).output().unwrap().stdout;
+        let words: Vec<_> = text(&help).split_whitespace().map(ToOwned::to_owned).collect();
+        assert!(words.join(" ").contains("Other users and root have separate files"), "{args:?}");
+    }
+}
+
+#[test]
+fn doctor_looks_at_the_file_that_commands_use_whatever_the_home_is_called() {
+    for name in [&b"a%41b"[..], b"a?b", b"a#b", b"a b", b"\xff"] {
+        let home = Home::new();
+        let name = home.0.path().join(OsString::from_vec(name.to_vec()));
+        fs::create_dir(&name).unwrap();
+        let ran = home.run(&[], "true").env("HOME", &name).output().unwrap();
+        assert_eq!(code(&ran), 0, "{}", text(&ran.stderr));
+
+        let doctor = home.leasehold().arg("doctor").env("HOME", &name).output().unwrap();
+
+        assert_eq!(code(&doctor), 0, "{name:?}: {}", text(&doctor.stderr));
+        assert_eq!(fs::read_dir(home.0.path()).unwrap().count(), 1, "{name:?}: another file");
+    }
+}
+
+#[test]
+fn a_path_that_names_another_file_in_each_directory_is_refused() {
+    let home = Home::new();
+    let config = file(&home.0, "config");
+    fs::write(&config, "backend = sqlite:locks.db").unwrap();
+    for url in
+        ["sqlite:~/locks.db", "sqlite:locks.db", "sqlite://locks.db", "sqlite:$HOME/locks.db"]
+    {
+        fails(home.run(&[], "true").env("LEASEHOLD_BACKEND", url), 64, "write the whole path");
+    }
+    fails(
+        home.run(&[], "true").env("LEASEHOLD_CONFIG", config).env_remove("LEASEHOLD_BACKEND"),
+        64,
+        "the configuration file",
+    );
+    for url in ["sqlite:~/locks.db", "sqlite:$HOME/locks.db"] {
+        fails(&mut home.run(&["--backend", url], "true"), 64, "write the whole path");
+    }
+
+    // A path on the command line starts at the directory of the command line.
+    let mut typed = home.run(&["--backend", "sqlite:locks.db"], "true");
+    assert_eq!(code(&typed.current_dir(home.0.path()).output().unwrap()), 0);
+
+    assert!(file(&home.0, "locks.db").exists());
+}
+
+#[test]
+fn files_that_cannot_be_used_have_a_reason_and_an_exit_code() {
+    let home = Home::new();
+    let [text, directory, linked] = ["text", "directory", "linked"].map(|it| file(&home.0, it));
+    fs::write(&text, "dear diary, ".repeat(1000)).unwrap();
+    fs::create_dir(&directory).unwrap();
+    fs::write(&linked, "").unwrap();
+    fs::hard_link(&linked, file(&home.0, "link")).unwrap();
+
+    for (path, exit, says) in [
+        (text, 65, "not a SQLite database; choose another path"),
+        (directory, 73, "not a regular file; choose another path"),
+        (linked, 73, "remove one of the names"),
+        ("/proc/nowhere/locks.db".into(), 73, "cannot create directory /proc/nowhere"),
+    ] {
+        let url = format!("sqlite:{}", path.display());
+        fails(&mut home.run(&["--backend", &url], "true"), exit, says);
+    }
+}
+
+#[test]
+fn a_user_whose_file_cannot_be_used_is_told_of_other_ones() {
+    let home = Home::new();
+    fs::create_dir_all(home.locks()).unwrap();
+
+    fails(&mut home.run(&[], "true"), 73, "XDG_STATE_HOME");
+}
+
+#[test]
+fn another_user_may_not_lock_in_a_file_that_is_not_shared() {
+    let home = Home::new();
+    assert_eq!(code(&home.run(&[], "true").output().unwrap()), 0);
+    fs::set_permissions(home.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for directory in home.locks().ancestors().skip(1).take(3) {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    // By its descriptor, as this user may not reach it by its path. A test that does not run as root has other users in a namespace.
+    let script = r#"exec 9<"$0"; exec setpriv --reuid 1 --regid 1 --clear-groups /proc/self/fd/9 run job true"#;
+    let mut command = home.on_path("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-auto", "--map-root-user"]);
+    }
+    command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_leasehold")]);
+
+    fails(&mut command, 77, "user 1 may not write");
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error_and_ends_commands_as_it_does_without_a_lock() {
+    let home = Home::new();
+    // In units of 512 bytes or of a KiB.
+    let limited = |blocks: u32, job: &str| {
+        let script = format!("ulimit -f {blocks}; exec \"$0\" run job sh -c '{job}'");
+        let mut command = home.on_path("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_leasehold")]);
+        command
+    };
+
+    fails(&mut limited(1, "true"), 73, "File too large");
+    let large = file(&home.0, "large");
+    let job = format!("exec head -c 2000000 /dev/zero >{}", large.display());
+    assert_eq!(code(&limited(1000, &job).output().unwrap()), 128 + 25, "SIGXFSZ");
 }

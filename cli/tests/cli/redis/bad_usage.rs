@@ -95,7 +95,7 @@ fn servers_of_another_kind_are_said_so() {
         &format!("did you mean redis://{plain}?"),
     );
     ask(&redis, &["LPUSH", "lock:job", "x"]);
-    fails(&mut run(&redis, &["--no-wait"], "true"), 64, "no lock lies under the key");
+    fails(&mut run(&redis, &["--no-wait"], "true"), 65, "no lock lies under the key");
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn readers_run_together_and_writers_alone() {
         assert_eq!(code(&other), 75, "{option}");
     }
     let other_kind = run(&redis, &["--no-wait"], "true").output().unwrap();
-    assert_eq!(code(&other_kind), 64, "{}", text(&other_kind.stderr));
+    assert_eq!(code(&other_kind), 65, "{}", text(&other_kind.stderr));
 }
 
 #[test]

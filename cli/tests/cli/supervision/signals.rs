@@ -166,7 +166,7 @@ fn signal_that_is_for_the_command_alone_reaches_no_other_process() {
     let home = Home::new();
     let job = JOB.replace(
         "print('in', flush=True)",
-        "print(subprocess.Popen(['sleep', '600'], stdout=subprocess.DEVNULL).pid, flush=True)",
+        "print(subprocess.Popen(['sleep', '600'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid, flush=True)",
     );
     let job = job.replace("import signal", "import subprocess, signal");
     let mut running = Running::start(run(&home).args(["python3", "-c", &job]));

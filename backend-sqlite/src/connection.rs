@@ -1,0 +1,170 @@
+//! Connections that share the file, that only look at it, and that have it exclusively while they create the files next to it.
+
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use leasehold_core::{Error, ErrorKind};
+use leasehold_sql_support::Failure;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::{cut_off, is_busy, is_cut_off};
+use crate::file::{self, File, Paths};
+use crate::tables::Stop;
+
+/// The number of distinct statements. All of them stay prepared.
+const STATEMENTS: usize = 64;
+
+/// The length of the log, in pages, at which SQLite moves it to the database: about 1 MB. A limit on the size of files is rarely smaller.
+const CHECKPOINT_PAGES: i64 = 250;
+
+/// Opens a connection that shares the file with other processes.
+///
+/// The log and the index are created only under an exclusive lock on the database. If another process has the database open and one of the
+/// two files is missing, another program deleted it. A second index would then have locks that do not exclude the holders of the first, so this
+/// function waits until the other processes have noticed and closed their connections.
+pub(crate) fn share(paths: &Paths) -> Result<(File, Connection), Stop> {
+    if !paths.exist() {
+        create_log_and_index(paths)?;
+    }
+    let connection = open(&paths.database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let file = File::open(paths, || {
+        set_up(&connection)?;
+        Ok(check_length(&connection, &paths.log)?)
+    });
+    let file = file.map_err(|stop| match stop {
+        Stop::Sql(error) if is_cut_off(&error) => {
+            in_use(format!("{} was cut off", paths.log.display()), error)
+        }
+        stop => stop,
+    })?;
+    Ok((file.ok_or_else(|| Stop::Busy(file::moved()))?, connection))
+}
+
+/// Opens a connection that writes to none of the files. Without a [`File`], it shows the database as it was while no process had it open.
+pub(crate) fn look(paths: &Paths) -> Result<(Option<File>, Connection), Stop> {
+    if paths.exist() {
+        let connection = open(&paths.database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let file = File::open(paths, || access(&connection))?;
+        return Ok((Some(file.ok_or_else(|| Stop::Busy(file::moved()))?), connection));
+    }
+    // A process that was killed may have left commits in the log, which cannot be read without an index.
+    if fs::metadata(&paths.log).is_ok_and(|log| log.len() > 0) {
+        return Err(Stop::Failed(Failure::Denied.error("a log without an index cannot be read")));
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    Ok((None, open(Path::new(&immutable(&paths.database)), flags)?))
+}
+
+/// Closes a connection whose files are no longer in place.
+pub(crate) fn abandon(file: Option<&File>, connection: Connection) {
+    if file.is_some_and(File::is_log_to_be_moved) {
+        checkpoint(&connection, "TRUNCATE");
+    }
+    // SQLite would touch the index, and a process that touches an index that was cut off is killed.
+    drop(connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true));
+}
+
+/// Moves the contents of the log to the database, so that the log starts over.
+pub(crate) fn shorten_log(connection: &Connection) {
+    checkpoint(connection, "PASSIVE");
+}
+
+fn checkpoint(connection: &Connection, mode: &str) {
+    // If it fails, the contents stay in the log, and every other connection tries the same.
+    drop(connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(())));
+}
+
+fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    // The store retries by itself. SQLite's own handler never gives up in some cases, and is not asked in others.
+    connection.busy_timeout(Duration::ZERO)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(connection)
+}
+
+/// Has SQLite open the log and the index.
+fn access(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
+}
+
+/// In WAL mode, readers and the writer do not wait for each other. A loss of power may cost the last commits, but never reorders commits.
+/// It ends all leases anyway, and the ceiling protects tokens.
+fn set_up(connection: &Connection) -> Result<(), Stop> {
+    use_log(connection)?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    Ok(())
+}
+
+fn use_log(connection: &Connection) -> Result<(), Stop> {
+    let mode: String =
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+    if mode != "wal" {
+        let message = format!("the lock file cannot be in WAL mode, its journal is in mode {mode}");
+        return Err(Stop::Failed(Error::new(ErrorKind::Unsupported, message)));
+    }
+    Ok(())
+}
+
+/// Fails if the log lacks pages that the index refers to. A write behind the missing pages would damage the database.
+fn check_length(connection: &Connection, log: &Path) -> rusqlite::Result<()> {
+    /// The lengths of the log's header and of the header of each page.
+    const HEADERS: (i64, i64) = (32, 24);
+
+    let pages: i64 = connection.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get(1))?;
+    let size: i64 = connection.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+    let needed = if pages > 0 { HEADERS.0 + pages * (HEADERS.1 + size) } else { 0 };
+    let length = fs::metadata(log).ok().and_then(|log| i64::try_from(log.len()).ok());
+    if length.is_some_and(|length| length >= needed) { Ok(()) } else { Err(cut_off()) }
+}
+
+/// The error of damage to the log or the index that disappears once other processes have closed their connections.
+fn in_use(damage: String, error: rusqlite::Error) -> Stop {
+    let message = format!("{damage} while other processes have the lock file open; end them");
+    Stop::Busy(Failure::NotApplied.because(message, error))
+}
+
+/// Creates the log and the index. Fails with [`Stop::Busy`] if another process has the database open.
+fn create_log_and_index(paths: &Paths) -> Result<(), Stop> {
+    let lock_exclusively = || {
+        let connection = open(&paths.database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        // Closing this connection must not delete the log.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        // The lock lasts until the connection is closed. SQLite then keeps the index in memory.
+        connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+        use_log(&connection)?;
+        access(&connection)?;
+        Ok(connection)
+    };
+    let connection = lock_exclusively().map_err(|stop| match stop {
+        Stop::Sql(error) if is_busy(&error) => {
+            let names = format!("{} or {}", paths.log.display(), paths.index.display());
+            in_use(format!("{names} is missing"), error)
+        }
+        stop => stop,
+    })?;
+    let created = file::create_log_and_index(paths);
+    drop(connection);
+    created.map_err(|error| {
+        let why = "cannot create the files next to it";
+        Stop::Failed(file::access::cannot_open(&paths.database, why, error))
+    })
+}
+
+/// The URI with which SQLite reads the database as if it could not change: without locks, log and index.
+fn immutable(path: &Path) -> String {
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                uri.push(char::from(*byte));
+            }
+            _ => write!(uri, "%{byte:02x}").expect("a string grows as needed"),
+        }
+    }
+    uri + "?immutable=1"
+}

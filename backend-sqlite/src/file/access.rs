@@ -1,0 +1,147 @@
+//! Explains to a user why the files cannot be opened, and how to change that.
+
+use std::error::Error as StdError;
+use std::fs::{self, Metadata};
+use std::io::{self, ErrorKind as IoKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use leasehold_core::Error;
+use leasehold_sql_support::Failure;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use super::Paths;
+
+/// The error of a file that cannot be opened or created.
+pub(crate) fn cannot_open(path: &Path, why: &str, error: io::Error) -> Error {
+    let failure = match error.kind() {
+        IoKind::PermissionDenied => Failure::Denied,
+        _ => Failure::Full,
+    };
+    because(failure, path, why, error)
+}
+
+/// Replaces `error` by the reason if this process lacks access to the files.
+pub(crate) fn explain(paths: &Paths, error: Error) -> Error {
+    match obstacle(paths) {
+        Some((failure, why)) => because(failure, &paths.database, &why, error),
+        None => error,
+    }
+}
+
+fn because(
+    failure: Failure,
+    path: &Path,
+    why: &str,
+    error: impl Into<Box<dyn StdError + Send + Sync>>,
+) -> Error {
+    failure.because(format!("cannot open lock file {}: {why}", path.display()), error)
+}
+
+fn obstacle(paths: &Paths) -> Option<(Failure, String)> {
+    let database = fs::metadata(&paths.database).ok()?;
+    if !database.is_file() {
+        return Some((Failure::Full, "it is not a regular file; choose another path".to_owned()));
+    }
+    let own = Access::READ_OK | Access::WRITE_OK;
+    let found = [&paths.database, &paths.log, &paths.index].into_iter().find_map(|path| {
+        match (refusal(path, own)?, fs::metadata(path).ok()?) {
+            (Errno::ROFS, _) => Some(read_only()),
+            (_, file) => Some((Failure::Denied, not_writable(paths, path, &file, &database))),
+        }
+    });
+    found.or_else(|| directory_obstacle(paths))
+}
+
+/// Why the directory keeps this process from creating or opening the files.
+fn directory_obstacle(paths: &Paths) -> Option<(Failure, String)> {
+    let path = paths.directory();
+    if !paths.exist() {
+        return match refusal(path, Access::WRITE_OK | Access::EXEC_OK)? {
+            Errno::ROFS => Some(read_only()),
+            _ => Some((
+                Failure::Denied,
+                format!(
+                    "user {} may not create files in {}, where SQLite needs two more; allow that, \
+                     or choose another path",
+                    geteuid().as_raw(),
+                    path.display()
+                ),
+            )),
+        };
+    }
+    let (directory, user) = (fs::metadata(path).ok()?, geteuid().as_raw());
+    let is_protected = |path| {
+        let owner = fs::metadata(path).map(|file| file.uid());
+        owner.is_ok_and(|owner| is_protected((directory.mode(), directory.uid()), owner, user))
+    };
+    (is_protected(&paths.log) || is_protected(&paths.index)).then(|| {
+        let path = path.display();
+        let why = format!(
+            "the directory {path} is sticky, and there the system lets only the user who created \
+             them open the files next to it (fs.protected_regular); move it to another directory"
+        );
+        (Failure::Denied, why)
+    })
+}
+
+/// Whether `fs.protected_regular` may keep a user from opening a file in a directory with this mode and owner, as it does for `O_CREAT`.
+fn is_protected(directory: (u32, u32), owner: u32, user: u32) -> bool {
+    let (mode, directory_owner) = directory;
+    let is_shared = mode & 0o1000 != 0 && mode & 0o022 != 0;
+    is_shared && owner != user && owner != directory_owner
+}
+
+fn read_only() -> (Failure, String) {
+    let why = "the file system is read-only; mount it writable, or choose another path";
+    (Failure::Full, why.to_owned())
+}
+
+/// Why the system refuses this process access to an existing file.
+fn refusal(path: &Path, access: Access) -> Option<Errno> {
+    match accessat(CWD, path, access, AtFlags::EACCESS) {
+        Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => Some(error),
+        _ => None,
+    }
+}
+
+fn not_writable(paths: &Paths, path: &Path, file: &Metadata, database: &Metadata) -> String {
+    let (user, name) = (geteuid().as_raw(), path.display());
+    let (group, wanted) = (file.gid(), database.gid());
+    if group != wanted {
+        return format!(
+            "user {user} may not write {name}, whose group is {group} and not {wanted} as that of \
+             the lock file; give it that group, and have new files get the group of their \
+             directory with chmod g+s {}",
+            paths.directory().display()
+        );
+    }
+    format!(
+        "user {user} may not write {name} (mode {:o}, owner {}, group {group}); give the users \
+         that share locks write access to the lock file, to the files next to it and to their \
+         directory, for example as a group",
+        file.mode() & 0o7777,
+        file.uid(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sticky_directory_protects_the_files_of_other_users_than_its_owner() {
+        const ROOT: u32 = 0;
+
+        for directory in [(0o41777, ROOT), (0o41770, ROOT)] {
+            assert!(is_protected(directory, 1, 2));
+            assert!(is_protected(directory, 1, ROOT));
+            assert!(!is_protected(directory, 1, 1));
+            assert!(!is_protected(directory, ROOT, 1));
+        }
+        assert!(!is_protected((0o40777, ROOT), 1, 2));
+        assert!(!is_protected((0o41755, ROOT), 1, 2));
+    }
+}

@@ -1,0 +1,144 @@
+//! Creates files and directories with the right modes and owners.
+
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, ErrorKind as IoKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use leasehold_core::Error;
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
+
+use super::access::cannot_open;
+use super::{INDEX_LENGTH, Paths};
+
+/// The mode of a new database, whatever the umask is.
+const FILE_MODE: u32 = 0o600;
+
+/// The least mode of a new directory: without it, its owner could not enter it.
+const DIRECTORY_MODE: u32 = 0o700;
+
+/// Creates the database and its directories if they are missing, for their owner alone.
+///
+/// Files that root creates in the directory of another user belong to that user. Otherwise the user could not lock any more.
+pub(crate) fn create(path: &Path) -> Result<(), Error> {
+    /// Closing a file ends all locks of the process on it. So no thread opens the file for its locks while another thread creates it.
+    static CREATING: Mutex<()> = Mutex::new(());
+
+    let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = path.parent().unwrap_or(path);
+    let missing: Vec<_> = directory.ancestors().take_while(|path| !path.is_dir()).collect();
+    for directory in missing.into_iter().rev() {
+        create_directory(directory).map_err(|error| {
+            let why = format!("cannot create directory {}", directory.display());
+            cannot_open(path, &why, error)
+        })?;
+    }
+    let created = create_file(path, FILE_MODE)
+        .and_then(|file| file.map_or(Ok(()), |file| adopt(&file, directory)));
+    created.map_err(|error| cannot_open(path, "cannot create it", error))
+}
+
+/// Creates the log if it is missing, and a new index, with the mode, the owner and the group of the database.
+///
+/// SQLite would create both with the group of this process, and other users of the database's group could not open them.
+///
+/// The caller must hold an exclusive lock on the database. If there is an index already, it belongs to a former database at this path.
+pub(crate) fn create_log_and_index(paths: &Paths) -> io::Result<()> {
+    let database = fs::metadata(&paths.database)?;
+    let mode = database.mode() & 0o777;
+    // In a sticky directory, only the owner may remove the index. SQLite then empties it.
+    drop(fs::remove_file(&paths.index));
+    if let Some(index) = create_file(&paths.index, mode)? {
+        hand_over(&index, &database)?;
+        index.set_len(INDEX_LENGTH)?;
+    }
+    let log = match create_file(&paths.log, mode)? {
+        Some(log) => log,
+        // SQLite has just created the log. It never locks the log, so closing it here ends no lock.
+        None => open_itself(&paths.log)?,
+    };
+    hand_over(&log, &database)
+}
+
+/// Creates a file with this mode, unless there is one.
+fn create_file(path: &Path, mode: u32) -> io::Result<Option<File>> {
+    match OpenOptions::new().write(true).create_new(true).mode(mode).open(path) {
+        Ok(file) => {
+            file.set_permissions(Permissions::from_mode(mode))?;
+            Ok(Some(file))
+        }
+        Err(error) if error.kind() == IoKind::AlreadyExists => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn create_directory(path: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
+        Err(error) if error.kind() == IoKind::AlreadyExists && path.is_dir() => return Ok(()),
+        created => created?,
+    }
+    let mode = fs::metadata(path)?.mode();
+    if mode & DIRECTORY_MODE != DIRECTORY_MODE {
+        fs::set_permissions(path, Permissions::from_mode(mode | DIRECTORY_MODE))?;
+    }
+    adopt(&open_itself(path)?, path.parent().unwrap_or(path))
+}
+
+/// Opens a file or directory, but follows no link that the owner of the directory may have put there in the meantime.
+fn open_itself(path: &Path) -> io::Result<File> {
+    let flags = i32::try_from(OFlags::NOFOLLOW.bits()).expect("flags of open are an int");
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+/// Gives a file that root has just created to the owner of its directory.
+fn adopt(created: &File, directory: &Path) -> io::Result<()> {
+    if geteuid().is_root() { hand_over(created, &fs::metadata(directory)?) } else { Ok(()) }
+}
+
+/// Gives a file of this user the group of another one, and the owner if this user is root.
+///
+/// Does nothing if this process may not do that. Users who then cannot open the file get an error with the reason.
+fn hand_over(file: &File, like: &Metadata) -> io::Result<()> {
+    let (user, found) = (geteuid(), file.metadata()?);
+    // A file with a second name may be an important file of root elsewhere.
+    let is_own = found.uid() == user.as_raw() && (found.is_dir() || found.nlink() == 1);
+    if is_own && (found.uid(), found.gid()) != (like.uid(), like.gid()) {
+        drop(fchown(file, user.is_root().then_some(like.uid()), Some(like.gid())));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_new_file_is_for_its_owner_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/b/locks.db");
+
+        create(&path).unwrap();
+
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+    }
+
+    #[test]
+    fn a_file_that_exists_keeps_its_mode_and_the_files_next_to_it_get_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("locks.db");
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o660)).unwrap();
+
+        create(&path).unwrap();
+        let paths = Paths::find(&path).unwrap();
+        create_log_and_index(&paths).unwrap();
+
+        assert_eq!([&path, &paths.log, &paths.index].map(|path| mode(path)), [0o660; 3]);
+    }
+}

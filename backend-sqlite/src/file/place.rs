@@ -1,0 +1,136 @@
+//! The places where a file of locks may be.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use leasehold_core::{Error, ErrorKind};
+
+use super::access::cannot_open;
+
+/// Refuses a file in which the locks of two processes might not exclude each other.
+pub(crate) fn check(path: &Path) -> Result<(), Error> {
+    let why = filesystem(path).and_then(|why| why.map_or_else(|| names(path), |why| Ok(Some(why))));
+    match why.map_err(|error| cannot_open(path, "cannot look at it", error))? {
+        None => Ok(()),
+        Some(why) => {
+            let message = format!("cannot use lock file {}: {why}", path.display());
+            Err(Error::new(ErrorKind::Unsupported, message))
+        }
+    }
+}
+
+/// Refuses a file that other processes may reach through another directory. SQLite would keep a second log there, and both logs would grant
+/// the same locks.
+fn names(path: &Path) -> io::Result<Option<String>> {
+    let metadata = fs::metadata(path)?;
+    // A directory is refused later, with a better reason.
+    let why = if metadata.is_file() && metadata.nlink() > 1 {
+        "it has another name, a hard link, where SQLite would keep another log; remove one of the names"
+    } else if is_mounted(path)? {
+        "it is mounted by itself, without the log that SQLite keeps next to it; mount its directory"
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(why.to_owned()))
+}
+
+/// Whether the file itself is a mount point, as when a container mounts the file and not its directory.
+#[cfg(target_os = "linux")]
+fn is_mounted(path: &Path) -> io::Result<bool> {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+
+    const MOUNT: StatxAttributes = StatxAttributes::MOUNT_ROOT;
+
+    if let Ok(found) = statx(CWD, path, AtFlags::empty(), StatxFlags::empty())
+        && found.stx_attributes_mask.contains(MOUNT)
+    {
+        return Ok(found.stx_attributes.contains(MOUNT));
+    }
+    // A kernel before 5.8, or a container that forbids the call: a mount from the same device is not found.
+    let path = fs::canonicalize(path)?;
+    let folder = path.parent().unwrap_or(&path);
+    Ok(fs::metadata(folder)?.dev() != fs::metadata(&path)?.dev())
+}
+
+/// On other systems, only directories can be mounted.
+#[cfg(not(target_os = "linux"))]
+fn is_mounted(_path: &Path) -> io::Result<bool> {
+    Ok(false)
+}
+
+#[cfg(target_os = "linux")]
+fn filesystem(path: &Path) -> io::Result<Option<String>> {
+    let found = rustix::fs::statfs(path)?;
+    let name = shared_filesystem(found.f_type as u64);
+    Ok(name.map(|name| {
+        format!("it is on {name}, which several machines may share; use a path on a local disk")
+    }))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn filesystem(_path: &Path) -> io::Result<Option<String>> {
+    Ok(None)
+}
+
+/// The name of a file system that other machines, or another kernel, may use at the same time. The numbers are those of Linux.
+#[cfg(target_os = "linux")]
+fn shared_filesystem(number: u64) -> Option<&'static str> {
+    // Some are stored with a sign.
+    match number & 0xffff_ffff {
+        0x6969 => Some("NFS"),
+        0x517b | 0xff53_4d42 | 0xfe53_4d42 => Some("SMB"),
+        0x6573_5546 => Some("FUSE"),
+        0x0102_1997 => Some("9P"),
+        0x00c3_6400 => Some("Ceph"),
+        0x5346_414f | 0x6b41_4653 => Some("AFS"),
+        0x7375_7245 => Some("Coda"),
+        0x0bd0_0bd0 => Some("Lustre"),
+        0x4750_4653 => Some("GPFS"),
+        0x0116_1970 => Some("GFS2"),
+        0x7461_636f => Some("OCFS2"),
+        0x786f_4256 => Some("a folder of VirtualBox"),
+        0x2bad_1dea => Some("a folder of VMware"),
+        _ => None,
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_with_two_names_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, other] = ["locks.db", "other.db"].map(|name| directory.path().join(name));
+        fs::write(&path, "").unwrap();
+        check(&path).unwrap();
+
+        fs::hard_link(&path, &other).unwrap();
+
+        for path in [&path, &other] {
+            let error = check(path).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        }
+        fs::remove_file(&other).unwrap();
+        check(&path).unwrap();
+    }
+
+    #[test]
+    fn file_systems_of_several_machines_are_known() {
+        for (number, name) in [
+            (0x6969, "NFS"),
+            (0xff53_4d42, "SMB"),
+            (0xffff_ffff_ff53_4d42, "SMB"),
+            (0x6573_5546, "FUSE"),
+            (0x0102_1997, "9P"),
+        ] {
+            assert_eq!(shared_filesystem(number), Some(name));
+        }
+        // ext4, XFS, Btrfs, overlay, tmpfs, ZFS.
+        for number in [0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630, 0x0102_1994, 0x2fc1_2fc1] {
+            assert_eq!(shared_filesystem(number), None);
+        }
+    }
+}
