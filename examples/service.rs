@@ -20,6 +20,8 @@ const BUCKETS: [f64; 12] =
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The recorder first: the client describes its metrics to it.
     let page = prometheus()?.install_recorder()?;
+    // Without this, the recorder would keep every measurement until the next scrape.
+    tokio::spawn(keep_small(page.clone()));
     let url = env::var("LEASEHOLD_BACKEND").unwrap_or_else(|_| "memory:".to_owned());
     let backend = leasehold::backend::connect(&url).await?;
     let client = LockClient::builder(backend).observer(Metrics::new()).build()?.erase();
@@ -41,6 +43,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 pub(crate) fn prometheus() -> Result<PrometheusBuilder, BuildError> {
     let times = Matcher::Suffix("_seconds".to_owned());
     PrometheusBuilder::new().set_buckets_for_metric(times, &BUCKETS)
+}
+
+/// Moves measurements into the histograms, even if no server scrapes the page.
+pub(crate) async fn keep_small(page: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        page.run_upkeep();
+    }
 }
 
 async fn work(client: LockClient, worker: u32) -> Result<(), leasehold::Error> {

@@ -118,13 +118,14 @@ pub(crate) struct LeaseArgs {
     #[arg(long)]
     pub(crate) fair: bool,
 
-    /// How long the lock stays closed after it was obtained, however soon it is released.
+    /// Keep the lock for at least this long, even if the command exits sooner.
     ///
-    /// With `--no-wait`, a job that cron starts on many machines runs once: take more than their clocks differ by.
+    /// Together with `--no-wait`, this makes a cron job run once across many machines: use a time longer than their clocks can differ. If
+    /// this process is killed, the lock is free after its TTL; a --ttl of at least --min-hold covers this case, too.
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     pub(crate) min_hold: Option<Duration>,
 
-    /// How long the lock is held at most: a command that takes longer is stopped.
+    /// Stop the command if it holds the lock for longer than this.
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     pub(crate) max_hold: Option<Duration>,
 
@@ -244,7 +245,7 @@ A command under `run` finds LEASEHOLD_KEY and LEASEHOLD_TOKEN in its environment
 const EXAMPLES: &str = "\
 Examples:
   leasehold run nightly ./report.sh                     one at a time
-  leasehold run --no-wait --min-hold 1m nightly -- ./report.sh
+  leasehold run --no-wait --min-hold 1m --max-hold 6h nightly -- ./report.sh
                                                         once, from the crontabs of many machines
   leasehold run --permits 3 import ./import.sh          three at a time
   leasehold status nightly                              its holder, and its waiters

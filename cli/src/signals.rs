@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::future::pending;
 use std::io;
+use std::process;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -198,6 +199,10 @@ pub(crate) fn outlive_file_size_limit() -> Result<(), Failure> {
 
 /// The signals that this process ignores, one bit each. Empty if `/proc` cannot be read.
 fn ignored() -> u64 {
+    if process::id() == 1 {
+        // Nothing is ignored on behalf of the first process of a container, which is not a job of a shell.
+        return 0;
+    }
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     signal_set(&status, "SigIgn:").unwrap_or(0)
 }

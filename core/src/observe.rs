@@ -83,6 +83,9 @@ pub(crate) use point::{Events, Settings};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Observer: Send + Sync + 'static {
+    /// The client is built. `store` is the name of its backend. Called once, before any event.
+    fn on_start(&self, _store: &'static str) {}
+
     /// A call has to wait: for other callers of this process, for the store's holder, or for a store that does not answer.
     fn on_waiting(&self, _event: &Waiting<'_>) {}
 

@@ -174,8 +174,8 @@ impl LockOptions {
 
     /// The shortest time that the key stays closed, also after its release. Default: none.
     ///
-    /// For jobs that several machines start at about the same time and that shall run once. A holder
-    /// that dies frees the key after its TTL all the same.
+    /// For jobs that several machines start at about the same time and that should run once. If the holder dies, the key is free after its
+    /// TTL. A TTL of at least `time` covers this case, too.
     #[must_use]
     pub fn min_hold(mut self, time: Duration) -> Self {
         self.min_hold = Some(time);

@@ -6,6 +6,8 @@ mod example;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use leasehold::LockClient;
+use leasehold::memory::MemoryBackend;
 use leasehold::observe::Metrics;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -78,4 +80,52 @@ async fn has_no_keys_in_labels_unless_they_are_asked_for() {
     let page = recorder.handle().render();
     assert!(page.contains("leasehold_held{"), "{page}");
     assert!(!page.contains("key="), "{page}");
+}
+
+/// The series of all counters of a page, with their values.
+fn counters(page: &str) -> BTreeMap<String, f64> {
+    let mut counters = BTreeMap::new();
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let Some((series, value)) = line.rsplit_once(' ') else { continue };
+        if series.contains("_total{") {
+            counters.insert(series.to_owned(), value.parse().unwrap());
+        }
+    }
+    counters
+}
+
+// An alert on the increase of a counter misses the event with which the counter appears.
+#[tokio::test(start_paused = true)]
+async fn counters_exist_before_their_first_event() {
+    let recorder = example::prometheus().unwrap().build_recorder();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let builder = LockClient::builder(MemoryBackend::new()).observer(Metrics::new());
+    let client = builder.build().unwrap();
+
+    let before = counters(&recorder.handle().render());
+    scenario::run(Metrics::new()).await;
+    let after = counters(&recorder.handle().render());
+
+    assert!(before.values().all(|value| *value == 0.0), "{before:?}");
+    let (before, after): (BTreeSet<_>, BTreeSet<_>) =
+        (before.keys().collect(), after.keys().collect());
+    assert_eq!(after.difference(&before).collect::<Vec<_>>(), Vec::<&&String>::new());
+    drop(client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn counters_of_a_key_exist_from_its_first_grant() {
+    let recorder = example::prometheus().unwrap().build_recorder();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let metrics = Metrics::new().with_key_label();
+    let builder = LockClient::builder(MemoryBackend::new()).observer(metrics);
+    let client = builder.build().unwrap();
+
+    let guard = client.mutex("job").unwrap().lock().await.unwrap();
+
+    let counters = counters(&recorder.handle().render());
+    let lost =
+        "leasehold_lost_total{store=\"memory\",key=\"job\",kind=\"mutex\",reason=\"vanished\"}";
+    assert_eq!(counters.get(lost), Some(&0.0), "{counters:?}");
+    drop(guard);
 }

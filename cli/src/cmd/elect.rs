@@ -35,7 +35,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT", env = "LEASEHOLD_VALUE")]
     value: Option<String>,
 
-    /// Stand again after the leadership was lost, and run the command anew once elected.
+    /// If the leadership is lost, campaign again, and run the command again once elected.
+    ///
+    /// If the command itself exits, this process exits with the exit status of the command.
     #[arg(long)]
     again: bool,
 

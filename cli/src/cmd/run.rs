@@ -55,9 +55,10 @@ refuses what is needed to supervise the command; 64 if the command line makes no
 Examples:
   leasehold run nightly ./report.sh
   leasehold run --wait 5m --ttl 10s nightly -- ./report.sh --all
-  leasehold run --no-wait --min-hold 1m nightly ./report.sh      # once, from many crontabs
-  leasehold run --permits 3 --fair import ./import.sh            # three at a time, in order
-  leasehold run --also account:2 account:1 ./transfer.sh         # both or none
+  leasehold run --no-wait --min-hold 1m --max-hold 6h nightly ./report.sh
+                                                       # once, from many crontabs
+  leasehold run --permits 3 --fair import ./import.sh  # three at a time, in order
+  leasehold run --also account:2 account:1 ./transfer.sh  # both or none
   leasehold run -- -odd-name ./report.sh";
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {

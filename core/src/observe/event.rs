@@ -378,6 +378,9 @@ impl AskedKind {
         if share.is_exclusive() { Self::Writer } else { Self::Reader }
     }
 
+    pub(super) const ALL: [Self; 5] =
+        [Self::Election, Self::Mutex, Self::Permits, Self::Reader, Self::Writer];
+
     /// Its name, in one word.
     pub const fn name(self) -> &'static str {
         match self {

@@ -7,8 +7,9 @@ use metrics::{Label, Unit, counter, gauge, histogram};
 
 use super::Observer;
 use super::event::{
-    Acquired, Forced, HandedOver, LongHold, LongWait, Lost, Path, Refused, ReleaseFailed, Released,
-    RenewalFailed, Renewed, Store, StoreChange, StoreError, Subject, Unsure, Waiting, Woken,
+    Acquired, AskedKind, Forced, HandedOver, LongHold, LongWait, Lost, Path, Refused,
+    ReleaseFailed, Released, RenewalFailed, Renewed, Store, StoreChange, StoreError, Subject,
+    Unsure, Waiting, Woken,
 };
 use crate::contract::key::LockKey;
 
@@ -149,6 +150,27 @@ const STORE_UP: MetricSpec = MetricSpec {
     ..gauge_of_locks("leasehold_store_up", &["store"], "1 if the store answers, 0 if not")
 };
 
+/// The counters of single locks: the label that they have besides `store` and `kind`, and its values.
+const COUNTERS: [(MetricSpec, &str, &[&str]); 8] = [
+    (
+        ACQUIRES,
+        "outcome",
+        &["granted", "handed_over", "reentered", "busy", "cancelled", "failed", "timed_out"],
+    ),
+    (LONG_WAITS, "", &[""]),
+    (WAKE_UPS, "by", &["poll", "push"]),
+    (LONG_HOLDS, "", &[""]),
+    (HAND_OVERS, "", &[""]),
+    (RENEWALS, "outcome", &["renewed", "failed"]),
+    (UNSURE, "", &[""]),
+    (LOST, "reason", &["expired", "max_hold", "shutdown", "taken", "vanished"]),
+];
+
+/// The operations and the errors of [`STORE_ERRORS`].
+const REQUESTS: [&str; 3] = ["acquire", "release", "renew"];
+const ERRORS: [&str; 6] =
+    ["denied", "indeterminate", "refused", "unavailable", "unexpected", "wrong_type"];
+
 impl Metrics {
     /// All metrics.
     pub const ALL: &[MetricSpec] = &[
@@ -192,6 +214,30 @@ impl Metrics {
     pub fn with_key_label(mut self) -> Self {
         self.with_key = true;
         self
+    }
+
+    /// Creates all counters of a kind of lock, with the value 0. A counter that appears with its first event has no increase.
+    fn create_counters(lock: &[Label], kind: AskedKind) {
+        for (metric, label, values) in COUNTERS {
+            for value in values {
+                let mut labels = lock.to_vec();
+                labels.push(Label::from_static_parts("kind", kind.name()));
+                if !label.is_empty() {
+                    labels.push(Label::from_static_parts(label, value));
+                }
+                counter!(metric.name, labels).increment(0);
+            }
+        }
+    }
+
+    /// Creates the counters of releases and of forced releases.
+    fn create_counters_of_releases(lock: &[Label]) {
+        counter!(FORCED.name, lock.to_vec()).increment(0);
+        for retried in ["false", "true"] {
+            let mut labels = lock.to_vec();
+            labels.push(Label::from_static_parts("retried", retried));
+            counter!(RELEASE_FAILURES.name, labels).increment(0);
+        }
     }
 
     fn labels<const N: usize>(&self, lock: &Subject<'_>, more: [Label; N]) -> Vec<Label> {
@@ -244,6 +290,21 @@ impl Metrics {
 }
 
 impl Observer for Metrics {
+    fn on_start(&self, store: &'static str) {
+        let of_store = [Label::from_static_parts("store", store)];
+        for (operation, error) in REQUESTS.iter().flat_map(|it| ERRORS.map(|error| (it, error))) {
+            let mut labels = of_store.to_vec();
+            labels.push(Label::from_static_parts("operation", operation));
+            labels.push(Label::from_static_parts("error", error));
+            counter!(STORE_ERRORS.name, labels).increment(0);
+        }
+        // The counters of a key are created when the key is first used.
+        if !self.with_key {
+            Self::create_counters_of_releases(&of_store);
+            AskedKind::ALL.into_iter().for_each(|kind| Self::create_counters(&of_store, kind));
+        }
+    }
+
     fn on_waiting(&self, Waiting { lock, .. }: &Waiting<'_>) {
         self.change(WAITING, lock, 1.0);
     }
@@ -257,6 +318,11 @@ impl Observer for Metrics {
     }
 
     fn on_acquired(&self, Acquired { lock, path, took, waited, .. }: &Acquired<'_>) {
+        if *path == Path::Granted && self.with_key {
+            let of_key = self.labels_of_key(lock.store, lock.key);
+            Self::create_counters_of_releases(&of_key);
+            Self::create_counters(&of_key, lock.kind);
+        }
         self.outcome(lock, path.name(), *took, *waited);
         if *path == Path::Granted {
             self.change(HELD, lock, 1.0);

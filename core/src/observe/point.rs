@@ -54,6 +54,10 @@ impl Settings {
 
 impl Events {
     pub(crate) fn new(store: &'static str, settings: Settings) -> Self {
+        for observer in &settings.observers {
+            // A panic is logged for events only: there is no event yet.
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| observer.on_start(store)));
+        }
         let (is_up, health) = (AtomicBool::new(false), Mutex::default());
         Self(Arc::new(Point { store, settings, is_up, health }))
     }
