@@ -371,7 +371,8 @@ impl<B: LockBackend> Builder<B> {
         let backend = Arc::new(backend);
         let erased = Arc::clone(&backend) as Arc<dyn LockBackend>;
         let store = erased.capabilities();
-        let (events, options) = (Events::new(store.name(), settings), options.on(&store));
+        let (events, options) =
+            (Events::new(store.name(), settings), options.of_client().on(&store));
         let engine = Engine::new(erased, clock, options, max_waiters, events);
         LockClient { backend, engine: Arc::new(engine) }
     }

@@ -37,6 +37,8 @@ pub struct LockOptions {
     pub(crate) outage_wait: Duration,
     pub(crate) retry: Retry,
     pub(crate) max_hold: Option<Duration>,
+    /// The limits of elections, which do not inherit those of the client.
+    election: ElectionLimits,
     pub(crate) min_hold: Option<Duration>,
     pub(crate) lock_delay: Duration,
     pub(crate) min_validity: Duration,
@@ -46,6 +48,13 @@ pub struct LockOptions {
     pub(crate) reentry_limit: u32,
     pub(crate) require_fencing: Fencing,
     pub(crate) description: Option<Description>,
+}
+
+/// The options of an election that the options of a client do not set.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct ElectionLimits {
+    wait: Option<Duration>,
+    max_hold: Option<Duration>,
 }
 
 /// The origin of a TTL.
@@ -100,6 +109,7 @@ impl LockOptions {
             outage_wait: Self::DEFAULT_OUTAGE_WAIT,
             retry: Retry::default(),
             max_hold: None,
+            election: ElectionLimits::default(),
             min_hold: None,
             lock_delay: Duration::ZERO,
             min_validity: Duration::ZERO,
@@ -133,6 +143,7 @@ impl LockOptions {
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
+        self.election.wait = Some(wait);
         self
     }
 
@@ -140,6 +151,7 @@ impl LockOptions {
     #[must_use]
     pub fn wait_for_ever(mut self) -> Self {
         self.wait = None;
+        self.election.wait = None;
         self
     }
 
@@ -169,6 +181,7 @@ impl LockOptions {
     #[must_use]
     pub fn max_hold(mut self, limit: Duration) -> Self {
         self.max_hold = Some(limit);
+        self.election.max_hold = Some(limit);
         self
     }
 
@@ -316,6 +329,18 @@ impl LockOptions {
             && self.description == other.description
             // The hold keeps the grace of its first holder.
             && self.loss_grace == other.loss_grace
+    }
+
+    /// The options of a client: limits for callers that wait and for work that hangs. They do not end a candidacy or a leadership.
+    pub(crate) fn of_client(mut self) -> Self {
+        self.election = ElectionLimits::default();
+        self
+    }
+
+    /// The options of an election.
+    pub(crate) fn of_election(&self) -> Self {
+        let ElectionLimits { wait, max_hold } = self.election;
+        Self { wait, max_hold, ..self.clone() }
     }
 
     /// The options as they count on `store`, whose longest TTL may be below the default.

@@ -211,3 +211,17 @@ mod within_a_wait_that_is_shorter_than_a_round_trip {
         assert_eq!(start.elapsed(), ms(50));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn refusal_at_the_end_of_a_wait_has_the_age_of_the_lease_at_that_time() {
+    let [client, other] = clients(LockOptions::new().renewal(RenewalMode::Off));
+    let _held = other.mutex("k").unwrap().lock().await.unwrap();
+    let mutex = client.mutex("k").unwrap();
+    let at_once = mutex.try_lock().await.unwrap().unwrap_err();
+
+    let later = mutex.try_lock_for(ms(4_000)).await.unwrap().unwrap_err();
+
+    let (at_once, later) = (at_once.holder().unwrap(), later.holder().unwrap());
+    assert_eq!(later.held_for().unwrap() - at_once.held_for().unwrap(), ms(4_000));
+    assert_eq!(at_once.remaining().unwrap() - later.remaining().unwrap(), ms(4_000));
+}

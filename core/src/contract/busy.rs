@@ -56,6 +56,11 @@ impl Busy {
         Self { key, holder: contention.holder().cloned() }
     }
 
+    /// The same refusal, `time` after the store's answer.
+    pub(crate) fn later(self, time: Duration) -> Self {
+        Self { holder: self.holder.map(|holder| holder.later(time)), ..self }
+    }
+
     /// The same, as the refusal of a resource that `key` names as a whole.
     pub(crate) fn of(self, key: &LockKey) -> Self {
         Self { key: key.clone(), ..self }

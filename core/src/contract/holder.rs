@@ -153,6 +153,13 @@ impl Holder {
 }
 
 impl Holder {
+    /// The holder `time` later, if it has neither renewed nor released its lease.
+    pub(crate) fn later(mut self, time: Duration) -> Self {
+        self.remaining = self.remaining.map(|remaining| remaining.saturating_sub(time));
+        self.held_for = self.held_for.map(|held_for| held_for + time);
+        self
+    }
+
     /// Its name and description.
     pub(crate) fn label(&self) -> impl fmt::Display + use<> {
         match &self.description {

@@ -215,7 +215,7 @@ impl Acquisition<'_, '_, '_> {
             let pending = self.pending.iter_mut();
             join_all(pending.map(|lease| lease.leave(self.backend, self.clock, give_up))).await;
         }
-        Acquired::Held(held)
+        Acquired::Held(held.later(self.clock.now().since(self.answered_at)))
     }
 
     /// One attempt, always with the same claims: if an earlier one was granted unseen, so is this.

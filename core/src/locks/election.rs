@@ -76,16 +76,19 @@ impl Election {
         key: LockKey,
         options: Arc<LockOptions>,
     ) -> Result<Self, Error> {
-        Face::new(engine, key, options, Kind::Election).map(Self)
+        Face::new(engine, key, Arc::new(options.of_election()), Kind::Election).map(Self)
     }
 
     /// The same election with other options.
+    ///
+    /// [`wait`](LockOptions::wait) and [`max_hold`](LockOptions::max_hold) apply to this election only if they were set after the options
+    /// were obtained from the client. Otherwise the limits of a client would end candidacies and leaderships, which are meant to last.
     ///
     /// # Errors
     ///
     /// As [`Mutex::with_options`](crate::Mutex::with_options).
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
-        self.0.with_options(options).map(Self)
+        self.0.with_options(options.of_election()).map(Self)
     }
 
     /// The key.
@@ -93,7 +96,10 @@ impl Election {
         self.0.key()
     }
 
-    /// Waits to be elected, for as long as [`LockOptions::wait`] says, and proclaims `value` from then on.
+    /// Waits to be elected, and proclaims `value` from then on.
+    ///
+    /// Waits indefinitely unless [`with_options`](Self::with_options) has set a [`wait`](LockOptions::wait). The client's own `wait` does not
+    /// apply, so a standby does not give up.
     ///
     /// # Errors
     ///

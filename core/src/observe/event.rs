@@ -378,6 +378,7 @@ impl AskedKind {
         if share.is_exclusive() { Self::Writer } else { Self::Reader }
     }
 
+    #[cfg(feature = "metrics")]
     pub(super) const ALL: [Self; 5] =
         [Self::Election, Self::Mutex, Self::Permits, Self::Reader, Self::Writer];
 

@@ -150,7 +150,8 @@ async fn wait_as_long_as_they_were_told_and_not_longer() {
     let _term =
         fixture.process(options()).0.election("k").unwrap().campaign("first").await.unwrap();
     let options = LockOptions::new().ttl(TTL).wait(ms(2_000));
-    let election = fixture.process(options).0.election("k").unwrap();
+    let election = fixture.process(options.clone()).0.election("k").unwrap();
+    let election = election.with_options(options).unwrap();
 
     let asked_at = fixture.clock.now();
     assert!(election.try_campaign_for("v", ms(1_000)).await.unwrap().is_err());

@@ -98,3 +98,39 @@ impl LockBackend for Declared {
         unreachable!("nothing is to be sent")
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn of_the_client_do_not_end_a_candidacy_or_a_leadership() {
+    let fixture = Fixture::new();
+    let limited = options().wait(ms(2_000)).max_hold(TTL * 2);
+    let (client, _) = fixture.process(limited);
+    let elections = [
+        client.election("k").unwrap(),
+        client.election("k").unwrap().with_options(client.options().fair(true)).unwrap(),
+    ];
+    let term = fixture.process(options()).0.election("k").unwrap().campaign("one").await.unwrap();
+
+    for election in elections {
+        let standby = tokio::spawn(async move { election.campaign("two").await });
+        pass(TTL * 3).await;
+        assert!(!standby.is_finished(), "the standby gave up");
+        standby.abort();
+    }
+    term.resign().await.unwrap();
+    let term = client.election("k").unwrap().campaign("two").await.unwrap();
+    pass(TTL * 3).await;
+
+    assert_eq!(term.state(), LeaseState::Held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_the_election_itself_limit_it() {
+    let fixture = Fixture::new();
+    let (client, _) = fixture.process(options());
+    let limited = client.options().wait(ms(2_000)).max_hold(TTL * 2);
+    let election = client.election("k").unwrap().with_options(limited).unwrap();
+    let term = election.campaign("one").await.unwrap();
+
+    assert_eq!(election.campaign("two").await.unwrap_err().kind(), ErrorKind::Timeout);
+    assert_eq!(term.lost().await, Some(LossReason::MaxHold));
+}

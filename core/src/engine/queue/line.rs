@@ -324,8 +324,7 @@ impl<H: Held> Known<H> {
             Self::Here(hold) => hold.upgrade().map(|hold| hold.holder(now)),
             Self::There(told) => {
                 let Told { holder, at } = *told;
-                let remaining = holder.remaining().map(|time| time.saturating_sub(now.since(at)));
-                Some(holder.with_remaining(remaining))
+                Some(holder.later(now.since(at)))
             }
         }
     }
