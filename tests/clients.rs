@@ -67,7 +67,7 @@ async fn mutexes(holder: &LockClient, other: &LockClient, scripts_run: &impl Asy
     assert!(next.token().number() > token);
 
     // Ended by the other one.
-    assert_eq!(holder.backend().force_release(&key).await.unwrap().ended().len(), 1);
+    assert_eq!(holder.backend().force_release(&key, None).await.unwrap().ended().len(), 1);
     assert_eq!(timeout(SOON, next.lost()).await.expect("it is told"), Some(LossReason::Vanished));
 }
 

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::ConnectOptions;
+#[cfg(feature = "tls")]
+use etcd_client::TlsOptions;
 use leasehold_core::clock::{Clock, SystemClock};
 use leasehold_core::{Error, ErrorKind};
 
@@ -28,6 +30,9 @@ pub struct EtcdConfig {
     pub(crate) timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     options: ConnectOptions,
+    /// The TLS options of a URL: with them, certificates can be compared with names while connections go to addresses.
+    #[cfg(feature = "tls")]
+    tls: Option<TlsOptions>,
     has_password: bool,
 }
 
@@ -70,6 +75,8 @@ impl EtcdConfig {
             timeout: Self::DEFAULT_TIMEOUT,
             clock: Arc::new(SystemClock),
             options,
+            #[cfg(feature = "tls")]
+            tls: None,
             has_password: false,
         })
     }
@@ -111,15 +118,37 @@ impl EtcdConfig {
     }
 
     /// The client crate's options for each connection.
-    pub(crate) fn options(&self) -> ConnectOptions {
-        self.options
-            .clone()
+    /// The options for a connection to an address of the host `name`.
+    pub(crate) fn options(&self, name: &str) -> ConnectOptions {
+        self.options_for(name)
             .with_connect_timeout(self.timeout)
             .with_keep_alive(PING_EVERY, PING_TIMEOUT)
             // The server takes pings without a request under way for an attack.
             .with_keep_alive_while_idle(false)
             // Else requests and watches hang on a member that is cut off from the others.
             .with_require_leader(true)
+    }
+
+    #[cfg(feature = "tls")]
+    fn options_for(&self, name: &str) -> ConnectOptions {
+        match &self.tls {
+            Some(tls) => self.options.clone().with_tls(tls.clone().domain_name(name)),
+            None => self.options.clone(),
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn options_for(&self, _: &str) -> ConnectOptions {
+        self.options.clone()
+    }
+
+    /// Whether connections can go to an address of this member in place of its name.
+    pub(crate) fn is_resolved(&self, endpoint: &str) -> bool {
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            return true;
+        }
+        endpoint.starts_with("http://")
     }
 
     /// Whether a password would cross a network in the clear.

@@ -3,13 +3,16 @@
 //! The client crate could spread requests over all members, but then a share of them fails for as long as one member
 //! is down. So there is a client for each, and requests stay with one member until it fails.
 
-use std::fmt;
+use std::io::ErrorKind::TimedOut;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use etcd_client::{Client, Error as EtcdError, ResponseHeader, Txn, TxnResponse};
+use leasehold_core::backend::Dial;
 use leasehold_core::{Error, ErrorKind};
+use tokio::net::lookup_host;
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 use tonic::Code;
@@ -50,6 +53,10 @@ pub(crate) struct Connection {
 struct Member {
     endpoint: String,
     client: Mutex<Option<Arc<Client>>>,
+    dial: Dial<String>,
+    /// The addresses of the endpoint, in place of the resolver's.
+    #[cfg(test)]
+    fixed: Option<Vec<String>>,
 }
 
 /// A request or a connection attempt under way.
@@ -62,10 +69,8 @@ struct Exchange<'a> {
 
 impl Connection {
     pub(crate) fn new(config: EtcdConfig) -> Self {
-        let member =
-            |endpoint: &String| Member { endpoint: endpoint.clone(), client: Mutex::default() };
         Self {
-            members: config.endpoints.iter().map(member).collect(),
+            members: config.endpoints.iter().map(|endpoint| Member::new(endpoint)).collect(),
             config,
             turn: AtomicUsize::new(0),
             moved: watch::Sender::new(0),
@@ -216,11 +221,32 @@ impl Connection {
         connected.flatten().map_err(|failure| failure.at(&member.endpoint))
     }
 
-    /// Connects to a member, and makes sure that it is one of our cluster.
+    /// Connects to a member, at any of its addresses.
     async fn connect(&self, member: &Member) -> Result<Client, Failure> {
-        let options = self.config.options();
+        let begun_at = Instant::now();
+        let endpoints = match self.config.is_resolved(&member.endpoint) {
+            true => member.resolve().await?,
+            false => vec![member.endpoint.clone()],
+        };
+        let left = self.config.timeout.saturating_sub(begun_at.elapsed());
+        let name = member.host();
+        let connecting = member.dial.first(endpoints, left, |it| self.connect_to(it, name));
+        let failures = match connecting.await {
+            Ok(client) => return Ok(client),
+            Err(failures) => failures,
+        };
+        let needs_help = |failure: &Failure| !matches!(failure, Failure::MemberDown(_));
+        let (mut others, down): (Vec<_>, Vec<_>) = failures.into_iter().partition(needs_help);
+        others.extend(down);
+        let late = || Failure::MemberDown(error::unreachable(io::Error::from(TimedOut)));
+        Err(others.into_iter().next().unwrap_or_else(late))
+    }
+
+    /// Connects to an address of a member, and makes sure that it is one of our cluster.
+    async fn connect_to(&self, endpoint: String, name: &str) -> Result<Client, Failure> {
+        let options = self.config.options(name);
         let mut client =
-            Client::connect([&member.endpoint], Some(options)).await.map_err(error::connect)?;
+            Client::connect([&endpoint], Some(options)).await.map_err(error::connect)?;
         let status = match client.status().await {
             Ok(status) => status,
             // Some servers tell it only to administrators.
@@ -296,6 +322,52 @@ impl Connection {
     }
 }
 
+impl Member {
+    fn new(endpoint: &str) -> Self {
+        Self {
+            endpoint: endpoint.to_owned(),
+            client: Mutex::default(),
+            dial: Dial::new(),
+            #[cfg(test)]
+            fixed: None,
+        }
+    }
+
+    /// The name in the endpoint, which its certificate has.
+    fn host(&self) -> &str {
+        let authority = self.endpoint.split_once("://").map_or(&*self.endpoint, |(_, rest)| rest);
+        let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+        host.trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// The endpoint with each of its addresses in place of the name.
+    async fn resolve(&self) -> Result<Vec<String>, Failure> {
+        #[cfg(test)]
+        if let Some(fixed) = &self.fixed {
+            return Ok(fixed.clone());
+        }
+        let Some((scheme, authority)) = self.endpoint.split_once("://") else {
+            return Ok(vec![self.endpoint.clone()]);
+        };
+        let mut endpoints = Vec::new();
+        match lookup_host(authority).await {
+            Ok(found) => {
+                for endpoint in found.map(|address| format!("{scheme}://{address}")) {
+                    if !endpoints.contains(&endpoint) {
+                        endpoints.push(endpoint);
+                    }
+                }
+            }
+            // It has no port, or more than a port.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                endpoints.push(self.endpoint.clone());
+            }
+            Err(error) => return Err(Failure::MemberDown(error::unreachable(error))),
+        }
+        Ok(endpoints)
+    }
+}
+
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
         if !self.replied && self.began.elapsed() >= SUSPICIOUS {
@@ -307,5 +379,39 @@ impl Drop for Exchange<'_> {
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_testbed::Etcd;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn address_that_says_nothing_leaves_time_for_the_next() {
+        let server = Etcd::start().await;
+        let port = server.endpoints()[0].rsplit_once(':').unwrap().1.to_owned();
+        let mute = TcpListener::bind(format!("127.0.0.2:{port}")).await.unwrap();
+        let url = format!("etcd://db.example:{port}?timeout-ms=4000");
+        let mut connection = Connection::new(EtcdConfig::from_url(&url).unwrap());
+        let addresses = ["127.0.0.2", "127.0.0.1"].map(|it| format!("http://{it}:{port}"));
+        connection.members[0].fixed = Some(addresses.to_vec());
+
+        assert!(connection.client(0).await.is_ok());
+
+        assert!(mute.accept().await.is_ok(), "the first address was tried");
+    }
+
+    #[test]
+    fn host_is_the_name_in_the_certificate() {
+        for (endpoint, host) in [
+            ("https://db.example:2379", "db.example"),
+            ("https://[::1]:2379", "::1"),
+            ("http://127.0.0.1:2379", "127.0.0.1"),
+        ] {
+            assert_eq!(Member::new(endpoint).host(), host);
+        }
     }
 }

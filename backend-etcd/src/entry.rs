@@ -55,6 +55,22 @@ fn begins_with(key: &str, state: &str, lease: &Lease) -> [Compare; 2] {
     ]
 }
 
+/// The value of a request to finish early that asks one more holder than the request that is there, if any: the fingerprints of those asked,
+/// with blanks between them. An empty value asks all holders.
+pub(crate) fn asking_too(earlier: Option<&[u8]>, lease: Fingerprint) -> String {
+    match earlier.map(String::from_utf8_lossy) {
+        Some(all) if all.is_empty() => String::new(),
+        Some(others) => format!("{others} {lease}"),
+        None => lease.to_string(),
+    }
+}
+
+/// Whether a request with this value asks the holder of `lease`.
+pub(crate) fn asks(value: &[u8], lease: &Lease) -> bool {
+    let fingerprint = lease.id().fingerprint().to_string();
+    value.is_empty() || value.split(|&byte| byte == b' ').any(|it| it == fingerprint.as_bytes())
+}
+
 /// A holder of a lock, or a waiter for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {

@@ -49,10 +49,10 @@ async fn all_operations(backend: &EtcdBackend) -> Result<(), Error> {
         backend.try_acquire(&queued).await?;
         backend.renew(&held).await?;
         backend.inspect(held.key()).await?;
-        backend.request_revocation(held.key()).await?;
+        backend.request_revocation(held.key(), None).await?;
         backend.release(&held).await?;
         backend.try_acquire(&queued).await?;
-        backend.force_release(held.key()).await?;
+        backend.force_release(held.key(), None).await?;
         backend.release(&waits).await?;
     }
 
@@ -63,7 +63,7 @@ async fn all_operations(backend: &EtcdBackend) -> Result<(), Error> {
     backend.try_acquire(&queued).await?;
     backend.try_acquire(&Claim::new(units())).await?;
     backend.renew(&held.clone().with_description(Description::new("x").ok())).await?;
-    backend.request_revocation(held.key()).await?;
+    backend.request_revocation(held.key(), None).await?;
     backend.release(&waits).await?;
     backend.release(&held).await?;
 
@@ -390,7 +390,7 @@ mod rights {
         role(&["grant-permission", "--prefix", "locker", "read", "lock/"]).await;
         role(&["grant-permission", "--prefix", "locker", "readwrite", "lock/job/few"]).await;
 
-        let error = backend.force_release(&LockKey::new("job").unwrap()).await.unwrap_err();
+        let error = backend.force_release(&LockKey::new("job").unwrap(), None).await.unwrap_err();
 
         assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
         let left = etcd.ctl(&["get", "--prefix", "--keys-only", "lock/job/"]).await;

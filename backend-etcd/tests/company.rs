@@ -117,7 +117,7 @@ async fn a_refused_caller_changes_nothing_for_the_others() {
     }
     assert_eq!(entries(&etcd, "job/").await, MANY);
     // A lease that is over is told so, and the others are released.
-    other.force_release(claims[30].key()).await.unwrap();
+    other.force_release(claims[30].key(), None).await.unwrap();
     let released = release_all(&backend, &claims).await;
     let released: Vec<_> = released.into_iter().map(Result::unwrap).collect();
     for (n, released) in released.into_iter().enumerate() {

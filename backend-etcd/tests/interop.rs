@@ -304,7 +304,7 @@ mod the_store {
             let units = Share::Units { units: 1, limit: 3 };
             let reduced = described.clone().with_share(share.capped_by(units));
 
-            backend.request_revocation(&key).await.unwrap();
+            backend.request_revocation(&key, None).await.unwrap();
             for changed in [&lease, &moved, &described, &reduced] {
                 backend.renew(changed).await.unwrap();
                 let holder = backend.inspect(&key).await.unwrap().holders()[0].clone();
@@ -353,7 +353,7 @@ mod the_store {
             let claim = Claim::new(lease.clone()).with_patience(Patience::Queues(LONG));
             backend.try_acquire(&claim).await.unwrap();
         }
-        backend.request_revocation(leases[0].key()).await.unwrap();
+        backend.request_revocation(leases[0].key(), None).await.unwrap();
 
         let all = found(&store, "").await;
 

@@ -86,7 +86,7 @@ mod one_transaction {
             assert!(is_granted(&backend, &claim).await);
             let moved = lease.clone().with_ttl(LONG / 2);
             assert_eq!(backend.renew(&moved).await.unwrap(), Renewal::Renewed);
-            backend.request_revocation(lease.key()).await.unwrap();
+            backend.request_revocation(lease.key(), None).await.unwrap();
 
             let (number, released) = transactions(&etcd, backend.release(&moved)).await;
             assert_eq!((number, released.unwrap()), (1.0, Release::Released));

@@ -33,7 +33,8 @@ fn another_runtime_hears_of_its_own_locks() {
         })
         .await;
 
-        let forced = other.backend().force_release(&LockKey::new("job").unwrap()).await.unwrap();
+        let forced =
+            other.backend().force_release(&LockKey::new("job").unwrap(), None).await.unwrap();
 
         assert_eq!(forced.ended().len(), 1);
         timeout(Duration::from_secs(2), guard.lost()).await.expect("it is told at once");

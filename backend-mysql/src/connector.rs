@@ -1,9 +1,11 @@
 //! Connections: how they are made, used and closed.
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
+use leasehold_core::backend::Dial;
 use leasehold_sql_support::remote::{self, Row, RunError};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Value};
@@ -19,7 +21,11 @@ const FRESH: Duration = Duration::from_secs(1);
 
 /// Makes connections.
 #[derive(Debug)]
-pub struct Connector(Servers);
+pub struct Connector {
+    servers: Servers,
+    timeout: Duration,
+    dial: Dial<Option<IpAddr>>,
+}
 
 /// A connection. It is closed at once when dropped, also in the middle of a reply.
 #[derive(Debug)]
@@ -32,8 +38,8 @@ pub struct Link {
 }
 
 impl Connector {
-    pub(crate) fn new(servers: Servers) -> Self {
-        Self(servers)
+    pub(crate) fn new(servers: Servers, timeout: Duration) -> Self {
+        Self { servers, timeout, dial: Dial::new() }
     }
 }
 
@@ -42,11 +48,20 @@ impl remote::Connector for Connector {
     type Link = Link;
 
     fn address(&self) -> String {
-        self.0.address()
+        self.servers.address()
     }
 
     async fn connect(&self) -> Result<Link, RunError> {
-        let conn = Conn::new(self.0.driver_options()).await.map_err(error::connect)?;
+        let begun_at = Instant::now();
+        let resolved = timeout(self.timeout, self.servers.addresses()).await;
+        let addresses = resolved.map_err(RunError::not_sent)??;
+        let left = self.timeout.saturating_sub(begun_at.elapsed());
+        let connect = async |address| {
+            let options = self.servers.driver_options(address);
+            Conn::new(options).await.map_err(error::connect)
+        };
+        let conn =
+            self.dial.first(addresses, left, connect).await.map_err(remote::no_connection)?;
         Ok(Link { conn: Some(conn), runtime: Handle::current().id(), used: Instant::now() })
     }
 }
@@ -107,5 +122,31 @@ fn column(value: Value) -> Option<String> {
         Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
         // The protocol of texts has no others.
         other => Some(other.as_sql(true)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_sql_support::remote::{Connector as _, Settings};
+    use leasehold_testbed::MariaDb;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const TIME: Duration = Duration::from_secs(4);
+
+    #[tokio::test]
+    async fn address_that_says_nothing_leaves_time_for_the_next() {
+        let server = MariaDb::start().await;
+        let mute = TcpListener::bind(("127.0.0.2", server.port())).await.unwrap();
+        let url = server.url().replace("127.0.0.1", "db.example");
+        let servers = Servers::from_url(&url, &mut Settings::new(TIME)).unwrap();
+        let addresses = ["127.0.0.2", "127.0.0.1"].map(|it| it.parse().unwrap());
+        let connector = Connector::new(servers.resolved_to(addresses.to_vec()), TIME);
+
+        let mut link = connector.connect().await.unwrap();
+
+        assert!(link.conn().ping().await.is_ok());
+        assert!(mute.accept().await.is_ok(), "the first address was tried");
     }
 }

@@ -36,8 +36,8 @@ impl Driver for Mysql {
         migration(layout)
     }
 
-    fn connector(servers: Servers, _: Duration) -> Connector {
-        Connector::new(servers)
+    fn connector(servers: Servers, timeout: Duration) -> Connector {
+        Connector::new(servers, timeout)
     }
 
     async fn open(

@@ -3,14 +3,20 @@
 mod url;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold_sql_support::remote;
+use leasehold_sql_support::remote::{self, RunError};
 use mysql_async::{Opts, OptsBuilder};
 
 /// The server of one database. `Debug` shows neither user nor password.
 #[derive(Clone)]
-pub struct Servers(OptsBuilder);
+pub struct Servers {
+    options: OptsBuilder,
+    /// The addresses of the host, in place of the resolver's.
+    #[cfg(test)]
+    fixed: Option<Vec<IpAddr>>,
+}
 
 /// The operating system asks so often for the other end of an idle connection.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -19,9 +25,34 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 const MAX_PACKET: usize = 64 * 1024 * 1024;
 
 impl Servers {
-    /// The driver's options for each connection.
-    pub(crate) fn driver_options(&self) -> OptsBuilder {
-        let options = self.0.clone();
+    /// The same servers, whose names have these addresses.
+    #[cfg(test)]
+    pub(crate) fn resolved_to(mut self, addresses: Vec<IpAddr>) -> Self {
+        self.fixed = Some(addresses);
+        self
+    }
+
+    /// The addresses of the host; a socket has none.
+    pub(crate) async fn addresses(&self) -> Result<Vec<Option<IpAddr>>, RunError> {
+        let options = Opts::from(self.options.clone());
+        if options.socket().is_some() || options.resolved_ips().is_some() {
+            return Ok(vec![None]);
+        }
+        #[cfg(test)]
+        if let Some(fixed) = &self.fixed {
+            return Ok(fixed.iter().copied().map(Some).collect());
+        }
+        let addresses = remote::addresses_of(options.ip_or_hostname()).await?;
+        Ok(addresses.into_iter().map(Some).collect())
+    }
+
+    /// The driver's options for a connection to this address.
+    pub(crate) fn driver_options(&self, address: Option<IpAddr>) -> OptsBuilder {
+        let options = self.options.clone();
+        let options = match address {
+            Some(address) => options.resolved_ips(Some(vec![address])),
+            None => options,
+        };
         options
             .tcp_keepalive(Some(KEEPALIVE))
             // Another way to the server would be tried unasked.
@@ -34,7 +65,7 @@ impl Servers {
 
     /// The host and the port, or the socket.
     pub(crate) fn address(&self) -> String {
-        let options = Opts::from(self.0.clone());
+        let options = Opts::from(self.options.clone());
         match options.socket() {
             Some(socket) => socket.to_owned(),
             None => remote::host_and_port(options.ip_or_hostname(), options.tcp_port()),
@@ -45,13 +76,17 @@ impl Servers {
 /// Options for pools are not used.
 impl From<OptsBuilder> for Servers {
     fn from(options: OptsBuilder) -> Self {
-        Self(options)
+        Self {
+            options,
+            #[cfg(test)]
+            fixed: None,
+        }
     }
 }
 
 impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let options = Opts::from(self.0.clone());
+        let options = Opts::from(self.options.clone());
         f.debug_struct("Servers")
             .field("host", &options.ip_or_hostname())
             .field("port", &options.tcp_port())
@@ -79,7 +114,7 @@ mod tests {
         assert_eq!((settings.timeout, settings.connections), (Duration::from_millis(250), 7));
         assert!(!settings.create_tables);
         assert_eq!(settings.layout, Layout::new("app_").unwrap().in_schema("locks").unwrap());
-        let options = Opts::from(servers.0.clone());
+        let options = Opts::from(servers.options.clone());
         assert_eq!((options.ip_or_hostname(), options.tcp_port()), ("::1", 7000));
         assert_eq!(servers.address(), "[::1]:7000");
         assert_eq!(options.user(), Some("locker"));

@@ -1,11 +1,12 @@
 //! Connections: how they are made and used.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
+use leasehold_core::backend::Dial;
 use leasehold_sql_support::remote::{self, Row, RunError};
 use tokio::time::timeout;
 use tokio_postgres::error::DbError;
@@ -13,13 +14,14 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, NoTls, SimpleQueryMessage, SimpleQueryRow, Socket};
 
 use crate::error;
-use crate::servers::Servers;
+use crate::servers::{Place, Servers};
 
 /// Makes connections.
 #[derive(Debug)]
 pub struct Connector {
     servers: Servers,
     timeout: Duration,
+    dial: Dial<Place>,
 }
 
 /// A connection, and the messages that come over it unasked. It goes on only while they are read.
@@ -38,39 +40,31 @@ pub struct Link {
 
 impl Connector {
     pub(crate) fn new(servers: Servers, timeout: Duration) -> Self {
-        Self { servers, timeout }
+        Self { servers, timeout, dial: Dial::new() }
     }
 
-    /// Makes a connection for a caller that reads its messages: to the first host that lets it in within an equal part of the time.
+    /// Makes a connection for a caller that reads its messages, to the first address of any host that lets it in.
     ///
     /// The driver itself would wait for a host that accepts a connection and then says nothing, and try no other.
     pub(crate) async fn listen(&self) -> Result<Heard, RunError> {
-        let hosts = self.servers.hosts();
-        let part = self.timeout / u32::try_from(hosts).unwrap_or(u32::MAX);
-        let mut host = 0;
-        loop {
-            let connected = timeout(part, self.connect_to(host)).await;
-            let error = match connected.map_err(RunError::not_sent) {
-                Ok(Ok(heard)) => return Ok(heard),
-                Ok(Err(error)) => error::connect(error),
-                Err(late) => late,
-            };
-            host += 1;
-            if host == hosts {
-                return Err(error);
-            }
-        }
+        let begun_at = Instant::now();
+        let resolved = timeout(self.timeout, self.servers.places()).await;
+        let places = resolved.map_err(RunError::not_sent)??;
+        let left = self.timeout.saturating_sub(begun_at.elapsed());
+        let connected = self.dial.first(places, left, |place| self.connect_to(place)).await;
+        connected.map_err(remote::no_connection)
     }
 
-    async fn connect_to(&self, host: usize) -> Result<Heard, tokio_postgres::Error> {
-        let options = self.servers.driver_options(host);
-        match self.servers.tls() {
+    async fn connect_to(&self, place: Place) -> Result<Heard, RunError> {
+        let options = self.servers.driver_options(place);
+        let connected = match self.servers.tls() {
             #[cfg(feature = "tls")]
             Some(tls) => connect_over(&options, tls.clone()).await,
             #[cfg(not(feature = "tls"))]
             Some(_) => unreachable!("TLS was refused before"),
             None => connect_over(&options, NoTls).await,
-        }
+        };
+        connected.map_err(error::connect)
     }
 }
 
@@ -145,5 +139,40 @@ fn row(message: &SimpleQueryMessage) -> Option<Row> {
     match message {
         SimpleQueryMessage::Row(row) => Some((0..row.len()).map(|i| column(row, i)).collect()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_testbed::Postgres;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn address_that_says_nothing_leaves_time_for_the_next() {
+        let server = Postgres::start().await;
+        let mute = TcpListener::bind(("127.0.0.2", server.port())).await.unwrap();
+        let options: tokio_postgres::Config = server.url().parse().unwrap();
+        let [first, second] = ["127.0.0.2", "127.0.0.1"].map(|it| it.parse().unwrap());
+        let servers = Servers::from(options).resolved_to(vec![first, second]);
+        let connector = Connector::new(servers, Duration::from_secs(4));
+
+        let heard = connector.listen().await.unwrap();
+
+        assert!(!heard.client.is_closed());
+        assert!(mute.accept().await.is_ok(), "the first address was tried");
+    }
+
+    #[tokio::test]
+    async fn time_limit_is_named_where_no_address_answers() {
+        let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://locker@{}", mute.local_addr().unwrap());
+        let servers = Servers::from(url.parse::<tokio_postgres::Config>().unwrap());
+        let connector = Connector::new(servers, Duration::from_millis(100));
+
+        let error = connector.listen().await.err().expect("nobody answers");
+
+        assert!(error.to_string().contains("timeout-ms"), "{error}");
     }
 }

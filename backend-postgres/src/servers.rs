@@ -3,10 +3,11 @@
 mod url;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold_sql_support::remote;
-use tokio_postgres::config::{Host, SslMode};
+use leasehold_sql_support::remote::{self, RunError};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use crate::tls::Tls;
 
@@ -15,6 +16,16 @@ use crate::tls::Tls;
 pub struct Servers {
     options: tokio_postgres::Config,
     tls: Option<Tls>,
+    /// The addresses of each host, in place of the resolver's.
+    #[cfg(test)]
+    fixed: Option<Vec<IpAddr>>,
+}
+
+/// A host, by its number, and one of its addresses; a socket has none.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Place {
+    host: usize,
+    address: Option<IpAddr>,
 }
 
 /// The server is asked so often whether it is still there, on an idle connection.
@@ -31,14 +42,63 @@ const UNCONFIRMED: Duration = Duration::from_secs(10);
 const DEFAULT_PORT: u16 = 5432;
 
 impl Servers {
-    /// How many hosts there are to connect to; at least one, of which the driver may say that it is missing.
-    pub(crate) fn hosts(&self) -> usize {
-        self.options.get_hosts().len().max(self.options.get_hostaddrs().len()).max(1)
+    fn new(options: tokio_postgres::Config, tls: Option<Tls>) -> Self {
+        Self {
+            options,
+            tls,
+            #[cfg(test)]
+            fixed: None,
+        }
     }
 
-    /// The driver's options for a connection to one host.
-    pub(crate) fn driver_options(&self, host: usize) -> tokio_postgres::Config {
-        let mut options = of_host(&self.options, host);
+    /// The same servers, whose names have these addresses.
+    #[cfg(test)]
+    pub(crate) fn resolved_to(mut self, addresses: Vec<IpAddr>) -> Self {
+        self.fixed = Some(addresses);
+        self
+    }
+
+    /// All addresses of all hosts, in their order. A host whose name cannot be resolved has none, and is an error only if no other host has.
+    pub(crate) async fn places(&self) -> Result<Vec<Place>, RunError> {
+        let (hosts, addresses) = (self.options.get_hosts(), self.options.get_hostaddrs());
+        let (mut places, mut failure) = (Vec::new(), None);
+        // One at least, of which the driver says that it is missing.
+        for host in 0..hosts.len().max(addresses.len()).max(1) {
+            match (addresses.get(host), hosts.get(host)) {
+                (None, Some(Host::Tcp(name))) => match self.addresses_of(name).await {
+                    Ok(found) => places.extend(
+                        found.into_iter().map(|address| Place { host, address: Some(address) }),
+                    ),
+                    Err(error) => failure = Some(error),
+                },
+                (address, _) => places.push(Place { host, address: address.copied() }),
+            }
+        }
+        match failure {
+            Some(error) if places.is_empty() => Err(error),
+            _ => Ok(places),
+        }
+    }
+
+    async fn addresses_of(&self, name: &str) -> Result<Vec<IpAddr>, RunError> {
+        #[cfg(test)]
+        if let Some(fixed) = &self.fixed {
+            return Ok(fixed.clone());
+        }
+        remote::addresses_of(name).await
+    }
+
+    /// The driver's options for a connection to one address of one host.
+    pub(crate) fn driver_options(&self, place: Place) -> tokio_postgres::Config {
+        let mut options = of_host(&self.options, place.host);
+        if let Some(address) = place.address.filter(|_| options.get_hostaddrs().is_empty()) {
+            options.hostaddr(address);
+        }
+        // A standby grants no locks. Where there is but one host, its own refusal says more.
+        let has_choice = self.options.get_hosts().len().max(self.options.get_hostaddrs().len()) > 1;
+        if has_choice && options.get_target_session_attrs() == TargetSessionAttrs::Any {
+            options.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
         if options.get_application_name().is_none() {
             options.application_name("leasehold");
         }
@@ -109,7 +169,7 @@ fn of_host(all: &tokio_postgres::Config, host: usize) -> tokio_postgres::Config 
 /// Connections to these servers are not encrypted.
 impl From<tokio_postgres::Config> for Servers {
     fn from(options: tokio_postgres::Config) -> Self {
-        Self { options, tls: None }
+        Self::new(options, None)
     }
 }
 
@@ -164,7 +224,7 @@ mod tests {
     fn silent_server_is_missed_soon_unless_the_url_says_when() {
         let limits = |url: &str| {
             let servers = Servers::from(url.parse::<tokio_postgres::Config>().unwrap());
-            let options = servers.driver_options(0);
+            let options = servers.driver_options(Place { host: 0, address: None });
             let interval = options.get_keepalives_interval().map(|interval| interval.as_secs());
             let silence = options.get_tcp_user_timeout().map(Duration::as_secs);
             (interval, options.get_keepalives_retries(), silence)
@@ -173,6 +233,36 @@ mod tests {
 
         assert_eq!(limits("postgres://host"), (Some(3), Some(3), Some(10)));
         assert_eq!(limits(&format!("postgres://host?{stated}")), (Some(4), Some(5), Some(6)));
+    }
+
+    #[test]
+    fn primary_is_chosen_where_there_are_several_hosts() {
+        let wanted = |url: &str| {
+            let servers = Servers::from(url.parse::<tokio_postgres::Config>().unwrap());
+            servers.driver_options(Place { host: 0, address: None }).get_target_session_attrs()
+        };
+
+        assert_eq!(wanted("postgres://one"), TargetSessionAttrs::Any);
+        assert_eq!(wanted("postgres://one,two"), TargetSessionAttrs::ReadWrite);
+        let stated = "postgres://one,two?target_session_attrs=read-only";
+        assert_eq!(wanted(stated), TargetSessionAttrs::ReadOnly);
+    }
+
+    #[tokio::test]
+    async fn all_addresses_of_all_hosts_are_tried() {
+        let mut options = tokio_postgres::Config::new();
+        options.host("one").host("two").host_path("/run");
+        let both = ["192.0.2.1", "2001:db8::1"].map(|address| address.parse().unwrap());
+        let servers = Servers::from(options).resolved_to(both.to_vec());
+
+        let places = servers.places().await.unwrap();
+
+        let [v4, v6] = both.map(Some);
+        let expected = [(0, v4), (0, v6), (1, v4), (1, v6), (2, None)];
+        assert_eq!(places, expected.map(|(host, address)| Place { host, address }));
+        let options = servers.driver_options(places[3]);
+        assert_eq!(options.get_hosts(), [Host::Tcp("two".to_owned())], "for TLS");
+        assert_eq!(options.get_hostaddrs(), [both[1]]);
     }
 
     #[test]
@@ -191,6 +281,8 @@ mod tests {
             "postgres://u:S3CR3T@host/?sslmode=prefer",
             "postgres://u:S3CR3T@host/?sslrootcert=/S3CR3T",
             "postgres://u:S3CR3T@host/#S3CR3T",
+            "postgres:///S3CR3T",
+            "postgres://S3CR3T@/app",
         ] {
             let error = PostgresConfig::from_url(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use leasehold_core::backend::{Enlistment, Fencing, Standing, StoreId};
+use leasehold_core::backend::{Enlistment, Fencing, Fingerprint, Standing, StoreId};
 use leasehold_core::{Error, LockKey};
 use leasehold_sql_support::reply::{
     Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed,
@@ -95,17 +95,21 @@ impl Database for Sqlite {
         self.worker.call(Lane::First, keys, release).await
     }
 
-    async fn request_revocation(&self, key: Key) -> Result<Asked, Error> {
+    async fn request_revocation(
+        &self,
+        key: Key,
+        only: Option<Fingerprint>,
+    ) -> Result<Asked, Error> {
         let ask = move |store: &mut Store, until| {
-            store.write(until, |tables, now| steps::request_revocation(tables, now, &key))
+            store.write(until, |tables, now| steps::request_revocation(tables, now, &key, only))
         };
         self.worker.call(Lane::Then, Vec::new(), ask).await
     }
 
-    async fn force_release(&self, key: Key) -> Result<Forced, Error> {
+    async fn force_release(&self, key: Key, only: Option<Fingerprint>) -> Result<Forced, Error> {
         let keys = vec![key.key.clone()];
         let force = move |store: &mut Store, until| {
-            store.write(until, |tables, now| steps::force_release(tables, now, &key))
+            store.write(until, |tables, now| steps::force_release(tables, now, &key, only))
         };
         self.worker.call(Lane::Then, keys, force).await
     }

@@ -18,6 +18,11 @@ pub(crate) struct Row {
     pub(crate) asked: i64,
 }
 
+impl Row {
+    /// In `asked`: this holder alone is asked to finish, for as long as it has its lease, and later holders are not.
+    pub(crate) const ASKED_ALONE: i64 = i64::MAX;
+}
+
 /// The rows of a key that are in force.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -98,9 +103,10 @@ impl Entry {
         &self.holders
     }
 
-    /// Until when the holders are asked to finish.
+    /// Until when all holders are asked to finish.
     pub(crate) fn asked(&self) -> i64 {
-        self.holders.iter().map(|row| row.asked).max().unwrap_or(0)
+        let of_all = self.holders.iter().map(|row| row.asked).filter(|it| *it != Row::ASKED_ALONE);
+        of_all.max().unwrap_or(0)
     }
 
     /// When the first of its rows ends by itself.

@@ -1,6 +1,6 @@
 //! The operations, each one transaction.
 
-use leasehold_core::backend::{Claim, Enlistment, Standing, StoreId};
+use leasehold_core::backend::{Claim, Enlistment, Fingerprint, Standing, StoreId};
 use leasehold_sql_support::reply::{
     Acquired, AcquiredAll, Asked, Forced, Granted, Refused, Released, Renewed, remaining,
 };
@@ -87,26 +87,39 @@ pub(crate) fn release(tables: &Tables<'_>, now: Now, lease: &Named) -> Result<Re
     Ok(Released { was_held, called: Vec::new() })
 }
 
-pub(crate) fn request_revocation(tables: &Tables<'_>, now: Now, key: &Key) -> Result<Asked, Stop> {
+pub(crate) fn request_revocation(
+    tables: &Tables<'_>,
+    now: Now,
+    key: &Key,
+    only: Option<Fingerprint>,
+) -> Result<Asked, Stop> {
     let entry = tables.expire(key, now.us)?;
-    let Some(until) = entry.holders().iter().map(|row| row.ends).max() else {
-        return Ok(Asked { is_held: false });
+    let is_held = match (only, entry.holders().iter().map(|row| row.ends).max()) {
+        (_, None) => false,
+        (None, Some(until)) => tables.ask(key, until, None)?,
+        (Some(lease), Some(_)) => tables.ask(key, Row::ASKED_ALONE, Some(lease))?,
     };
-    tables.ask(key, until)?;
-    tables.alarm()?;
-    Ok(Asked { is_held: true })
+    if is_held {
+        tables.alarm()?;
+    }
+    Ok(Asked { is_held })
 }
 
-pub(crate) fn force_release(tables: &Tables<'_>, now: Now, key: &Key) -> Result<Forced, Stop> {
+pub(crate) fn force_release(
+    tables: &Tables<'_>,
+    now: Now,
+    key: &Key,
+    only: Option<Fingerprint>,
+) -> Result<Forced, Stop> {
     let entry = tables.expire(key, now.us)?;
-    if !entry.is_held() {
+    let ended = tables.end_holders(key, only, now.us)?;
+    if ended.is_empty() {
         return Ok(Forced::default());
     }
-    let ended = tables.holders(key, now.us, usize::MAX)?;
     let (token, _) = number(tables, key, tables.token(key.stripe)?, 0, token_at(now.wall_us))?;
-    tables.delete_holders(key)?;
     tables.alarm()?;
-    Ok(Forced { ended, min_token: Some(token), called: Vec::new() })
+    let is_last = ended.len() == entry.holders().len();
+    Ok(Forced { ended, min_token: is_last.then_some(token), called: Vec::new() })
 }
 
 pub(crate) fn standing(
@@ -180,7 +193,7 @@ fn grant(
         units,
         patience: None,
         ends: after(now.us, claim.ttl),
-        asked: entry.asked(),
+        asked: entry.asked().max(before.map_or(0, |row| row.asked)),
         ..row_of(claim)
     };
     tables.put(claim, &row, i64::try_from(token).ok())?;

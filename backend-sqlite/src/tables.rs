@@ -8,6 +8,7 @@ pub(crate) use self::host::{Alarms, HostRow, LAYOUT};
 use std::time::Duration;
 
 use leasehold_core::Error;
+use leasehold_core::backend::Fingerprint;
 use leasehold_sql_support::reply::{HolderRow, Inspected, ShownRow, remaining};
 use leasehold_sql_support::request::{Acquire, Key, List, Named, Renew, micros};
 use leasehold_sql_support::{Failure, Layout};
@@ -264,15 +265,38 @@ impl<'a> Tables<'a> {
         Ok(was_held?.unwrap_or(false))
     }
 
-    pub(crate) fn delete_holders(&self, key: &Key) -> rusqlite::Result<()> {
-        self.execute("DELETE FROM {lease} WHERE key = ?1 AND place IS NULL", params![key.name()])
+    /// Ends the lease with the fingerprint `only`, or all, and tells whose, those first that would have ended first.
+    pub(crate) fn end_holders(
+        &self,
+        key: &Key,
+        only: Option<Fingerprint>,
+        now: i64,
+    ) -> rusqlite::Result<Vec<HolderRow>> {
+        let mut statement = self.prepare(
+            "DELETE FROM {lease} WHERE key = ?1 AND place IS NULL \
+             AND (?2 IS NULL OR fingerprint = ?2) RETURNING fingerprint, description, units, ends",
+        )?;
+        let params = params![key.name(), only.map(|lease| lease.to_string())];
+        let ended = statement.query_map(params, |row| holder_row(row, now))?;
+        let mut ended = ended.collect::<rusqlite::Result<Vec<_>>>()?;
+        ended.sort_by_key(|holder| holder.remaining);
+        Ok(ended)
     }
 
-    pub(crate) fn ask(&self, key: &Key, until: i64) -> rusqlite::Result<()> {
-        self.execute(
-            "UPDATE {lease} SET asked = ?2 WHERE key = ?1 AND place IS NULL",
-            params![key.name(), until],
-        )
+    /// Asks the holder of the lease with the fingerprint `only`, or all holders, and tells whether there was one.
+    pub(crate) fn ask(
+        &self,
+        key: &Key,
+        until: i64,
+        only: Option<Fingerprint>,
+    ) -> rusqlite::Result<bool> {
+        let mut statement = self.prepare(
+            "UPDATE {lease} SET asked = CASE asked WHEN ?4 THEN asked ELSE ?2 END \
+             WHERE key = ?1 AND place IS NULL AND (?3 IS NULL OR fingerprint = ?3)",
+        )?;
+        let only = only.map(|lease| lease.to_string());
+        let asked = statement.execute(params![key.name(), until, only, Row::ASKED_ALONE])?;
+        Ok(asked > 0)
     }
 
     fn prepare(&self, text: &str) -> rusqlite::Result<CachedStatement<'_>> {

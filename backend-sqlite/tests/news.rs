@@ -43,9 +43,9 @@ async fn holders_hear_of_an_operator_alone() {
     assert!(hears(&mut waiter, SOON).await);
     assert!(!hears(&mut holder, Duration::ZERO).await);
 
-    other.request_revocation(held.key()).await.unwrap();
+    other.request_revocation(held.key(), None).await.unwrap();
     assert!(hears(&mut holder, SOON).await);
-    other.force_release(held.key()).await.unwrap();
+    other.force_release(held.key(), None).await.unwrap();
     assert!(hears(&mut holder, SOON).await);
 }
 

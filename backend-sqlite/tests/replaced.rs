@@ -270,7 +270,7 @@ async fn holders_are_notified_if_an_earlier_content_of_the_file_is_put_back() {
     let guard = client.mutex("job").unwrap().lock().await.unwrap();
     // Once it is notified of this, it has looked at the file.
     let other = connect(folder.path()).await.unwrap();
-    other.request_revocation(&LockKey::new("job").unwrap()).await.unwrap();
+    other.request_revocation(&LockKey::new("job").unwrap(), None).await.unwrap();
     assert!(guard.revocation_requested().await);
 
     let connection = Connection::open(file(folder.path())).unwrap();

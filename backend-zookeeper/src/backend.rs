@@ -14,8 +14,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, Capabilities, Claim, Feature, Fencing, KeyPage, KeyWatch, Lease, LockBackend,
-    Operation, Release, Renewal,
+    Attempt, Capabilities, Claim, Feature, Fencing, Fingerprint, KeyPage, KeyWatch, Lease,
+    LockBackend, Operation, Release, Renewal,
 };
 use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{Error, LockKey};
@@ -166,12 +166,21 @@ impl LockBackend for ZooKeeperBackend {
         })
     }
 
-    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        self.end_all(key).await.map_err(|failure| context(failure, Operation::ForceRelease, key))
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<ForcedRelease, Error> {
+        let ended = self.end_forcibly(key, only).await;
+        ended.map_err(|failure| context(failure, Operation::ForceRelease, key))
     }
 
-    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        self.ask_back(key).await.map_err(|failure| context(failure, Operation::Revoke, key))
+    async fn request_revocation(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<Revocation, Error> {
+        self.ask_back(key, only).await.map_err(|failure| context(failure, Operation::Revoke, key))
     }
 
     async fn close(&self) {

@@ -108,7 +108,7 @@ impl Entry {
         Waiter::new(self.fingerprint(), self.name.share).with_description(self.description())
     }
 
-    fn fingerprint(&self) -> Fingerprint {
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
         let text = self.text.as_ref().map(|text| text.fingerprint);
         text.unwrap_or_else(|| Fingerprint::of(self.name.text.as_bytes()))
     }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use leasehold_core::backend::Lease;
+use leasehold_core::backend::{Fingerprint, Lease};
 use leasehold_core::{Error, ErrorKind, LockKey};
 use uuid::Uuid;
 
@@ -55,7 +55,12 @@ impl Layout {
         format!("{}/{name}", self.lock(key))
     }
 
-    /// The node that lies there while the holders of `key` are asked to finish.
+    /// The node that lies there while the holder of this lease alone is asked to finish.
+    pub(crate) fn revocation_of(&self, key: &LockKey, lease: Fingerprint) -> String {
+        format!("{}-{lease}", self.revocation(key))
+    }
+
+    /// The node that lies there while all holders of `key` are asked to finish.
     pub(crate) fn revocation(&self, key: &LockKey) -> String {
         self.node(key, REVOCATION)
     }

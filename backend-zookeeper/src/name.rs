@@ -159,6 +159,7 @@ mod tests {
         for text in [
             "",
             "revoke",
+            "revoke-12345678",
             "lock-",
             "lock-00000012",
             "lock--2147483648",

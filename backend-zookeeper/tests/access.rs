@@ -34,10 +34,10 @@ async fn all_operations(backend: &ZooKeeperBackend) -> Result<(), Error> {
         backend.try_acquire(&queued).await?;
         backend.renew(&held).await?;
         backend.inspect(held.key()).await?;
-        backend.request_revocation(held.key()).await?;
+        backend.request_revocation(held.key(), None).await?;
         backend.release(&held).await?;
         backend.try_acquire(&queued).await?;
-        backend.force_release(held.key()).await?;
+        backend.force_release(held.key(), None).await?;
         backend.release(&waits).await?;
     }
     Ok(())

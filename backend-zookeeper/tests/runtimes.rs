@@ -33,7 +33,8 @@ fn another_runtime_is_told_of_what_happens_to_its_locks() {
         until("its lock is watched", async || zookeeper.metric(0, "zk_watch_count").await >= 1.0)
             .await;
 
-        let forced = other.backend().force_release(&LockKey::new("job").unwrap()).await.unwrap();
+        let forced =
+            other.backend().force_release(&LockKey::new("job").unwrap(), None).await.unwrap();
 
         assert_eq!(forced.ended().len(), 1);
         timeout(Duration::from_secs(2), guard.lost()).await.expect("it is told at once");

@@ -108,7 +108,7 @@ impl Liar {
                 Ok(Attempt::Granted(Grant::new(self.first_token(claim.key(), 1))))
             }
             Lie::Evictions => {
-                self.inner.force_release(claim.key()).await?;
+                self.inner.force_release(claim.key(), None).await?;
                 Ok(Attempt::Held(contention))
             }
             _ => Ok(Attempt::Held(contention)),

@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, Capabilities, Claim, Feature, KeyPage, KeyWatch, Lease, LockBackend, Release, Renewal,
-    Share,
+    Attempt, Capabilities, Claim, Feature, Fingerprint, KeyPage, KeyWatch, Lease, LockBackend,
+    Release, Renewal, Share,
 };
 use leasehold_core::{Error, LockKey};
 
@@ -104,12 +104,20 @@ impl<B: LockBackend> LockBackend for AsMutex<B> {
         self.inner.list(prefix, after).await
     }
 
-    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        self.inner.force_release(key).await
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<ForcedRelease, Error> {
+        self.inner.force_release(key, only).await
     }
 
-    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        self.inner.request_revocation(key).await
+    async fn request_revocation(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<Revocation, Error> {
+        self.inner.request_revocation(key, only).await
     }
 
     async fn ping(&self) -> Result<(), Error> {

@@ -266,6 +266,8 @@ cases! { $
         the_longest_durations_do_not_overflow: layers [183];
         lease_ids_stay_secret: store [198];
         a_forced_release_is_the_operators_and_names_the_holder: store [201] needs ForceRelease, Inspect;
+        a_forced_release_of_one_lease_spares_its_successor: store [201] needs ForceRelease;
+        a_forced_release_of_one_lease_spares_the_other_holders: store [201] needs ForceRelease, Inspect, Units;
     }
     fair {
         claims_are_served_in_order_of_arrival: store [123] needs Queue;
@@ -335,6 +337,8 @@ cases! { $
         a_waiter_that_queued_meanwhile_is_not_asked: store [] needs Revocation, Queue;
         a_request_stands_until_the_last_lease_would_end: store [] needs Revocation, Units;
         all_holders_of_a_key_are_asked: store [] needs Revocation, Units;
+        one_holder_can_be_asked_without_the_others: store [] needs Revocation, Units;
+        a_request_to_one_holder_spares_its_successor: store [] needs Revocation;
         all_holders_of_a_key_are_told_at_once_where_the_store_tells: store [] needs Revocation, Units, Push;
     }
     together {

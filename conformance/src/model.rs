@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use leasehold_core::admin::Inspection;
 use leasehold_core::backend::{
-    Attempt, AttemptAll, Claim, Contention, Feature, Grant, Lease, LockBackend, Patience, Share,
+    Attempt, AttemptAll, Claim, Contention, Feature, Fingerprint, Grant, Lease, LockBackend,
+    Patience, Share,
 };
 use leasehold_core::clock::Instant;
 use leasehold_core::memory::{Machine, Op, Outcome as Specified};
 use leasehold_core::{Error, ErrorKind, Holder, LockKey};
 use proptest::collection::vec;
+use proptest::option;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
@@ -98,11 +100,15 @@ enum Step {
         key: usize,
         lease: usize,
     },
+    /// Of one lease, or of all.
     RequestRevocation {
         key: usize,
+        lease: Option<usize>,
     },
+    /// Of one lease, or of all.
     ForceRelease {
         key: usize,
+        lease: Option<usize>,
     },
     Inspect {
         key: usize,
@@ -117,6 +123,7 @@ fn step(all_kinds: bool) -> impl Strategy<Value = Step> {
     let which = (key.clone(), lease.clone(), steps.clone());
     let place = if all_kinds { 1..3_u32 } else { 0..1 };
     let if_all_kinds = u32::from(all_kinds);
+    let meant = (key.clone(), option::of(lease.clone()));
     prop_oneof![
         6 => (which.clone(), place).prop_map(|((key, lease, steps), place)| {
             Step::Acquire { key, lease, steps, place }
@@ -129,8 +136,8 @@ fn step(all_kinds: bool) -> impl Strategy<Value = Step> {
         }),
         3 => which.clone().prop_map(|(key, lease, steps)| Step::Renew { key, lease, steps }),
         3 => which.prop_map(|(key, lease, _)| Step::Release { key, lease }),
-        if_all_kinds => key.clone().prop_map(|key| Step::RequestRevocation { key }),
-        1 => key.clone().prop_map(|key| Step::ForceRelease { key }),
+        if_all_kinds => meant.clone().prop_map(|(key, lease)| Step::RequestRevocation { key, lease }),
+        1 => meant.prop_map(|(key, lease)| Step::ForceRelease { key, lease }),
         1 => key.prop_map(|key| Step::Inspect { key }),
         3 => steps.prop_map(|steps| Step::Advance { steps }),
     ]
@@ -190,6 +197,10 @@ impl<'a> Pair<'a> {
         self.leases[key][0].key().clone()
     }
 
+    fn fingerprint(&self, key: usize, lease: Option<usize>) -> Option<Fingerprint> {
+        lease.map(|lease| self.leases[key][lease].id().fingerprint())
+    }
+
     async fn compare(mut self, steps: &[Step]) -> Result<(), TestCaseError> {
         for step in steps {
             self.step(step).await?;
@@ -230,16 +241,17 @@ impl<'a> Pair<'a> {
                 let release = self.backend.release(lease).await.map_err(store_failed)?;
                 self.same(step, &specified, &Specified::Release(release))
             }
-            Step::RequestRevocation { key } => {
-                let key = self.key(key);
-                let specified = self.machine.apply(Op::RequestRevocation(&key), self.now);
-                let found = self.backend.request_revocation(&key).await.map_err(store_failed)?;
+            Step::RequestRevocation { key, lease } => {
+                let (key, only) = (self.key(key), self.fingerprint(key, lease));
+                let specified = self.machine.apply(Op::RequestRevocation(&key, only), self.now);
+                let found = self.backend.request_revocation(&key, only).await;
+                let found = found.map_err(store_failed)?;
                 self.same(step, &specified, &Specified::Revocation(found))
             }
-            Step::ForceRelease { key } => {
-                let key = self.key(key);
-                let specified = self.machine.apply(Op::ForceRelease(&key), self.now);
-                let forced = self.backend.force_release(&key).await.map_err(store_failed)?;
+            Step::ForceRelease { key, lease } => {
+                let (key, only) = (self.key(key), self.fingerprint(key, lease));
+                let specified = self.machine.apply(Op::ForceRelease(&key, only), self.now);
+                let forced = self.backend.force_release(&key, only).await.map_err(store_failed)?;
                 self.same(step, &specified, &Specified::ForcedRelease(forced))
             }
             Step::Inspect { key } => {
@@ -359,7 +371,10 @@ fn comparable(outcome: &Specified) -> String {
         Specified::AttemptAll(AttemptAll::Held { key, contention }) => {
             format!("{key} {}", refused(contention))
         }
-        Specified::ForcedRelease(forced) => format!("ended {}", holders(forced.ended())),
+        Specified::ForcedRelease(forced) => {
+            let tells = if forced.min_token().is_some() { "a token" } else { "no token" };
+            format!("ended {}, and told {tells}", holders(forced.ended()))
+        }
         Specified::Inspection(inspection) => {
             let (units, by) = (inspection.units(), holders(Inspection::holders(inspection)));
             format!("{units} units held by {by}")

@@ -9,8 +9,9 @@ use async_trait::async_trait;
 use leasehold_conformance::{Harness, Time, cases};
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Grant, KeyPage,
-    KeyWatch, Lease, LeaseId, LockBackend, Patience, Release, Renewal, Share, Standing, StoreId,
+    Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Fingerprint, Grant,
+    KeyPage, KeyWatch, Lease, LeaseId, LockBackend, Patience, Release, Renewal, Share, Standing,
+    StoreId,
 };
 use leasehold_core::clock::TokioClock;
 use leasehold_core::memory::MemoryBackend;
@@ -240,7 +241,7 @@ impl LockBackend for Liar {
             attempt => attempt?,
         };
         if let (Flaw::AcquiresWhatIsHeld, Attempt::Held(_)) = (self.flaw, &attempt) {
-            self.store.force_release(claim.key()).await?;
+            self.store.force_release(claim.key(), None).await?;
             attempt = self.store.try_acquire(claim).await?;
         }
         if let (Flaw::LetsNewcomersPass, Attempt::Held(_), None) =
@@ -321,7 +322,7 @@ impl LockBackend for Liar {
             Flaw::KeepsPlacesOfLeavers if !was_granted => Ok(Release::NotHeld),
             Flaw::ReleasesNothing => Ok(Release::Released),
             Flaw::LetsAnybodyRelease => {
-                self.store.force_release(lease.key()).await?;
+                self.store.force_release(lease.key(), None).await?;
                 Ok(Release::Released)
             }
             Flaw::SaysReleasedTwice => {
@@ -369,14 +370,22 @@ impl LockBackend for Liar {
         self.store.enlist(enlistment).await
     }
 
-    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<ForcedRelease, Error> {
         self.notes.lock().unwrap().granted.retain(|granted| granted.key() != key);
-        self.store.force_release(key).await
+        self.store.force_release(key, only).await
     }
 
-    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
+    async fn request_revocation(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<Revocation, Error> {
         self.notes.lock().unwrap().asked_back.push(key.clone());
-        self.store.request_revocation(key).await
+        self.store.request_revocation(key, only).await
     }
 }
 

@@ -8,6 +8,7 @@ pub use key_list::KeyList;
 
 use std::sync::Arc;
 
+use crate::contract::backend::Fingerprint;
 use crate::contract::error::Error;
 use crate::contract::key::{IntoKey, LockKey};
 use crate::engine::pipeline::Engine;
@@ -128,9 +129,79 @@ impl Admin {
         key: impl IntoKey,
         why: &str,
     ) -> Result<ForcedRelease, Error> {
-        let key = key.into_key()?;
-        let forced = self.engine.backend().force_release(&key).await?;
-        let (key, events) = (&key, self.engine.events());
+        self.end(&key.into_key()?, None, why).await
+    }
+
+    /// Ends the lease on `key` that has this fingerprint, and says `why` in the log. Other holders keep theirs, and so does a holder that came
+    /// since the fingerprint was read.
+    ///
+    /// [`ForcedRelease::ended`] is empty if no lease in force has the fingerprint.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::memory::MemoryBackend;
+    /// use leasehold_core::{LeaseState, LockClient};
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let workers = client.semaphore("workers", 2)?;
+    /// let (hangs, works) = (workers.acquire(1).await?, workers.acquire(1).await?);
+    /// let inspection = client.admin().inspect("workers").await?;
+    /// let meant = inspection.holders().iter().find(|it| it.token() == Some(hangs.token().number()));
+    ///
+    /// let lease = meant.unwrap().fingerprint();
+    /// client.admin().force_release_lease("workers", lease, "it hangs").await?;
+    ///
+    /// hangs.lost().await;
+    /// assert_eq!(works.state(), LeaseState::Held);
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`force_release`](Self::force_release).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop; the lease may then have ended or not.
+    pub async fn force_release_lease(
+        &self,
+        key: impl IntoKey,
+        lease: Fingerprint,
+        why: &str,
+    ) -> Result<ForcedRelease, Error> {
+        self.end(&key.into_key()?, Some(lease), why).await
+    }
+
+    /// Asks the holder of the lease on `key` that has this fingerprint to finish early, and no other holder.
+    ///
+    /// [`Revocation::NotHeld`] if no lease in force has the fingerprint. [`LockClient::request_revocation`](crate::LockClient::request_revocation)
+    /// asks all holders.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::request_revocation`](crate::LockClient::request_revocation).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop; the store may have recorded the request or not.
+    pub async fn request_lease_revocation(
+        &self,
+        key: impl IntoKey,
+        lease: Fingerprint,
+    ) -> Result<Revocation, Error> {
+        self.engine.backend().request_revocation(&key.into_key()?, Some(lease)).await
+    }
+
+    async fn end(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+        why: &str,
+    ) -> Result<ForcedRelease, Error> {
+        let forced = self.engine.backend().force_release(key, only).await?;
+        let events = self.engine.events();
         let store = events.store();
         for holder in forced.ended() {
             events.emit(Event::Forced(Forced { store, key, holder, why }));

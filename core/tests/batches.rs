@@ -123,7 +123,7 @@ async fn faults_of_some_leases_leave_the_others_one_request() {
     let guards = fixture.lock_many(10).await;
     let fault = Fault::Fail(ErrorKind::Unavailable);
     fixture.faults.inject_on(guards[3].key(), Operation::Renew, fault, 1);
-    fixture.store.force_release(guards[5].key()).await.unwrap();
+    fixture.store.force_release(guards[5].key(), None).await.unwrap();
 
     tokio::time::sleep(TTL / 3 + ms(100)).await;
 

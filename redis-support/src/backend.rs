@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, KeyPage, KeyWatch,
-    Lease, LockBackend, Operation, Release, Renewal, Standing, StoreId,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, Fingerprint, KeyPage,
+    KeyWatch, Lease, LockBackend, Operation, Release, Renewal, Standing, StoreId,
 };
 use leasehold_core::{Error, ErrorKind, LockKey};
 
@@ -302,16 +302,24 @@ impl<D: Driver> LockBackend for Backend<D> {
         page.map_err(|error| error.with_operation(Operation::List).with_backend(D::NAME))
     }
 
-    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        let call = Call::force_release(&self.0.layout, key);
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<ForcedRelease, Error> {
+        let call = Call::force_release(&self.0.layout, key, only);
         let forced = self.call(Operation::ForceRelease, key, call, decode_forced_release).await?;
         // All of this process look, also those that wait to be called: it happens rarely.
         self.0.news.interrupted();
         Ok(forced)
     }
 
-    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        let call = Call::request_revocation(&self.0.layout, key);
+    async fn request_revocation(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<Revocation, Error> {
+        let call = Call::request_revocation(&self.0.layout, key, only);
         let revocation = self.call(Operation::Revoke, key, call, decode_revocation).await?;
         self.0.news.changed(key, Concerns::Holders);
         Ok(revocation)

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{Claim, Lease, Patience, Share};
+use leasehold_core::backend::{Claim, Fingerprint, Lease, Patience, Share};
 use leasehold_core::clock::Instant;
 use leasehold_core::{LockKey, LockOptions};
 
@@ -188,16 +188,16 @@ impl Call {
     }
 
     /// The call that ends others' leases.
-    pub fn force_release(layout: &Layout, key: &LockKey) -> Self {
+    pub fn force_release(layout: &Layout, key: &LockKey, only: Option<Fingerprint>) -> Self {
         let of = layout.places(key);
-        let words = Words::of(&of, &SHOWN).keys(&of, &[Place::Revoke]);
+        let words = Words::of(&of, &SHOWN).keys(&of, &[Place::Revoke]).meant(only);
         Self::new(words.shape(Script::ForceRelease), words)
     }
 
     /// The call that asks holders to finish.
-    pub fn request_revocation(layout: &Layout, key: &LockKey) -> Self {
-        let keys = [Place::Lock, Place::Held, Place::Revoke, Place::Crowd];
-        let words = Words::of(&layout.places(key), &keys);
+    pub fn request_revocation(layout: &Layout, key: &LockKey, only: Option<Fingerprint>) -> Self {
+        let keys = [Place::Lock, Place::Held, Place::Units, Place::Revoke, Place::Crowd];
+        let words = Words::of(&layout.places(key), &keys).meant(only);
         Self::new(words.shape(Script::Revoke), words)
     }
 

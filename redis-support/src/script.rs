@@ -52,9 +52,9 @@ macro_rules! files {
 }
 
 /// The functions that scripts include.
-const PARTS: [(&str, &str); 20] = files!(
+const PARTS: [(&str, &str); 21] = files!(
     "scripts/parts/": "acquire_in_turn", "charter", "crowd", "far_place", "give_way", "grant_free", "hand_over", "lease", "list",
-    "member", "news", "place", "queue", "refuse", "renew_mutex", "stand", "time", "token", "turn", "units"
+    "meant", "member", "news", "place", "queue", "refuse", "renew_mutex", "stand", "time", "token", "turn", "units"
 );
 
 /// In the order in which [`Script`] declares them.

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 use std::ops::Range;
 use std::time::Duration;
 
-use leasehold_core::backend::Lease;
+use leasehold_core::backend::{Fingerprint, Lease};
 use leasehold_core::{Description, LockKey};
 
 use crate::layout::{Layout, Place, Places};
@@ -90,6 +90,11 @@ impl Words {
     pub(crate) fn id(mut self, lease: &Lease) -> Self {
         lease.id().write_secret(&mut self.text);
         self.word("")
+    }
+
+    /// The fingerprint of the lease that is meant; nothing, if all are.
+    pub(crate) fn meant(self, only: Option<Fingerprint>) -> Self {
+        self.word(&only.map(|lease| lease.to_string()).unwrap_or_default())
     }
 
     /// The value under the key of a lock.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, KeyWatch, KeyWatches, Lease, LockBackend,
-    Release, Renewal, Standing, StoreId,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Fingerprint, KeyWatch, KeyWatches, Lease,
+    LockBackend, Release, Renewal, Standing, StoreId,
 };
 use leasehold_core::clock::Clock;
 use leasehold_core::memory::{MemoryBackend, Outcome};
@@ -256,12 +256,20 @@ impl LockBackend for Link {
         self.exchange(Request::Inspect(key.clone())).await
     }
 
-    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        self.exchange(Request::ForceRelease(key.clone())).await
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<ForcedRelease, Error> {
+        self.exchange(Request::ForceRelease(key.clone(), only)).await
     }
 
-    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        self.exchange(Request::Revoke(key.clone())).await
+    async fn request_revocation(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<Revocation, Error> {
+        self.exchange(Request::Revoke(key.clone(), only)).await
     }
 
     async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {

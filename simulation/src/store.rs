@@ -5,7 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::LockKey;
-use leasehold_core::backend::{Attempt, AttemptAll, Claim, Enlistment, Grant, Lease, StoreId};
+use leasehold_core::backend::{
+    Attempt, AttemptAll, Claim, Enlistment, Fingerprint, Grant, Lease, StoreId,
+};
 use leasehold_core::clock::Instant;
 use leasehold_core::memory::{Machine, Op, Outcome};
 
@@ -18,11 +20,11 @@ const REPLICATION_LAG: Duration = Duration::from_millis(40);
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
     Enlist(Enlistment),
-    ForceRelease(LockKey),
+    ForceRelease(LockKey, Option<Fingerprint>),
     Inspect(LockKey),
     Release(Lease),
     Renew(Lease),
-    Revoke(LockKey),
+    Revoke(LockKey, Option<Fingerprint>),
     Standing(StoreId),
     TryAcquire(Claim),
     TryAcquireAll(Vec<Claim>),
@@ -31,7 +33,7 @@ pub(crate) enum Request {
 impl Request {
     pub(crate) fn keys(&self) -> Vec<LockKey> {
         match self {
-            Self::ForceRelease(key) | Self::Inspect(key) | Self::Revoke(key) => {
+            Self::ForceRelease(key, _) | Self::Inspect(key) | Self::Revoke(key, _) => {
                 vec![key.clone()]
             }
             Self::Release(lease) | Self::Renew(lease) => vec![lease.key().clone()],
@@ -43,7 +45,7 @@ impl Request {
 
     /// Whether holders hear of it, and not only waiters.
     pub(crate) fn concerns_holders(&self) -> bool {
-        matches!(self, Self::ForceRelease(_) | Self::Revoke(_))
+        matches!(self, Self::ForceRelease(..) | Self::Revoke(..))
     }
 
     /// Whether it begins or renews leases.
@@ -54,11 +56,11 @@ impl Request {
     fn op(&self) -> Op<'_> {
         match self {
             Self::Enlist(enlistment) => Op::Enlist(enlistment),
-            Self::ForceRelease(key) => Op::ForceRelease(key),
+            Self::ForceRelease(key, only) => Op::ForceRelease(key, *only),
             Self::Inspect(key) => Op::Inspect(key),
             Self::Release(lease) => Op::Release(lease),
             Self::Renew(lease) => Op::Renew(lease),
-            Self::Revoke(key) => Op::RequestRevocation(key),
+            Self::Revoke(key, only) => Op::RequestRevocation(key, *only),
             Self::Standing(fresh) => Op::Standing(*fresh),
             Self::TryAcquire(claim) => Op::TryAcquire(claim),
             Self::TryAcquireAll(claims) => Op::TryAcquireAll(claims),

@@ -169,7 +169,7 @@ impl World {
             Fault::ClockStep { store } => self.stores[store].step(CLOCK_STEP),
             Fault::ForcedRelease => {
                 for key in keys {
-                    self.apply_everywhere(&Request::ForceRelease(key.clone()));
+                    self.apply_everywhere(&Request::ForceRelease(key.clone(), None));
                 }
                 return;
             }
@@ -218,11 +218,13 @@ impl World {
             self.judge.granted(store, lease, grant);
         }
         match (request, outcome) {
-            (Request::ForceRelease(key), Outcome::ForcedRelease(it)) if !it.ended().is_empty() => {
+            (Request::ForceRelease(key, _), Outcome::ForcedRelease(it))
+                if !it.ended().is_empty() =>
+            {
                 self.judge.freed(store, key);
                 self.judge.leases_were_lost(self.now());
             }
-            (Request::Revoke(key), Outcome::Revocation(Revocation::Requested)) => {
+            (Request::Revoke(key, _), Outcome::Revocation(Revocation::Requested)) => {
                 self.judge.revoked(store, key);
             }
             _ => {}

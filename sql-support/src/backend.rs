@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
     Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Feature, Fencing,
-    Grant, KeyPage, KeyWatch, Lease, LockBackend, Operation, Patience, Release, Renewal, Standing,
-    StoreId,
+    Fingerprint, Grant, KeyPage, KeyWatch, Lease, LockBackend, Operation, Patience, Release,
+    Renewal, Standing, StoreId,
 };
 use leasehold_core::{Error, ErrorKind, LockKey};
 use tokio::sync::OnceCell;
@@ -312,9 +312,13 @@ impl<D: Database> LockBackend for Backend<D> {
         Ok(KeyPage::new(keys.collect()).with_next(next))
     }
 
-    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<ForcedRelease, Error> {
         let forced = async {
-            let forced = self.opened().await?.force_release(Key::of(key)).await?;
+            let forced = self.opened().await?.force_release(Key::of(key), only).await?;
             self.changed(key, Concerns::Waiters);
             self.changed(key, Concerns::Holders);
             self.call_up(&forced.called);
@@ -329,8 +333,13 @@ impl<D: Database> LockBackend for Backend<D> {
         forced.await.map_err(|error| context::<D>(error, Operation::ForceRelease, key))
     }
 
-    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        let asked = async { self.opened().await?.request_revocation(Key::of(key)).await }.await;
+    async fn request_revocation(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<Revocation, Error> {
+        let asked =
+            async { self.opened().await?.request_revocation(Key::of(key), only).await }.await;
         let asked = asked.map_err(|error| context::<D>(error, Operation::Revoke, key))?;
         self.changed(key, Concerns::Holders);
         Ok(if asked.is_held { Revocation::Requested } else { Revocation::NotHeld })

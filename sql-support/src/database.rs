@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 use leasehold_core::Error;
-use leasehold_core::backend::{Enlistment, Fencing, Standing, StoreId};
+use leasehold_core::backend::{Enlistment, Fencing, Fingerprint, Standing, StoreId};
 
 use crate::news::News;
 use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
@@ -141,11 +141,13 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
     /// Ends a lease or gives up a place, calls up if it was a lease, and clears rows that ended long ago.
     async fn release(&self, lease: Named) -> Result<Released, Error>;
 
-    /// Sets `asked` of all holders to the largest `ends` among them.
-    async fn request_revocation(&self, key: Key) -> Result<Asked, Error>;
+    /// Sets `asked` of all holders to the largest `ends` among them, or that of the lease with the fingerprint `only` to the largest number, so
+    /// that later holders do not inherit it.
+    async fn request_revocation(&self, key: Key, only: Option<Fingerprint>)
+    -> Result<Asked, Error>;
 
-    /// Ends all holders; places stay. If there were any, it moves the stripe's token on.
-    async fn force_release(&self, key: Key) -> Result<Forced, Error>;
+    /// Ends the lease with the fingerprint `only`, or all; places stay. If it ended any, it moves the stripe's token on.
+    async fn force_release(&self, key: Key, only: Option<Fingerprint>) -> Result<Forced, Error>;
 
     /// Reads the holders. It need not lock the stripe and changes nothing.
     async fn inspect(&self, key: Key) -> Result<Inspected, Error>;

@@ -14,7 +14,7 @@
 //! use leasehold_sql_support::Layout;
 //!
 //! let statements = Statements::new(&Layout::default().in_schema("app")?, None);
-//! let text = statements.force_release(&Key::of(&LockKey::new("it's")?));
+//! let text = statements.force_release(&Key::of(&LockKey::new("it's")?), None);
 //! assert!(text.at(std::time::Duration::from_secs(1)).contains(r#"DELETE FROM "app"."leasehold_lease" WHERE key"#));
 //! # Ok::<(), leasehold_core::Error>(())
 //! ```

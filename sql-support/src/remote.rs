@@ -21,7 +21,7 @@ mod driver;
 pub use config::{Config, Settings, invalid};
 pub use database::Remote;
 pub use driver::{Driver, Hears, Opened};
-pub use pool::{Connector, Link, Pool, host_and_port};
+pub use pool::{Connector, Link, Pool, addresses_of, host_and_port, no_connection};
 pub use rows::{Row, Rows};
 pub use run::{Run, RunError, Urgency};
 pub use statements::Statements;

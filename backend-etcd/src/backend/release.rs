@@ -9,12 +9,12 @@ use etcd_client::{
     TxnOpResponse, TxnResponse,
 };
 use leasehold_core::admin::{ForcedRelease, Revocation};
-use leasehold_core::backend::{Lease, Release, Tenure};
+use leasehold_core::backend::{Fingerprint, Lease, Release, Tenure};
 use leasehold_core::{Error, ErrorKind, LockKey};
 
 use super::EtcdBackend;
 use super::hook::put;
-use super::look::{described, revision};
+use super::look::{described, got, revision, senseless};
 use crate::batch::{Change, Changed};
 use crate::doubt::MARKED_FOR;
 use crate::entry::{self, Entry, State};
@@ -171,10 +171,14 @@ impl EtcdBackend {
         }
     }
 
-    /// Ends all holders' leases of `key`.
-    pub(super) async fn end_all(&self, key: &LockKey) -> Result<ForcedRelease, Failure> {
+    /// Ends one holder's lease of `key`, or those of all holders.
+    pub(super) async fn end_forcibly(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<ForcedRelease, Failure> {
         let mut forced = ForcedRelease::new();
-        match self.end_each(key, &mut forced).await {
+        match self.end_each(key, only, &mut forced).await {
             Ok(()) => Ok(forced),
             Err(failure) if forced.ended().is_empty() => Err(failure),
             Err(failure) => {
@@ -183,15 +187,22 @@ impl EtcdBackend {
         }
     }
 
-    /// Ends all holders' leases of `key`, so many at a time, and notes the holders.
-    async fn end_each(&self, key: &LockKey, forced: &mut ForcedRelease) -> Result<(), Failure> {
+    /// Ends one holder's lease of `key`, or all, so many at a time, and notes the holders.
+    async fn end_each(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+        forced: &mut ForcedRelease,
+    ) -> Result<(), Failure> {
         let (mut failures, mut asked_at) = (0, None);
         while failures < MAX_TRIES {
             let queue = self.queue(key).await?;
             // Holders that come in meanwhile have newer tokens, and are left alone.
             let asked_at = *asked_at.get_or_insert(queue.revision);
-            let holders: Vec<&Entry> =
-                queue.holders().filter(|holder| holder.created <= asked_at).collect();
+            let is_meant = |holder: &&Entry| {
+                holder.created <= asked_at && only.is_none_or(|only| holder.fingerprint == only)
+            };
+            let holders: Vec<&Entry> = queue.holders().filter(is_meant).collect();
             let together = &holders[..holders.len().min(CHANGED_TOGETHER)];
             if together.is_empty() {
                 return Ok(());
@@ -209,10 +220,11 @@ impl EtcdBackend {
                 failures += 1;
                 continue;
             }
-            let number = entry::token(revision(&reply)?);
             let ended = together.iter().map(|holder| described(holder, &left));
-            let so_far = mem::take(forced).with_min_token(number);
-            *forced = ended.fold(so_far, ForcedRelease::with_ended);
+            *forced = ended.fold(mem::take(forced), ForcedRelease::with_ended);
+            if only.is_none() || queue.holders().count() == together.len() {
+                *forced = mem::take(forced).with_min_token(entry::token(revision(&reply)?));
+            }
             if together.len() == holders.len() {
                 return Ok(());
             }
@@ -220,17 +232,31 @@ impl EtcdBackend {
         Err(too_busy())
     }
 
-    /// Asks all holders of `key` to finish early.
+    /// Asks holders of `key` to finish early.
     ///
     /// The request lies beside the lock until it ends by its TTL, or until a client that finds the lock free
     /// clears it.
-    pub(super) async fn ask_back(&self, key: &LockKey) -> Result<Revocation, Failure> {
+    pub(super) async fn ask_back(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<Revocation, Failure> {
         let (range, revocation) = (self.layout.range(key), self.layout.revocation(key));
         for _ in 0..MAX_TRIES {
             let queue = self.queue(key).await?;
-            if !queue.is_held() {
+            let meant =
+                || queue.holders().filter(|it| only.is_none_or(|only| it.fingerprint == only));
+            if meant().next().is_none() {
                 return Ok(Revocation::NotHeld);
             }
+            let earlier = self.read(vec![TxnOp::get(revocation.as_str(), None)]).await?;
+            let earlier = earlier.op_responses();
+            let earlier = earlier.first().and_then(got).ok_or_else(senseless)?;
+            let earlier = earlier.kvs().first();
+            let value = match only {
+                None => String::new(),
+                Some(only) => entry::asking_too(earlier.map(KeyValue::value), only),
+            };
             let left = self.left(queue.holders().map(|holder| holder.lease)).await?;
             // Until the last of them would end without renewal; for ever is a day.
             let ends = |holder: &Entry| {
@@ -240,10 +266,9 @@ impl EtcdBackend {
             let lease = session::new_id();
             session::grant(&self.connection, lease, longest).await?;
             let options = PutOptions::new().with_lease(lease).with_prev_key();
-            let request = TxnOp::put(revocation.as_str(), "", Some(options));
+            let request = TxnOp::put(revocation.as_str(), value, Some(options));
             // Holders whose entries are touched hear of it now, the others with their next renewal. Other programs do not listen.
-            let touched =
-                || queue.holders().filter(|holder| !holder.is_foreign()).take(CHANGED_TOGETHER);
+            let touched = || meant().filter(|holder| !holder.is_foreign()).take(CHANGED_TOGETHER);
             let touches = touched().map(|holder| {
                 let same = holder.held_still(holder.share, holder.description.as_ref());
                 let options = PutOptions::new().with_ignore_lease();
@@ -252,7 +277,11 @@ impl EtcdBackend {
             let unchanged = touched().map(|holder| {
                 Compare::mod_revision(holder.key.as_slice(), CompareOp::Equal, holder.modified)
             });
-            let when: Vec<Compare> = unchanged.chain([range.is_as_at(queue.revision)]).collect();
+            let of_earlier = earlier.map_or(0, KeyValue::mod_revision);
+            let is_earlier =
+                Compare::mod_revision(revocation.as_str(), CompareOp::Equal, of_earlier);
+            let is_as_seen = [range.is_as_at(queue.revision), is_earlier];
+            let when: Vec<Compare> = unchanged.chain(is_as_seen).collect();
             let changes: Vec<TxnOp> = [request].into_iter().chain(touches).collect();
             let txn = Txn::new().when(when).and_then(changes);
             let reply = self.connection.txn(txn).await?;

@@ -12,7 +12,7 @@ use leasehold_core::clock::Instant;
 use super::hook::put;
 use super::look::{got, senseless};
 use super::{EtcdBackend, context};
-use crate::entry::{Entry, State};
+use crate::entry::{self, Entry, State};
 use crate::error::Failure;
 use crate::layout::tag;
 use crate::session::{self, Session, Use, seconds};
@@ -108,7 +108,7 @@ impl EtcdBackend {
         }
         let pairs = leases.iter().zip(found.chunks(2)).map(|(lease, pair)| Found {
             entry: pair[0].kvs().first().map(Entry::read).filter(|entry| entry.tag == tag(lease)),
-            asked_back: !pair[1].kvs().is_empty(),
+            asked_back: pair[1].kvs().first().is_some_and(|it| entry::asks(it.value(), lease)),
         });
         Ok(pairs.collect())
     }

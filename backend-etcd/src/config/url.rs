@@ -39,8 +39,7 @@ pub(super) fn read(url: &str) -> Result<EtcdConfig, Error> {
         let (name, password) = user.split_once(':').unwrap_or((user, ""));
         options = options.with_user(decode(name)?, decode(password)?);
     }
-    let options = with_tls(options, secure, &params.tls)?;
-    let mut config = EtcdConfig::from_options(endpoints, options)?;
+    let mut config = with_tls(EtcdConfig::from_options(endpoints, options)?, secure, &params.tls)?;
     config.has_password = user.is_some();
     if let Some(prefix) = params.prefix {
         config = config.prefix(prefix)?;
@@ -123,15 +122,11 @@ fn millis(value: &str) -> Result<Duration, Error> {
 }
 
 #[cfg(feature = "tls")]
-fn with_tls(
-    options: ConnectOptions,
-    secure: bool,
-    files: &TlsFiles,
-) -> Result<ConnectOptions, Error> {
+fn with_tls(config: EtcdConfig, secure: bool, files: &TlsFiles) -> Result<EtcdConfig, Error> {
     use etcd_client::{Certificate, Identity, TlsOptions};
 
     if !secure {
-        return without_tls(options, files);
+        return without_tls(config, files);
     }
     // The path may be the rest of a password, and so is not shown.
     let read = |name: &str, path: &String| {
@@ -150,27 +145,23 @@ fn with_tls(
         (None, None) => {}
         _ => return Err(invalid("cert and key in the URL need each other")),
     }
-    Ok(options.with_tls(tls))
+    Ok(EtcdConfig { tls: Some(tls), ..config })
 }
 
 #[cfg(not(feature = "tls"))]
-fn with_tls(
-    options: ConnectOptions,
-    secure: bool,
-    files: &TlsFiles,
-) -> Result<ConnectOptions, Error> {
+fn with_tls(config: EtcdConfig, secure: bool, files: &TlsFiles) -> Result<EtcdConfig, Error> {
     if secure {
         let message =
             "TLS needs the Cargo feature `tls` of leasehold-etcd (`etcd-tls` of leasehold)";
         return Err(Error::new(leasehold_core::ErrorKind::Unsupported, message));
     }
-    without_tls(options, files)
+    without_tls(config, files)
 }
 
-fn without_tls(options: ConnectOptions, files: &TlsFiles) -> Result<ConnectOptions, Error> {
+fn without_tls(config: EtcdConfig, files: &TlsFiles) -> Result<EtcdConfig, Error> {
     let TlsFiles { authority, certificate, key } = files;
     if authority.is_some() || certificate.is_some() || key.is_some() {
         return Err(invalid("ca, cert and key in the URL need etcds://"));
     }
-    Ok(options)
+    Ok(config)
 }

@@ -229,7 +229,7 @@ async fn that_releases_by_force_ends_thousands_of_holders() {
     }
     let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
 
-    let forced = backend.force_release(&LockKey::new("job").unwrap()).await.unwrap();
+    let forced = backend.force_release(&LockKey::new("job").unwrap(), None).await.unwrap();
 
     assert_eq!(forced.ended().len(), HOLDERS);
     assert!(entries(&store, "job").await.is_empty());

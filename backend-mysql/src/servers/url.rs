@@ -41,7 +41,7 @@ impl Servers {
         if database.is_empty() || database.contains('/') {
             return Err(invalid("the URL must name a database: mysql://host/database"));
         }
-        with_params(options.db_name(Some(database)), &read, settings).map(Self)
+        with_params(options.db_name(Some(database)), &read, settings).map(Self::from)
     }
 }
 

@@ -7,6 +7,10 @@ use leasehold_sql_support::remote::{Settings, invalid};
 use super::Servers;
 use crate::tls::{Tls, TlsFiles};
 
+/// The folder of the socket depends on how PostgreSQL was built, so there is no default.
+const NO_HOST: &str = "the URL must name a host, as in postgres://HOST/DATABASE; for a Unix socket, name its folder, as in \
+                       postgres:///DATABASE?host=/run/postgresql";
+
 impl Servers {
     /// Reads a URL. `settings` read the parameters that all databases have, the driver reads its own.
     pub(crate) fn from_url(url: &str, settings: &mut Settings) -> Result<Self, Error> {
@@ -37,13 +41,16 @@ impl Servers {
         // Spaces are no plus signs to the driver.
         let url = format!("{address}?{}", theirs.finish().replace('+', "%20"));
         // Unnamed: after a ? in a password, its rest looks like a parameter.
-        let options = url.parse().map_err(|_| {
+        let options: tokio_postgres::Config = url.parse().map_err(|_| {
             invalid(
                 "the URL cannot be read: a host, a port or a parameter is unknown; \
                  in user and password, : / ? # @ % are written %3A %2F %3F %23 %40 %25",
             )
         })?;
-        Ok(Self { options, tls })
+        if options.get_hosts().is_empty() && options.get_hostaddrs().is_empty() {
+            return Err(invalid(NO_HOST));
+        }
+        Ok(Self::new(options, tls))
     }
 }
 

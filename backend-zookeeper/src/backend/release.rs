@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::admin::{ForcedRelease, Revocation};
-use leasehold_core::backend::{Lease, Release};
+use leasehold_core::backend::{Fingerprint, Lease, Release};
 use leasehold_core::{Error, ErrorKind, LockKey};
 use zookeeper_client::CreateMode;
 
@@ -60,10 +60,26 @@ impl ZooKeeperBackend {
         Ok(entries)
     }
 
-    /// Ends all leases on `key`.
-    pub(super) async fn end_all(&self, key: &LockKey) -> Result<ForcedRelease, Failure> {
+    /// The holders of `key` that an operator means, and how many there are in all.
+    async fn meant(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<(Vec<Entry>, usize), Failure> {
+        let mut holders = self.holders(key).await?;
+        let all = holders.len();
+        holders.retain(|holder| only.is_none_or(|only| holder.fingerprint() == only));
+        Ok((holders, all))
+    }
+
+    /// Ends the lease on `key` that an operator means, or all.
+    pub(super) async fn end_forcibly(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<ForcedRelease, Failure> {
         for _ in 0..MAX_TRIES {
-            let holders = self.holders(key).await?;
+            let (holders, all) = self.meant(key, only).await?;
             let Some(newest) = holders.iter().map(|holder| holder.stat.czxid).max() else {
                 return Ok(ForcedRelease::new());
             };
@@ -79,9 +95,14 @@ impl ZooKeeperBackend {
             let deleting = deleting().map_err(error::request)?;
             match link.reply(deleting).await {
                 Ok(_) => {
-                    let forced = ForcedRelease::new().with_min_token(token(newest + 1));
                     let ended = holders.iter().map(Entry::holder);
-                    return Ok(ended.fold(forced, ForcedRelease::with_ended));
+                    let forced = ended.fold(ForcedRelease::new(), ForcedRelease::with_ended);
+                    let is_last = holders.len() == all;
+                    return Ok(if is_last {
+                        forced.with_min_token(token(newest + 1))
+                    } else {
+                        forced
+                    });
                 }
                 Err(Failure::Mismatch(_)) => {}
                 Err(failure) => return Err(unknown(failure)),
@@ -90,18 +111,26 @@ impl ZooKeeperBackend {
         Err(too_busy())
     }
 
-    /// Asks all holders of `key` to finish early.
+    /// Asks the holder of the lease on `key` that an operator means to finish early, or all holders.
     ///
     /// The request is a node of a session of its own. It ends with that, or is cleared by a claim that finds the lock free. Curator's
     /// holders are asked as Curator does it.
-    pub(super) async fn ask_back(&self, key: &LockKey) -> Result<Revocation, Failure> {
+    pub(super) async fn ask_back(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<Revocation, Failure> {
+        let request = match only {
+            Some(lease) => self.layout.revocation_of(key, lease),
+            None => self.layout.revocation(key),
+        };
         for _ in 0..MAX_TRIES {
-            let holders = self.holders(key).await?;
+            let (holders, _) = self.meant(key, only).await?;
             if holders.is_empty() {
                 return Ok(Revocation::NotHeld);
             }
-            self.clear_request(key).await?;
-            match self.write_request(key, &holders).await {
+            self.delete_request(&request).await?;
+            match self.write_request(key, &request, &holders).await {
                 Ok(()) => return Ok(Revocation::Requested),
                 Err(Failure::Mismatch(_)) => {}
                 Err(failure) => return Err(unknown(failure)),
@@ -110,7 +139,12 @@ impl ZooKeeperBackend {
         Err(too_busy())
     }
 
-    async fn write_request(&self, key: &LockKey, holders: &[Entry]) -> Result<(), Failure> {
+    async fn write_request(
+        &self,
+        key: &LockKey,
+        request: &str,
+        holders: &[Entry],
+    ) -> Result<(), Failure> {
         // Until the last of them would end without renewal; Curator's hold for as long as they like.
         let ends = |holder: &Entry| holder.ttl().unwrap_or(Duration::MAX);
         let longest = holders.iter().map(ends).max().unwrap_or_default();
@@ -119,7 +153,7 @@ impl ZooKeeperBackend {
         let writing = || {
             let mut multi = hook.link.client().new_multi_writer();
             let options = CreateMode::Ephemeral.with_acls(self.servers.config().acls());
-            multi.add_create(&self.layout.revocation(key), b"", &options)?;
+            multi.add_create(request, b"", &options)?;
             for holder in holders {
                 let node = self.layout.node(key, &holder.name.text);
                 // Holders that watch their nodes hear of it now.
@@ -134,10 +168,14 @@ impl ZooKeeperBackend {
         written.map(drop)
     }
 
-    /// Takes back the request to the holders of `key`, if there is one.
+    /// Takes back the request to all holders of `key`, if there is one.
     pub(super) async fn clear_request(&self, key: &LockKey) -> Result<(), Failure> {
+        self.delete_request(&self.layout.revocation(key)).await
+    }
+
+    async fn delete_request(&self, request: &str) -> Result<(), Failure> {
         let link = self.servers.main().await?;
-        match link.reply(link.client().delete(&self.layout.revocation(key), None)).await {
+        match link.reply(link.client().delete(request, None)).await {
             Err(failure) if !failure.is_absence() => Err(failure),
             _ => Ok(()),
         }

@@ -227,9 +227,14 @@ impl ZooKeeperBackend {
         if entry.is_asked_by_curator() || !entry.is_touched() {
             return Ok(entry.is_asked_by_curator());
         }
-        let revocation = self.layout.revocation(lease.key());
-        let asked = hook.link.reply(hook.link.client().check_stat(&revocation)).await;
-        Ok(asked.map_err(Failure::of_a_look)?.is_some())
+        let (key, fingerprint) = (lease.key(), lease.id().fingerprint());
+        for request in [self.layout.revocation(key), self.layout.revocation_of(key, fingerprint)] {
+            let found = hook.link.reply(hook.link.client().check_stat(&request)).await;
+            if found.map_err(Failure::of_a_look)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

@@ -32,7 +32,7 @@ async fn nodes_of_curator_hold_and_wait_and_are_asked_to_finish() {
     let Attempt::Held(contention) = held else { panic!("{held:?}") };
     let holder = contention.holder().unwrap();
     assert_eq!(holder.description().map(ToString::to_string).as_deref(), Some("10.0.0.9"));
-    assert_eq!(backend.request_revocation(&key).await.unwrap(), Revocation::Requested);
+    assert_eq!(backend.request_revocation(&key, None).await.unwrap(), Revocation::Requested);
     let first = format!("/lock/a%2Fjob/lock-{first}");
     assert_eq!(curator.get_data(&first).await.unwrap().0, b"__REVOKE__");
 

@@ -57,12 +57,12 @@ async fn a_holder_gets_news_also_after_a_time_without_a_server() {
     let lease = kept("job");
     let mut watch = holder.watch_lease(&lease);
     assert!(is_granted(&holder, &lease).await);
-    operator.request_revocation(lease.key()).await.unwrap();
+    operator.request_revocation(lease.key(), None).await.unwrap();
     news(&mut watch).await;
 
     // Meanwhile nothing listens at the server's port.
     servers.restart().await;
-    until_some("ended", async || operator.force_release(lease.key()).await.ok()).await;
+    until_some("ended", async || operator.force_release(lease.key(), None).await.ok()).await;
 
     news(&mut watch).await;
 }

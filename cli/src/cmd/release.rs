@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use leasehold::admin::Revocation;
+use leasehold::backend::Fingerprint;
 use leasehold::{Holder, LockClient};
 use serde_json::json;
 
@@ -29,6 +30,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     how: How,
 
+    /// Only the lease with this fingerprint, as `leasehold status` shows it; a newer holder and the holders of other permits are left alone.
+    #[arg(long, value_name = "FINGERPRINT", value_parser = fingerprint)]
+    lease: Option<Fingerprint>,
+
     /// The lock's name. One that begins with `-` follows `--`.
     key: OsString,
 }
@@ -45,20 +50,40 @@ struct How {
     force: bool,
 }
 
+fn fingerprint(text: &str) -> Result<Fingerprint, String> {
+    let is_one = text.len() == 8;
+    let refused =
+        || "a fingerprint has eight hexadecimal digits, see `leasehold status`".to_owned();
+    text.parse().ok().filter(|_| is_one).ok_or_else(refused)
+}
+
 const HELP: &str = "\
-Exit status: 0 if a lease was ended or its holder asked, 1 if the lock was free, 69 if the store
+Exit status: 0 if a lease was ended or its holder asked, 1 if the lock was free or no holder has
+the lease that --lease names, 69 if the store
 cannot be reached, 77 if it refuses the user, the password or the rights, 64 if the command line
 makes no sense.";
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let key = Key::new(&args.key)?;
     let client = args.backend.connect().await?;
-    if args.how.ask { ask(&client, &key).await } else { force(&client, &key).await }
+    if args.how.ask {
+        ask(&client, &key, args.lease).await
+    } else {
+        force(&client, &key, args.lease).await
+    }
 }
 
-async fn force(client: &LockClient, key: &Key) -> Result<ExitCode, Failure> {
-    let admin = client.admin();
-    let forced = admin.force_release(key.as_lock_key(), "leasehold release --force").await?;
+async fn force(
+    client: &LockClient,
+    key: &Key,
+    lease: Option<Fingerprint>,
+) -> Result<ExitCode, Failure> {
+    const WHY: &str = "leasehold release --force";
+    let (admin, name) = (client.admin(), key.as_lock_key());
+    let forced = match lease {
+        Some(lease) => admin.force_release_lease(name, lease, WHY).await?,
+        None => admin.force_release(name, WHY).await?,
+    };
     let (ended, min_token) = (forced.ended(), forced.min_token());
     if out::style().json {
         let mut told = out::json_of(key);
@@ -69,7 +94,7 @@ async fn force(client: &LockClient, key: &Key) -> Result<ExitCode, Failure> {
     }
     let mut report = Report::new(key);
     if ended.is_empty() {
-        report.say("was free");
+        report.say(nobody(lease));
     }
     for holder in ended {
         report.say(format_args!("ended the lease of {}", had(holder)));
@@ -93,8 +118,16 @@ fn had(holder: &Holder) -> String {
     }
 }
 
-async fn ask(client: &LockClient, key: &Key) -> Result<ExitCode, Failure> {
-    let asked = client.request_revocation(key.as_lock_key()).await? == Revocation::Requested;
+async fn ask(
+    client: &LockClient,
+    key: &Key,
+    lease: Option<Fingerprint>,
+) -> Result<ExitCode, Failure> {
+    let asked = match lease {
+        Some(lease) => client.admin().request_lease_revocation(key.as_lock_key(), lease).await?,
+        None => client.request_revocation(key.as_lock_key()).await?,
+    };
+    let asked = asked == Revocation::Requested;
     if out::style().json {
         let mut told = out::json_of(key);
         told["asked"] = json!(asked);
@@ -105,10 +138,15 @@ async fn ask(client: &LockClient, key: &Key) -> Result<ExitCode, Failure> {
     if asked {
         report.say("asked to finish early; holders under `run --on-asked ignore`, and those that are not Leasehold's, go on");
     } else {
-        report.say("was free");
+        report.say(nobody(lease));
     }
     report.print()?;
     Ok(success_if(asked))
+}
+
+/// Why there was nothing to do.
+fn nobody(lease: Option<Fingerprint>) -> String {
+    lease.map_or_else(|| "was free".to_owned(), |it| format!("no holder has the lease {it}"))
 }
 
 fn success_if(done: bool) -> ExitCode {

@@ -348,3 +348,39 @@ fn log_is_json_where_results_are() {
         serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
     }
 }
+
+#[test]
+fn release_spares_the_leases_that_it_does_not_name() {
+    let home = Home::new();
+    let job = |name: &str| {
+        let options = ["--permits", "3", "--description", name];
+        let mut job = Running::start(&mut home.run(&options, "echo in; exec sleep 60"));
+        assert_eq!(job.line(), "in");
+        job
+    };
+    let [one, two, mut three] = ["one", "two", "three"].map(job);
+    let status: Value = serde_json::from_slice(&home.verb(&["status", "--json"]).stdout).unwrap();
+    let holders = status["holders"].as_array().unwrap();
+    let second = holders.iter().find(|holder| holder["description"] == "two").unwrap();
+    let lease = second["fingerprint"].as_str().unwrap();
+
+    let forced = home.verb(&["release", "--force", "--lease", lease]);
+
+    assert_eq!(code(&forced), 0, "{}", text(&forced.stderr));
+    let said = text(&forced.stdout);
+    assert!(said.contains(&format!("ended the lease of two ({lease})")), "{said}");
+    assert!(!said.contains("stale"), "the other holders have lower tokens: {said}");
+    assert_eq!(two.end().0, Some(76));
+    let again = home.verb(&["release", "--force", "--lease", lease]);
+    assert_eq!(code(&again), 1);
+    assert!(text(&again.stdout).contains(&format!("no holder has the lease {lease}")));
+    let odd = home.verb(&["release", "--force", "--lease", "job2"]);
+    assert_eq!(code(&odd), 64);
+    let first = holders.iter().find(|holder| holder["description"] == "one").unwrap();
+    let first = first["fingerprint"].as_str().unwrap();
+    assert_eq!(code(&home.verb(&["release", "--ask", "--lease", first])), 0);
+    assert_eq!(one.end().0, Some(128 + 15), "its holder was asked");
+    assert_eq!(home.verb(&["status"]).status.code(), Some(0));
+    three.signal("TERM");
+    assert_eq!(three.end().0, Some(128 + 15));
+}

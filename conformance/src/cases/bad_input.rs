@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use leasehold_core::backend::{Fencing, LockBackend, Operation};
+use leasehold_core::admin::ForcedRelease;
+use leasehold_core::backend::{Attempt, Claim, Fencing, LockBackend, Operation, Renewal, Share};
 use leasehold_core::retry::Retry;
-use leasehold_core::{Description, ErrorKind, LockKey, RenewalMode};
+use leasehold_core::{Description, ErrorKind, Holder, LockKey, RenewalMode};
 
+use super::grant;
 use crate::scene::Scene;
 
 pub(crate) async fn odd_names_are_locks_of_their_own(scene: &Scene) {
@@ -160,4 +162,55 @@ pub(crate) async fn a_forced_release_is_the_operators_and_names_the_holder(scene
     assert!(!admin.inspect(&key).await.unwrap().is_held());
     assert!(!client.mutex(&key).unwrap().is_locked().await.unwrap());
     drop(guard);
+}
+
+pub(crate) async fn a_forced_release_of_one_lease_spares_its_successor(scene: &Scene) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let [former, next] = [(); 2].map(|()| scene.lease(&key).with_ttl(scene.long_ttl()));
+    let meant = Some(former.id().fingerprint());
+    grant(&backend, &former).await;
+    let forced = backend.force_release(&key, meant).await.unwrap();
+    assert_eq!(
+        forced.ended().iter().map(Holder::fingerprint).collect::<Vec<_>>(),
+        [meant.unwrap()]
+    );
+    assert_eq!(backend.renew(&former).await.unwrap(), Renewal::Vanished);
+    grant(&backend, &next).await;
+
+    let forced = backend.force_release(&key, meant).await.unwrap();
+
+    assert_eq!(forced, ForcedRelease::new());
+    assert_eq!(backend.renew(&next).await.unwrap(), Renewal::Renewed);
+    backend.release(&next).await.unwrap();
+}
+
+pub(crate) async fn a_forced_release_of_one_lease_spares_the_other_holders(scene: &Scene) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let leases @ [one, meant, other] = &[(); 3].map(|()| {
+        let lease = scene.lease(&key).with_ttl(scene.long_ttl());
+        lease.with_share(Share::Units { units: 1, limit: 3 })
+    });
+    for lease in leases {
+        grant(&backend, lease).await;
+    }
+    let refused = scene.lease(&key).with_share(one.share());
+    let attempt = backend.try_acquire(&Claim::new(refused.clone())).await.unwrap();
+    assert!(matches!(attempt, Attempt::Held(_)), "{attempt:?}");
+
+    let only = Some(meant.id().fingerprint());
+    let forced = backend.force_release(&key, only).await.unwrap();
+
+    assert_eq!(forced.ended().iter().map(Holder::fingerprint).collect::<Vec<_>>(), [only.unwrap()]);
+    assert_eq!(forced.min_token(), None, "the other holders have lower tokens");
+    assert_eq!(backend.renew(meant).await.unwrap(), Renewal::Taken);
+    for lease in [one, other] {
+        assert_eq!(backend.renew(lease).await.unwrap(), Renewal::Renewed);
+    }
+    assert_eq!(backend.inspect(&key).await.unwrap().units(), 2);
+    grant(&backend, &refused).await;
+    for lease in [one, other, &refused] {
+        backend.release(lease).await.unwrap();
+    }
 }

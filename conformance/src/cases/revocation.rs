@@ -67,7 +67,7 @@ pub(crate) async fn a_request_ends_with_the_lease_that_it_was_for(scene: &Scene)
     let backend = scene.backend().await;
     let lease = scene.lease(&key).with_ttl(scene.long_ttl());
     grant(&backend, &lease).await;
-    backend.request_revocation(&key).await.unwrap();
+    backend.request_revocation(&key, None).await.unwrap();
 
     // It was good for longer when it was asked for.
     let short = lease.with_ttl(scene.ttl() / 2);
@@ -89,7 +89,7 @@ pub(crate) async fn a_request_stands_until_the_last_lease_would_end(scene: &Scen
     grant(&backend, &long).await;
     grant(&backend, &short).await;
 
-    backend.request_revocation(&key).await.unwrap();
+    backend.request_revocation(&key, None).await.unwrap();
     scene.pass(scene.ttl()).await;
 
     assert_eq!(backend.renew(&long).await.unwrap(), Renewal::RevocationRequested);
@@ -105,7 +105,7 @@ pub(crate) async fn a_waiter_that_queued_meanwhile_is_not_asked(scene: &Scene) {
     grant(&backend, &lease).await;
     let refused = backend.try_acquire(&queued).await.unwrap();
     assert!(matches!(refused, Attempt::Held(_)), "{refused:?}");
-    backend.request_revocation(&key).await.unwrap();
+    backend.request_revocation(&key, None).await.unwrap();
     let short = lease.with_ttl(scene.ttl() / 2);
     assert_eq!(backend.renew(&short).await.unwrap(), Renewal::RevocationRequested);
 
@@ -158,4 +158,52 @@ pub(crate) async fn all_holders_of_a_key_are_asked(scene: &Scene) {
     scene.pass(scene.ttl()).await;
     assert!(!next.is_revocation_requested());
     next.release().await.unwrap();
+}
+
+pub(crate) async fn one_holder_can_be_asked_without_the_others(scene: &Scene) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let permit = || {
+        let lease = scene.lease(&key).with_ttl(scene.long_ttl());
+        lease.with_share(Share::Units { units: 1, limit: 4 })
+    };
+    let [one, meant, other] = [(); 3].map(|()| permit());
+    for lease in [&one, &meant, &other] {
+        grant(&backend, lease).await;
+    }
+
+    let only = Some(meant.id().fingerprint());
+    let asked = backend.request_revocation(&key, only).await.unwrap();
+
+    assert_eq!(asked, Revocation::Requested);
+    let late = permit();
+    grant(&backend, &late).await;
+    assert_eq!(backend.renew(&meant).await.unwrap(), Renewal::RevocationRequested);
+    for lease in [&one, &other, &late] {
+        assert_eq!(backend.renew(lease).await.unwrap(), Renewal::Renewed);
+    }
+    let unknown = Some(permit().id().fingerprint());
+    let asked = backend.request_revocation(&key, unknown).await.unwrap();
+    assert_eq!(asked, Revocation::NotHeld);
+    for lease in [&one, &meant, &other, &late] {
+        backend.release(lease).await.unwrap();
+    }
+}
+
+pub(crate) async fn a_request_to_one_holder_spares_its_successor(scene: &Scene) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let [former, next] = [(); 2].map(|()| scene.lease(&key).with_ttl(scene.long_ttl()));
+    let meant = Some(former.id().fingerprint());
+    grant(&backend, &former).await;
+    assert_eq!(backend.request_revocation(&key, meant).await.unwrap(), Revocation::Requested);
+    assert_eq!(backend.renew(&former).await.unwrap(), Renewal::RevocationRequested);
+    backend.release(&former).await.unwrap();
+    grant(&backend, &next).await;
+
+    let asked = backend.request_revocation(&key, meant).await.unwrap();
+
+    assert_eq!(asked, Revocation::NotHeld);
+    assert_eq!(backend.renew(&next).await.unwrap(), Renewal::Renewed);
+    backend.release(&next).await.unwrap();
 }

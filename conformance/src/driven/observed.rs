@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, KeyPage, KeyWatch, Lease, LockBackend,
-    Release, Renewal, Standing, StoreId,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Fingerprint, KeyPage, KeyWatch, Lease,
+    LockBackend, Release, Renewal, Standing, StoreId,
 };
 use leasehold_core::{Error, LockKey};
 
@@ -86,12 +86,20 @@ impl LockBackend for Observed {
         self.ask(self.inner.list(prefix, after)).await
     }
 
-    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        self.ask(self.inner.force_release(key)).await
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<ForcedRelease, Error> {
+        self.ask(self.inner.force_release(key, only)).await
     }
 
-    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        self.ask(self.inner.request_revocation(key)).await
+    async fn request_revocation(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<Revocation, Error> {
+        self.ask(self.inner.request_revocation(key, only)).await
     }
 
     async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {

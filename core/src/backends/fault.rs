@@ -10,8 +10,8 @@ use futures_util::future::{join, join_all};
 
 use crate::clock::{Clock, TokioClock};
 use crate::contract::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, KeyPage, KeyWatch, KeyWatches, Lease,
-    LeaseId, LockBackend, Operation, Release, Renewal, Standing, StoreId,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Fingerprint, KeyPage, KeyWatch,
+    KeyWatches, Lease, LeaseId, LockBackend, Operation, Release, Renewal, Standing, StoreId,
 };
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::inspection::Inspection;
@@ -194,7 +194,7 @@ impl<B: LockBackend> FaultBackend<B> {
     ///
     /// The errors of [`LockBackend::force_release`].
     pub async fn expire(&self, key: &LockKey) -> Result<(), Error> {
-        self.inner.force_release(key).await.map(|_ended| ())
+        self.inner.force_release(key, None).await.map(|_ended| ())
     }
 
     /// Gives `key` to another owner behind its holder's back, for `ttl`.
@@ -380,15 +380,23 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         self.suffer(Operation::List, None, call).await
     }
 
-    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<ForcedRelease, Error> {
         let sent = key.clone();
-        let call = move |inner: Arc<B>| async move { inner.force_release(&sent).await };
+        let call = move |inner: Arc<B>| async move { inner.force_release(&sent, only).await };
         self.suffer(Operation::ForceRelease, Some(key), call).await
     }
 
-    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
+    async fn request_revocation(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<Revocation, Error> {
         let sent = key.clone();
-        let call = move |inner: Arc<B>| async move { inner.request_revocation(&sent).await };
+        let call = move |inner: Arc<B>| async move { inner.request_revocation(&sent, only).await };
         self.suffer(Operation::Revoke, Some(key), call).await
     }
 

@@ -11,8 +11,8 @@ use async_trait::async_trait;
 
 use crate::clock::{Clock, SystemClock};
 use crate::contract::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, KeyPage, KeyWatch,
-    KeyWatches, Lease, LockBackend, Release, Renewal, Standing, StoreId,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, Fingerprint, KeyPage,
+    KeyWatch, KeyWatches, Lease, LockBackend, Release, Renewal, Standing, StoreId,
 };
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::inspection::Inspection;
@@ -147,14 +147,22 @@ impl LockBackend for MemoryBackend {
         self.apply(Op::List { prefix, after })
     }
 
-    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        let forced = self.apply(Op::ForceRelease(key))?;
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<ForcedRelease, Error> {
+        let forced = self.apply(Op::ForceRelease(key, only))?;
         self.lease_watches.notify(key.as_str());
         Ok(forced)
     }
 
-    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        let revocation = self.apply(Op::RequestRevocation(key))?;
+    async fn request_revocation(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<Revocation, Error> {
+        let revocation = self.apply(Op::RequestRevocation(key, only))?;
         self.lease_watches.notify(key.as_str());
         Ok(revocation)
     }

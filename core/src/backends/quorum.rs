@@ -28,7 +28,8 @@ use self::looking::Looking;
 use self::members::Members;
 use crate::clock;
 use crate::contract::backend::{
-    Attempt, Capabilities, Claim, KeyPage, KeyWatch, Lease, LockBackend, Patience, Release, Renewal,
+    Attempt, Capabilities, Claim, Fingerprint, KeyPage, KeyWatch, Lease, LockBackend, Patience,
+    Release, Renewal,
 };
 use crate::contract::error::Error;
 use crate::contract::inspection::Inspection;
@@ -179,12 +180,20 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
         self.list_of_members(prefix, after).await
     }
 
-    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        self.force_release_everywhere(key).await
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<ForcedRelease, Error> {
+        self.force_release_everywhere(key, only).await
     }
 
-    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        self.request_revocation_everywhere(key).await
+    async fn request_revocation(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<Revocation, Error> {
+        self.request_revocation_everywhere(key, only).await
     }
 
     fn disconnect(&self) {

@@ -1,7 +1,8 @@
 //! The operators' side of a client.
 
 use super::background::Background;
-use crate::admin::{ForcedRelease, Inspection};
+use crate::admin::{ForcedRelease, Inspection, Revocation};
+use crate::contract::backend::Fingerprint;
 use crate::contract::error::Error;
 use crate::contract::key::{IntoKey, LockKey};
 
@@ -48,6 +49,35 @@ impl Admin {
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn force_release(&self, key: impl IntoKey, why: &str) -> Result<ForcedRelease, Error> {
         self.background.block_on(self.admin.force_release(key, why))
+    }
+
+    /// Ends the lease on `key` that has this fingerprint, and notes the reason `why` in the log.
+    ///
+    /// # Errors
+    ///
+    /// As [`Admin::force_release_lease`](crate::admin::Admin::force_release_lease), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn force_release_lease(
+        &self,
+        key: impl IntoKey,
+        lease: Fingerprint,
+        why: &str,
+    ) -> Result<ForcedRelease, Error> {
+        self.background.block_on(self.admin.force_release_lease(key, lease, why))
+    }
+
+    /// Asks the holder of the lease on `key` that has this fingerprint to finish early.
+    ///
+    /// # Errors
+    ///
+    /// As [`Admin::request_lease_revocation`](crate::admin::Admin::request_lease_revocation), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn request_lease_revocation(
+        &self,
+        key: impl IntoKey,
+        lease: Fingerprint,
+    ) -> Result<Revocation, Error> {
+        self.background.block_on(self.admin.request_lease_revocation(key, lease))
     }
 }
 

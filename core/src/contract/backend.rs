@@ -6,6 +6,7 @@ mod attempt;
 mod capabilities;
 mod claim;
 mod contention;
+mod dial;
 mod grant;
 mod hub;
 mod key_page;
@@ -22,6 +23,7 @@ pub use attempt::{Attempt, AttemptAll, Release, Renewal};
 pub use capabilities::{Capabilities, Feature, Fencing};
 pub use claim::{Claim, Patience};
 pub use contention::{CalledBy, Contention};
+pub use dial::Dial;
 pub use grant::Grant;
 pub use key_page::KeyPage;
 pub use lease::{Fingerprint, Lease, LeaseId, Tenure};
@@ -255,29 +257,38 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         Err(unsupported(&self.capabilities(), Operation::List))
     }
 
-    /// Ends all leases in force on `key`, on behalf of an operator.
+    /// Ends leases in force on `key`, on behalf of an operator: the lease with the fingerprint `only`, or all.
     ///
-    /// The store leaves a value of another kind under the key alone ([`ErrorKind::WrongType`]).
+    /// The store finds the lease by its fingerprint in the same atomic step that ends it, or compares the lease's id in that step. So a holder
+    /// that came in the meantime keeps its lease. The store leaves a value of another kind under the key alone ([`ErrorKind::WrongType`]).
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Unsupported`] unless the backend declares
     /// [`Feature::ForceRelease`].
-    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        _only: Option<Fingerprint>,
+    ) -> Result<ForcedRelease, Error> {
         Err(unsupported(&self.capabilities(), Operation::ForceRelease).with_key(key))
     }
 
-    /// Asks the present holders of `key` to finish early. Their next renewals report the request
-    /// ([`Renewal::RevocationRequested`]), and nothing else happens to them.
+    /// Asks the present holders of `key` to finish early, or only the one whose lease has the fingerprint `only`. Their next renewals report
+    /// the request ([`Renewal::RevocationRequested`]), and nothing else happens to them.
     ///
     /// The request stands until the last of the leases in force now would end without renewal, or until the key
-    /// is free, if that is earlier.
+    /// is free, if that is earlier. A request to one holder ends with its lease.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Unsupported`] unless the backend declares
     /// [`Feature::Revocation`].
-    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
+    async fn request_revocation(
+        &self,
+        key: &LockKey,
+        _only: Option<Fingerprint>,
+    ) -> Result<Revocation, Error> {
         Err(unsupported(&self.capabilities(), Operation::Revoke).with_key(key))
     }
 

@@ -7,9 +7,9 @@ use crate::contract::holder::Holder;
 /// See the example of [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Revocation {
-    /// The key has no holder.
+    /// The key has no holder, or not the one that was meant.
     NotHeld,
-    /// The holders of the key are asked.
+    /// The holders of the key are asked, or the one that was meant.
     Requested,
 }
 
@@ -35,7 +35,7 @@ impl ForcedRelease {
         self
     }
 
-    /// Adds the number that every later token reaches and no earlier one does.
+    /// Adds the number that every later token reaches and no earlier one does, if no lease of the key is left.
     #[must_use]
     pub fn with_min_token(mut self, number: u64) -> Self {
         self.min_token = Some(number);
@@ -47,8 +47,8 @@ impl ForcedRelease {
         &self.ended
     }
 
-    /// The number that every later token reaches and no earlier one does: a resource that is told
-    /// it refuses the former holder at once.
+    /// The number that every later token reaches and no earlier one does. A resource that is told this number refuses the former holder at
+    /// once. `None` if nothing was ended, or if other leases of the key are still in force: their tokens are lower.
     pub fn min_token(&self) -> Option<u64> {
         self.min_token
     }

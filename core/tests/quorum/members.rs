@@ -47,10 +47,10 @@ async fn silent_member_delays_one_request_of_an_operator() {
     let servers = Servers::found(3).await;
     let quorum = servers.quorum();
     servers.0[0].set(State::Silent);
-    quorum.request_revocation(&key()).await.unwrap();
+    quorum.request_revocation(&key(), None).await.unwrap();
     let started = Instant::now();
 
-    quorum.request_revocation(&key()).await.unwrap();
+    quorum.request_revocation(&key(), None).await.unwrap();
 
     assert_eq!(started.elapsed(), Duration::ZERO);
 }

@@ -56,7 +56,7 @@ async fn lease_that_a_majority_lost_is_given_back_by_the_others() {
     let (client, quorum) = (servers.client(), servers.quorum());
     let guard = client.mutex(key()).unwrap().lock().await.unwrap();
     for server in &servers.0[..2] {
-        server.store.force_release(&key()).await.unwrap();
+        server.store.force_release(&key(), None).await.unwrap();
     }
 
     assert_eq!(quorum.renew(guard.lease()).await.unwrap(), Renewal::Vanished);
@@ -86,7 +86,7 @@ async fn slow_member_grants_a_lost_lease_again() {
     let client = servers.client();
     let guard = client.mutex(key()).unwrap().lock().await.unwrap();
     servers.0[1].set(State::Slow(Duration::from_millis(20)));
-    servers.0[1].store.force_release(&key()).await.unwrap();
+    servers.0[1].store.force_release(&key(), None).await.unwrap();
     assert_eq!(servers.holding(&key()).await, 4);
 
     sleep(TTL / 2).await;
@@ -103,7 +103,7 @@ async fn slow_member_grants_no_released_lease_again() {
     let (quorum, lease) = (servers.quorum(), Lease::new(&key(), TTL));
     quorum.try_acquire(&Claim::new(lease.clone())).await.unwrap();
     sleep(Duration::from_millis(1)).await;
-    servers.0[1].store.force_release(&key()).await.unwrap();
+    servers.0[1].store.force_release(&key(), None).await.unwrap();
     servers.0[1].set(State::Slow(Duration::from_millis(20)));
     assert_eq!(quorum.renew(&lease).await.unwrap(), Renewal::Renewed);
     servers.0[1].set(State::Up);
@@ -119,13 +119,13 @@ async fn repair_under_way_is_given_back_when_the_lease_is_lost() {
     let servers = Servers::found(3).await;
     let (quorum, lease) = (servers.quorum(), Lease::new(&key(), TTL));
     quorum.try_acquire(&Claim::new(lease.clone())).await.unwrap();
-    servers.0[0].store.force_release(&key()).await.unwrap();
+    servers.0[0].store.force_release(&key(), None).await.unwrap();
     assert_eq!(quorum.renew(&lease).await.unwrap(), Renewal::Renewed);
     servers.0[0].set(State::Slow(Duration::from_millis(50)));
     sleep(Duration::from_millis(1)).await;
     servers.0[0].set(State::Up);
     for server in &servers.0[1..] {
-        server.store.force_release(&key()).await.unwrap();
+        server.store.force_release(&key(), None).await.unwrap();
     }
 
     assert_eq!(quorum.renew(&lease).await.unwrap(), Renewal::Vanished);

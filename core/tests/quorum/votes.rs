@@ -348,7 +348,7 @@ async fn renewal_does_not_count_a_vote_with_a_release_under_way() {
     let (servers, quorum) = with_a_late_release(&lease).await;
     let granted = quorum.try_acquire(&Claim::new(lease.clone())).await.unwrap();
     assert!(matches!(granted, Attempt::Granted(_)));
-    servers.0[1].store.force_release(&key()).await.unwrap();
+    servers.0[1].store.force_release(&key(), None).await.unwrap();
 
     let renewed = quorum.renew(&lease).await;
 

@@ -1,23 +1,44 @@
--- Ends all leases in force on a key.
+-- Ends leases in force on a key.
 --
 -- KEYS  those of `inspect`, revoke
--- ARGV  none
--- Returns  the holders as `inspect` does, with the first token of later grants, or nil, in place of the last one
+-- ARGV  the fingerprint of the lease; empty: all leases
+-- Returns  the holders as `inspect` does, with the first token of later grants, or nil, in place of the last one: nil also if other leases
+--          are left
 local lock, fence, held, units, news, queue, places, revoke = unpack(KEYS)
+local wanted = ARGV[1]
 
 --- @include "token"
 --- @include "turn"
 --- @include "units"
 --- @include "list"
+--- @include "meant"
 local value = redis.call('GET', lock)
 local micros = clock()
 local now = math.floor(micros / 1000)
 local reply
-if value then
+if value and is_meant(value, wanted) then
   reply = {false, string.sub(value, 1, 512), redis.call('PTTL', lock)}
-elseif last_end(held, now) then
-  reply = list(held, units, now, {false, in_use(held, units, now)})
-else
+elseif not value and last_end(held, now) then
+  local id, ends = nil, nil
+  if wanted ~= '' then
+    id, ends = meant_of_units(held, now, wanted)
+  end
+  local used = in_use(held, units, now)
+  if id and redis.call('ZCARD', held) > 1 then
+    -- The others keep their leases.
+    local record = redis.call('HGET', units, id)
+    reply = {false, used, id, ends - now, record and {cmsgpack.unpack(record)}}
+    end_leases(held, units, {id})
+    keep(held, units, now)
+    alert(revoke, ends - now)
+    redis.call('DEL', news)
+    call_up(queue, places, news, in_use(held, units, now), 1, now)
+    return reply
+  elseif id or wanted == '' then
+    reply = list(held, units, now, {false, used})
+  end
+end
+if not reply then
   return {false, false, 0}
 end
 

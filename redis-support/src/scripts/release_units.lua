@@ -28,7 +28,7 @@ if ends then
   if is_last then
     redis.call('DEL', units)
   elseif freed then
-    redis.call('HDEL', units, id)
+    redis.call('HDEL', units, id, 'asked ' .. id)
     used = redis.call('HINCRBY', units, 'used', digits(-freed))
   end
   if news then

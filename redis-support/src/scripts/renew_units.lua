@@ -23,12 +23,12 @@ end
 redis.call('ZADD', held, 'XX', digits(now + ttl), id)
 keep(held, units, now)
 
+local before, is_asked = unpack(redis.call('HMGET', units, id, asked(id)))
 -- Read last, so that the server tells this connection when it is asked for back.
 local function outcome()
-  return revoke and redis.call('GET', revoke) and 2 or 1
+  return revoke and redis.call('GET', revoke) == '1' and 2 or is_asked and 2 or 1
 end
 
-local before = redis.call('HGET', units, id)
 if not before then
   return outcome()
 end

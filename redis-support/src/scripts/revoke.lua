@@ -1,14 +1,19 @@
--- Asks the holders of a key to finish early.
+-- Asks holders of a key to finish early.
 --
--- KEYS  lock, held, revoke, crowd
--- ARGV  none
--- Returns  1: they are asked; 0: the key is free
-local lock, held, revoke, crowd = unpack(KEYS)
+-- KEYS  lock, held, units, revoke, crowd
+-- ARGV  the fingerprint of the lease whose holder is asked; empty: all holders
+-- Returns  1: they are asked; 0: the key is free, or no lease has the fingerprint
+local lock, held, units, revoke, crowd = unpack(KEYS)
+local wanted = ARGV[1]
 
 --- @include "crowd"
 --- @include "units"
+--- @include "meant"
 local now = math.floor(clock() / 1000)
 local value = redis.call('GET', lock)
+if value and not is_meant(value, wanted) then
+  return 0
+end
 if value then
   local left = redis.call('PTTL', lock)
   if left <= 0 then
@@ -27,5 +32,14 @@ if not ends then
   return 0
 end
 mark(crowd, lock, ends, now)
-redis.call('SET', revoke, '1', 'PX', digits(ends - now))
+if wanted == '' then
+  redis.call('SET', revoke, '1', 'PX', digits(ends - now))
+  return 1
+end
+local id = meant_of_units(held, now, wanted)
+if not id then
+  return 0
+end
+redis.call('HSET', units, asked(id), '1')
+alert(revoke, ends - now)
 return 1

@@ -58,8 +58,8 @@ async fn all_operations(backend: &Backend) -> Result<(), Error> {
     backend.try_acquire(&Claim::new(lease.clone())).await?;
     backend.renew(&lease).await?;
     backend.inspect(lease.key()).await?;
-    backend.request_revocation(lease.key()).await?;
-    backend.force_release(lease.key()).await?;
+    backend.request_revocation(lease.key(), None).await?;
+    backend.force_release(lease.key(), None).await?;
     backend.release(&lease).await?;
 
     let units = |ttl| {
@@ -77,11 +77,11 @@ async fn all_operations(backend: &Backend) -> Result<(), Error> {
     backend.try_acquire(&Claim::new(units(60_000))).await?;
     backend.inspect(held.key()).await?;
     backend.renew(&held.clone().with_description(Description::new("x").ok())).await?;
-    backend.request_revocation(held.key()).await?;
+    backend.request_revocation(held.key(), None).await?;
     backend.release(&waits).await?;
     backend.release(&held).await?;
     backend.try_acquire(&Claim::new(held.clone())).await?;
-    backend.force_release(held.key()).await?;
+    backend.force_release(held.key(), None).await?;
 
     let several = ["one", "other"].map(|name| {
         let lease = Lease::new(&LockKey::new(name).unwrap(), Duration::from_secs(60));
@@ -148,7 +148,7 @@ async fn forced_release_frees_many_holders_in_the_background() {
         backend.try_acquire(&Claim::new(lease)).await.unwrap();
     }
 
-    backend.force_release(&key).await.unwrap();
+    backend.force_release(&key, None).await.unwrap();
 
     until("the holders are freed", async || {
         let memory = redis.command(&["INFO", "memory"]).await;

@@ -239,8 +239,8 @@ async fn hear_that_they_are_asked_back() {
     let redis = Redis::start().await;
     let (backend, other, claims) = (backend(&redis).await, backend(&redis).await, jobs(MANY));
     acquire(&backend, &claims).await;
-    other.request_revocation(claims[3].key()).await.unwrap();
-    other.force_release(claims[4].key()).await.unwrap();
+    other.request_revocation(claims[3].key(), None).await.unwrap();
+    other.force_release(claims[4].key(), None).await.unwrap();
 
     for (n, renewal) in renew(&backend, &claims).await.into_iter().enumerate() {
         let expected = match n {

@@ -217,7 +217,7 @@ async fn a_full_server_grants_nothing_and_still_renews_and_releases() {
     assert!(backend.inspect(ours.key()).await.unwrap().is_held());
     assert_eq!(backend.release(&ours).await.unwrap(), Release::Released);
     redis.command(&["SET", "lock:theirs", "x"]).await;
-    assert!(backend.force_release(&LockKey::new("theirs").unwrap()).await.is_ok());
+    assert!(backend.force_release(&LockKey::new("theirs").unwrap(), None).await.is_ok());
 }
 
 #[tokio::test]

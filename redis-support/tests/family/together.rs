@@ -88,7 +88,7 @@ async fn holders_are_told_at_once_that_they_are_asked_back() {
 
     for claim in &claims {
         let mut news = backend.watch_lease(claim.lease());
-        other.request_revocation(claim.key()).await.unwrap();
+        other.request_revocation(claim.key(), None).await.unwrap();
 
         timeout(LONG, news.changed()).await.expect("there is news of it");
         assert_eq!(backend.renew(claim.lease()).await.unwrap(), Renewal::RevocationRequested);
@@ -122,7 +122,7 @@ async fn requests_together_write_the_same_as_single_ones() {
         // A holder was asked to finish, and has gone.
         let before = Lease::new(claim.key(), LONG);
         backend.try_acquire(&Claim::new(before.clone())).await.unwrap();
-        backend.request_revocation(claim.key()).await.unwrap();
+        backend.request_revocation(claim.key(), None).await.unwrap();
         backend.release(&before).await.unwrap();
     }
 

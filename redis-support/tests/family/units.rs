@@ -53,7 +53,7 @@ async fn returned_units_leave_nothing_and_the_rest_ends_by_itself() {
     let (held, waits) = (permits(2, 3), permits(2, 3));
     grant(&backend, &held).await;
     assert!(!is_granted(&backend, &queued(&waits)).await);
-    backend.request_revocation(held.key()).await.unwrap();
+    backend.request_revocation(held.key(), None).await.unwrap();
 
     let names_in_use = names(&redis).await;
     assert_eq!(names_in_use.len(), 5, "{names_in_use:?}");
@@ -66,7 +66,7 @@ async fn returned_units_leave_nothing_and_the_rest_ends_by_itself() {
     backend.release(&waits).await.unwrap();
     backend.release(&held).await.unwrap();
     grant(&backend, &permits(3, 3)).await;
-    backend.force_release(held.key()).await.unwrap();
+    backend.force_release(held.key(), None).await.unwrap();
     assert_eq!(names(&redis).await, Vec::<String>::new());
 }
 
@@ -171,7 +171,7 @@ async fn a_full_server_lets_units_be_renewed_and_given_back() {
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
     grant(&backend, &writer).await;
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
-    assert_eq!(backend.force_release(writer.key()).await.unwrap().ended().len(), 1);
+    assert_eq!(backend.force_release(writer.key(), None).await.unwrap().ended().len(), 1);
     assert_eq!(names(&redis).await, Vec::<String>::new());
 }
 

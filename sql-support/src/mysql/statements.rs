@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::backend::{Charter, Claim, Enlistment, StoreId};
+use leasehold_core::backend::{Charter, Claim, Enlistment, Fingerprint, StoreId};
 use uuid::Uuid;
 
 use super::texts;
@@ -157,15 +157,17 @@ impl remote::Statements for Statements {
         self.on_key(&parts, &lease.key, &lease.tag, &values)
     }
 
-    fn request_revocation(&self, key: &Key) -> Text {
+    fn request_revocation(&self, key: &Key, only: Option<Fingerprint>) -> Text {
         let parts = [texts::EXPIRE, texts::REQUEST_REVOCATION];
-        self.on_key(&parts, key, &Uuid::nil(), &[])
+        let until = only.map_or_else(|| "@until".to_owned(), |_| i64::MAX.to_string());
+        self.on_key(&parts, key, &Uuid::nil(), &[("meant", meant(only)), ("until", until)])
     }
 
-    fn force_release(&self, key: &Key) -> Text {
+    fn force_release(&self, key: &Key, only: Option<Fingerprint>) -> Text {
         let parts =
             [texts::EXPIRE, texts::FORCE_RELEASE, texts::BEGIN_ROOM, texts::ROOM, texts::CALLED];
-        self.on_key(&parts, key, &Uuid::nil(), &[("number", number(0))])
+        let values = [("meant", meant(only)), ("number", number(0))];
+        self.on_key(&parts, key, &Uuid::nil(), &values)
     }
 
     fn inspect(&self, key: &Key) -> Text {
@@ -220,6 +222,12 @@ fn settings(limit: Duration) -> String {
 }
 
 type Values = Vec<(&'static str, String)>;
+
+/// The condition for the leases that an operator means.
+fn meant(only: Option<Fingerprint>) -> String {
+    let equals = |lease: Fingerprint| format!("fingerprint = {}", bytes(&lease.to_string()));
+    only.map_or_else(|| "TRUE".to_owned(), equals)
+}
 
 fn key_values(key: &Key) -> Values {
     vec![("stripe", key.stripe.to_string()), ("key", bytes(key.name()))]
@@ -339,8 +347,8 @@ mod tests {
             statements.acquire_all(&claims),
             statements.renew(&[renew]),
             statements.release(lease),
-            statements.request_revocation(&lease.key),
-            statements.force_release(&lease.key),
+            statements.request_revocation(&lease.key, None),
+            statements.force_release(&lease.key, None),
             statements.inspect(&lease.key),
             statements.list(&List::of("job", None)),
             statements.standing(StoreId::new(), None),

@@ -107,7 +107,7 @@ pub(super) const BEGIN_CLAIMS: &str = "SET @all = TRUE;
 pub(super) const ADMIT: &str = "SELECT MAX(place), COALESCE(MAX(place IS NULL), FALSE) INTO @place, @again
   FROM {lease} WHERE `key` = :key AND tag = :tag;
 SELECT COALESCE(SUM(units), 0), COUNT(*) > COUNT(place), COALESCE(MAX(place IS NULL AND whole <> :whole), FALSE),
-    MIN(IF(place IS NULL, NULL, ends)), COALESCE(MAX(IF(place IS NULL, asked, NULL)), 0)
+    MIN(IF(place IS NULL, NULL, ends)), COALESCE(MAX(IF(place IS NULL AND asked < 9223372036854775807, asked, NULL)), 0)
   INTO @used, @held, @other, @first_place, @asked:n
   FROM {lease} WHERE `key` = :key AND (place IS NULL OR place < COALESCE(@place, 9223372036854775807));
 SET @fits = NOT @other AND (@again OR @used + :units <= :capacity);
@@ -128,7 +128,7 @@ INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, 
   SELECT :key, :tag, NULL, :whole, :units, :capacity, NULL, @now + :ttl, @asked:n, @first, :fingerprint, :description
   FROM DUAL WHERE @all
   ON DUPLICATE KEY UPDATE units = IF(place IS NULL, LEAST(units, :units), :units), place = NULL, capacity = :capacity,
-    patience = NULL, ends = @now + :ttl, asked = @asked:n, token = @first, description = :description;
+    patience = NULL, ends = @now + :ttl, asked = GREATEST(asked, @asked:n), token = @first, description = :description;
 SELECT 'granted', :n, @first, @token - @first FROM DUAL WHERE @all;
 ";
 
@@ -190,16 +190,18 @@ SELECT 'released', @held;
 ";
 
 pub(super) const REQUEST_REVOCATION: &str =
-    "SELECT MAX(ends) INTO @until FROM {lease} WHERE `key` = :key AND place IS NULL;
-UPDATE {lease} FORCE INDEX (PRIMARY) SET asked = @until WHERE `key` = :key AND place IS NULL;
+    "SELECT MAX(ends) INTO @until FROM {lease} WHERE `key` = :key AND place IS NULL AND :meant;
+UPDATE {lease} FORCE INDEX (PRIMARY) SET asked = IF(asked = 9223372036854775807, asked, :until)
+  WHERE `key` = :key AND place IS NULL AND :meant;
 SELECT 'asked', @until IS NOT NULL;
 ";
 
-pub(super) const FORCE_RELEASE: &str = "SELECT COUNT(*) > 0 INTO @held FROM {lease} WHERE `key` = :key AND place IS NULL;
-SELECT 'holder', fingerprint, description, units, ends - @now FROM {lease} WHERE `key` = :key AND place IS NULL ORDER BY ends;
-DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.place IS NULL;
+pub(super) const FORCE_RELEASE: &str = "SELECT COUNT(*) > 0 INTO @held FROM {lease} WHERE `key` = :key AND place IS NULL AND :meant;
+SELECT 'holder', fingerprint, description, units, ends - @now FROM {lease} WHERE `key` = :key AND place IS NULL AND :meant ORDER BY ends;
+DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.place IS NULL AND :meant;
 UPDATE {stripe} FORCE INDEX (PRIMARY) SET token = GREATEST(token + 1, :number) WHERE stripe = :stripe AND @held;
-SELECT 'token', token FROM {stripe} WHERE stripe = :stripe AND @held;
+SELECT 'token', token FROM {stripe} WHERE stripe = :stripe AND @held
+  AND NOT EXISTS (SELECT 1 FROM {lease} WHERE `key` = :key AND place IS NULL);
 ";
 
 pub(super) const INSPECT: &str =

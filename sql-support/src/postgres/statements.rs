@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{Claim, Enlistment, Share, StoreId};
+use leasehold_core::backend::{Claim, Enlistment, Fingerprint, Share, StoreId};
 use uuid::Uuid;
 
 use super::prepared::preparable;
@@ -194,13 +194,15 @@ impl remote::Statements for Statements {
         of_key(&self.release, &lease.key, vec![("tag", uuid(&lease.tag))])
     }
 
-    fn request_revocation(&self, key: &Key) -> Text {
+    fn request_revocation(&self, key: &Key, only: Option<Fingerprint>) -> Text {
         let parts = [texts::EXPIRE, texts::REQUEST_REVOCATION];
-        self.text(&parts, Lock::Stripes(&[key]), &[])
+        let values = [("meant", meant(only)), ("alone", only.is_some().to_string())];
+        self.text(&parts, Lock::Stripes(&[key]), &values)
     }
 
-    fn force_release(&self, key: &Key) -> Text {
+    fn force_release(&self, key: &Key, only: Option<Fingerprint>) -> Text {
         let values = [
+            ("meant", meant(only)),
             ("up", "false".to_owned()),
             ("told", "current_setting('leasehold.there')::boolean".to_owned()),
             ("tag", "'00000000-0000-0000-0000-000000000000'::uuid".to_owned()),
@@ -269,6 +271,12 @@ fn on_one_key(
     let statements: Vec<_> =
         [texts::LOCK, texts::CLOCK].iter().chain(parts).map(statement).collect();
     Arc::new(preparable(&statements))
+}
+
+/// The condition for the leases that an operator means.
+fn meant(only: Option<Fingerprint>) -> String {
+    let equals = |lease: Fingerprint| format!("fingerprint = {}", literal(&lease.to_string()));
+    only.map_or_else(|| "true".to_owned(), equals)
 }
 
 /// The text of a transaction on `key`.

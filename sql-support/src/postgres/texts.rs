@@ -95,7 +95,7 @@ pub(super) const ACQUIRE: &str = "WITH own AS (
 ), others AS (
   SELECT coalesce(sum(units), 0) AS used, coalesce(bool_or(place IS NULL), false) AS held,
     coalesce(bool_or(place IS NULL AND whole <> :whole), false) AS other,
-    coalesce(max(asked) FILTER (WHERE place IS NULL), 0) AS asked, min(ends) FILTER (WHERE place IS NOT NULL) AS first_place
+    coalesce(max(asked) FILTER (WHERE place IS NULL AND asked < 9223372036854775807), 0) AS asked, min(ends) FILTER (WHERE place IS NOT NULL) AS first_place
   FROM {lease} WHERE key = :key AND tag <> :tag AND (place IS NULL OR place < coalesce((SELECT place FROM own), 9223372036854775807))
 ), decision AS (
   SELECT o.*, NOT o.other AND (used + :units <= :capacity OR EXISTS (SELECT FROM own WHERE place IS NULL)) AS fits
@@ -133,7 +133,7 @@ decision AS (
   FROM claim c, LATERAL (
     SELECT coalesce(sum(l.units), 0) AS used, coalesce(bool_or(l.place IS NULL), false) AS held,
       coalesce(bool_or(l.place IS NULL AND l.whole <> c.whole), false) AS other,
-      coalesce(max(l.asked) FILTER (WHERE l.place IS NULL), 0) AS asked, min(l.ends) FILTER (WHERE l.place IS NOT NULL) AS first_place
+      coalesce(max(l.asked) FILTER (WHERE l.place IS NULL AND l.asked < 9223372036854775807), 0) AS asked, min(l.ends) FILTER (WHERE l.place IS NOT NULL) AS first_place
     FROM {lease} l WHERE l.key = c.key AND l.tag <> c.tag AND (l.place IS NULL OR l.place < coalesce(
       (SELECT own.place FROM {lease} own WHERE own.key = c.key AND own.tag = c.tag), 9223372036854775807))) o
 ), obstacle AS (
@@ -230,15 +230,17 @@ pub(super) const CLEAR: &str = "DELETE FROM {lease} WHERE (key, tag) IN (
   SELECT key, tag FROM {lease} WHERE ends < :now - 60000000 ORDER BY ends LIMIT 2 FOR UPDATE SKIP LOCKED);
 ";
 
+/// A holder who is asked alone is asked for as long as it has the lease.
 pub(super) const REQUEST_REVOCATION: &str = "WITH asked AS (
-  UPDATE {lease} SET asked = (SELECT max(ends) FROM {lease} WHERE key = :key AND place IS NULL)
-  WHERE key = :key AND place IS NULL RETURNING 1
+  UPDATE {lease} SET asked = CASE WHEN asked = 9223372036854775807 OR :alone THEN 9223372036854775807
+    ELSE (SELECT max(ends) FROM {lease} WHERE key = :key AND place IS NULL) END
+  WHERE key = :key AND place IS NULL AND :meant RETURNING 1
 )
 SELECT 'asked', count(*) > 0, CASE WHEN count(*) > 0 THEN pg_notify(:channel, 'h' || :key)::text END FROM asked;
 ";
 
 pub(super) const FORCE_RELEASE: &str = "WITH ended AS (
-  DELETE FROM {lease} WHERE key = :key AND place IS NULL RETURNING fingerprint, description, units, ends
+  DELETE FROM {lease} WHERE key = :key AND place IS NULL AND :meant RETURNING fingerprint, description, units, ends
 ), counted AS (
   UPDATE {stripe} SET token = greatest(token + 1, :number) WHERE stripe = :stripes AND EXISTS (SELECT FROM ended) RETURNING token
 ), told AS (
@@ -247,6 +249,7 @@ pub(super) const FORCE_RELEASE: &str = "WITH ended AS (
 )
 SELECT 'holder', fingerprint, description, units, ends - :now FROM (SELECT * FROM ended ORDER BY ends) e
 UNION ALL SELECT 'token', token::text, NULL, NULL, NULL FROM counted
+  WHERE NOT EXISTS (SELECT FROM {lease} WHERE key = :key AND place IS NULL AND NOT (:meant))
 UNION ALL SELECT 'set', told::text, NULL, NULL, NULL FROM told;
 ";
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::Error;
-use leasehold_core::backend::{Enlistment, Fencing, Standing, StoreId};
+use leasehold_core::backend::{Enlistment, Fencing, Fingerprint, Standing, StoreId};
 use tokio::time::{Instant, timeout_at};
 
 use crate::database::Database;
@@ -152,12 +152,16 @@ impl<D: Driver> Database for Remote<D> {
         run(&*self.run, &text, Urgency::Releases, left).await?.released()
     }
 
-    async fn request_revocation(&self, key: Key) -> Result<Asked, Error> {
-        self.ask(self.statements.request_revocation(&key)).await?.asked()
+    async fn request_revocation(
+        &self,
+        key: Key,
+        only: Option<Fingerprint>,
+    ) -> Result<Asked, Error> {
+        self.ask(self.statements.request_revocation(&key, only)).await?.asked()
     }
 
-    async fn force_release(&self, key: Key) -> Result<Forced, Error> {
-        self.ask(self.statements.force_release(&key)).await?.forced()
+    async fn force_release(&self, key: Key, only: Option<Fingerprint>) -> Result<Forced, Error> {
+        self.ask(self.statements.force_release(&key, only)).await?.forced()
     }
 
     async fn inspect(&self, key: Key) -> Result<Inspected, Error> {

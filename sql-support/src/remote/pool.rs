@@ -1,11 +1,13 @@
 //! Connections of our own.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use std::{fmt, mem};
+use std::{fmt, io, mem};
 
 use async_trait::async_trait;
+use tokio::net::lookup_host;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
@@ -32,6 +34,28 @@ pub trait Connector: Send + Sync + 'static {
 /// A host and a port, as URLs have them.
 pub fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// The addresses of a host, each once.
+///
+/// # Errors
+///
+/// A [`RunError`] of a text that was not sent.
+pub async fn addresses_of(host: &str) -> Result<Vec<IpAddr>, RunError> {
+    let found = lookup_host((host, 0)).await.map_err(RunError::not_sent)?;
+    let mut addresses = Vec::new();
+    for address in found.map(|found| found.ip()) {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    Ok(addresses)
+}
+
+/// Why none of several addresses gave a connection in time: the last of the failures, if there is one.
+pub fn no_connection(mut failures: Vec<RunError>) -> RunError {
+    let late = || RunError::not_sent(io::Error::from(io::ErrorKind::TimedOut));
+    failures.pop().unwrap_or_else(late)
 }
 
 /// A connection. It is closed when dropped, also in mid-reply.

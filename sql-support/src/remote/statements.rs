@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use leasehold_core::backend::{Enlistment, StoreId};
+use leasehold_core::backend::{Enlistment, Fingerprint, StoreId};
 
 use crate::remote::Text;
 use crate::request::{Acquire, Key, List, Named, Renew};
@@ -23,10 +23,10 @@ pub trait Statements: Debug + Send + Sync + 'static {
     fn release(&self, lease: &Named) -> Text;
 
     /// Asks the holders to finish.
-    fn request_revocation(&self, key: &Key) -> Text;
+    fn request_revocation(&self, key: &Key, only: Option<Fingerprint>) -> Text;
 
     /// Ends all holders.
-    fn force_release(&self, key: &Key) -> Text;
+    fn force_release(&self, key: &Key, only: Option<Fingerprint>) -> Text;
 
     /// Reads the holders.
     fn inspect(&self, key: &Key) -> Text;

@@ -39,10 +39,10 @@ async fn all_operations(backend: &Backend) -> Result<(), Error> {
         backend.try_acquire(&waits).await?;
         backend.renew(&held).await?;
         backend.inspect(held.key()).await?;
-        backend.request_revocation(held.key()).await?;
+        backend.request_revocation(held.key(), None).await?;
         backend.release(&held).await?;
         backend.try_acquire(&waits).await?;
-        backend.force_release(held.key()).await?;
+        backend.force_release(held.key(), None).await?;
     }
     let together = ["a", "b"].map(|name| Claim::new(lease(name)));
     backend.try_acquire_all(&together).await?;

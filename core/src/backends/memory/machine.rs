@@ -11,8 +11,8 @@ use std::time::Duration;
 use self::entry::Entry;
 use crate::clock::Instant;
 use crate::contract::backend::{
-    Attempt, AttemptAll, Charter, Claim, Contention, Enlistment, Grant, KeyPage, Lease, Patience,
-    Release, Renewal, Standing, StoreId,
+    Attempt, AttemptAll, Charter, Claim, Contention, Enlistment, Fingerprint, Grant, KeyPage,
+    Lease, Patience, Release, Renewal, Standing, StoreId,
 };
 use crate::contract::inspection::Inspection;
 use crate::contract::key::{Hashed, KeyMap, LockKey};
@@ -67,7 +67,7 @@ pub enum Op<'a> {
     /// [`LockBackend::enlist`](crate::backend::LockBackend::enlist)
     Enlist(&'a Enlistment),
     /// [`LockBackend::force_release`](crate::backend::LockBackend::force_release)
-    ForceRelease(&'a LockKey),
+    ForceRelease(&'a LockKey, Option<Fingerprint>),
     /// [`LockBackend::inspect`](crate::backend::LockBackend::inspect)
     Inspect(&'a LockKey),
     /// [`LockBackend::list`](crate::backend::LockBackend::list)
@@ -82,7 +82,7 @@ pub enum Op<'a> {
     /// [`LockBackend::renew`](crate::backend::LockBackend::renew)
     Renew(&'a Lease),
     /// [`LockBackend::request_revocation`](crate::backend::LockBackend::request_revocation)
-    RequestRevocation(&'a LockKey),
+    RequestRevocation(&'a LockKey, Option<Fingerprint>),
     /// [`LockBackend::standing`](crate::backend::LockBackend::standing)
     Standing(StoreId),
     /// [`LockBackend::try_acquire`](crate::backend::LockBackend::try_acquire)
@@ -131,7 +131,7 @@ impl Op<'_> {
     /// The keys that it is about.
     pub(super) fn keys(&self) -> impl Iterator<Item = &LockKey> {
         let only = match self {
-            Self::ForceRelease(key) | Self::Inspect(key) | Self::RequestRevocation(key) => {
+            Self::ForceRelease(key, _) | Self::Inspect(key) | Self::RequestRevocation(key, _) => {
                 Some(*key)
             }
             Self::Release(lease) | Self::Renew(lease) => Some(lease.key()),
@@ -161,13 +161,15 @@ impl Machine {
     pub fn apply(&mut self, op: Op<'_>, now: Instant) -> Outcome {
         match op {
             Op::Enlist(enlistment) => Outcome::Standing(self.enlist(enlistment, now)),
-            Op::ForceRelease(key) => Outcome::ForcedRelease(self.force_release(key, now)),
+            Op::ForceRelease(key, only) => {
+                Outcome::ForcedRelease(self.force_release(key, only, now))
+            }
             Op::Inspect(key) => Outcome::Inspection(self.inspect(key, now)),
             Op::List { prefix, after } => Outcome::KeyPage(self.list(prefix, after, now)),
             Op::Release(lease) => Outcome::Release(self.release(lease, now)),
             Op::Renew(lease) => Outcome::Renewal(self.renew(lease, now)),
-            Op::RequestRevocation(key) => {
-                Outcome::Revocation(self.at(key, now, |_, entry| entry.request_revocation()))
+            Op::RequestRevocation(key, only) => {
+                Outcome::Revocation(self.at(key, now, |_, entry| entry.request_revocation(only)))
             }
             Op::Standing(fresh) => Outcome::Standing(self.standing(fresh, now)),
             Op::TryAcquire(claim) => self.try_acquire(claim, now),
@@ -234,7 +236,7 @@ impl Machine {
             {
                 counts.changes += 1;
             }
-            entry.renewal(now)
+            entry.renewal(lease.id(), now)
         })
     }
 
@@ -276,17 +278,21 @@ impl Machine {
         KeyPage::new(keys).with_next(next)
     }
 
-    fn force_release(&mut self, key: &LockKey, now: Instant) -> ForcedRelease {
+    fn force_release(
+        &mut self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+        now: Instant,
+    ) -> ForcedRelease {
         self.at(key, now, |counts, entry| {
-            if !entry.is_held() {
+            let ended = entry.end_forcibly(only, now);
+            if ended.is_empty() {
                 return ForcedRelease::new();
             }
             counts.changes += 1;
             counts.last_token += 1;
-            let forced = ForcedRelease::new().with_min_token(counts.last_token);
-            let ended = entry.holders(now);
-            entry.end_all();
-            ended.into_iter().fold(forced, ForcedRelease::with_ended)
+            let forced = ended.into_iter().fold(ForcedRelease::new(), ForcedRelease::with_ended);
+            if entry.is_held() { forced } else { forced.with_min_token(counts.last_token) }
         })
     }
 

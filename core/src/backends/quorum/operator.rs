@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Quorum;
 use super::members::no_answer;
 use crate::clock;
-use crate::contract::backend::{Enlistment, KeyPage, LockBackend, Operation};
+use crate::contract::backend::{Enlistment, Fingerprint, KeyPage, LockBackend, Operation};
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::holder::Holder;
 use crate::contract::inspection::{Inspection, MemberView};
@@ -102,12 +102,13 @@ impl<B: LockBackend> Quorum<B> {
     pub(super) async fn force_release_everywhere(
         &self,
         key: &LockKey,
+        only: Option<Fingerprint>,
     ) -> Result<ForcedRelease, Error> {
         self.muster(self.members.member_timeout).await?;
         let forced = key.clone();
         let answers = self.members.ask_all(move |store| {
             let key = forced.clone();
-            async move { store.force_release(&key).await }
+            async move { store.force_release(&key, only).await }
         });
         let answers = answers.await.by_majority(Operation::ForceRelease)?;
         let mut ended: Vec<Holder> = Vec::new();
@@ -144,11 +145,12 @@ impl<B: LockBackend> Quorum<B> {
     pub(super) async fn request_revocation_everywhere(
         &self,
         key: &LockKey,
+        only: Option<Fingerprint>,
     ) -> Result<Revocation, Error> {
         let key = key.clone();
         let answers = self.members.ask_all(move |store| {
             let key = key.clone();
-            async move { store.request_revocation(&key).await }
+            async move { store.request_revocation(&key, only).await }
         });
         let answers = answers.await.by_majority(Operation::Revoke)?;
         let is_held = answers.contains(&Revocation::Requested);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::contract::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, KeyPage, KeyWatch, Lease, LockBackend,
-    Release, Renewal, Standing, StoreId,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Fingerprint, KeyPage, KeyWatch, Lease,
+    LockBackend, Release, Renewal, Standing, StoreId,
 };
 use crate::contract::error::Error;
 use crate::contract::inspection::Inspection;
@@ -60,12 +60,20 @@ impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
         (**self).list(prefix, after).await
     }
 
-    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        (**self).force_release(key).await
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<ForcedRelease, Error> {
+        (**self).force_release(key, only).await
     }
 
-    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        (**self).request_revocation(key).await
+    async fn request_revocation(
+        &self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+    ) -> Result<Revocation, Error> {
+        (**self).request_revocation(key, only).await
     }
 
     async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {

@@ -6,6 +6,9 @@ use std::iter;
 
 use tokio::time::error::Elapsed;
 
+/// A server that is far away is told apart from one that is silent by its users alone.
+const LATE: &str = "no answer in time; for a distant server, raise timeout-ms in the URL";
+
 /// Why a server cannot be reached, in plain words, if an I/O error or a limit of time among the causes of `error` says so.
 ///
 /// The driver of a store puts the server's address before it, and shows nothing else of the error, whose causes repeat each other.
@@ -33,8 +36,8 @@ pub fn why_unreachable(error: &(dyn StdError + 'static)) -> Option<&'static str>
             | io::ErrorKind::UnexpectedEof,
         ) => "the server closed the connection at once",
         _ if is_lookup() => "no such host",
-        Some(io::ErrorKind::TimedOut) => "no answer in time",
-        _ if causes().any(|cause| cause.is::<Elapsed>()) => "no answer in time",
+        Some(io::ErrorKind::TimedOut) => LATE,
+        _ if causes().any(|cause| cause.is::<Elapsed>()) => LATE,
         _ => return None,
     })
 }
@@ -53,7 +56,7 @@ mod tests {
 
         assert_eq!(because(io::ErrorKind::ConnectionRefused.into()), Some("connection refused"));
         assert_eq!(because(io::ErrorKind::NotFound.into()), Some("no such socket"));
-        assert_eq!(because(io::ErrorKind::TimedOut.into()), Some("no answer in time"));
+        assert_eq!(because(io::ErrorKind::TimedOut.into()), Some(LATE));
         assert_eq!(because(io::Error::other("failed to lookup address: …")), Some("no such host"));
         assert_eq!(because(io::Error::other("something new")), None);
     }

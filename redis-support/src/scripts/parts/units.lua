@@ -1,7 +1,19 @@
 --- @include "time"
 --- @include "lease"
 -- Leases of units are a sorted set of ids by when they end, in ms, and a hash with the record of each and the sum of their units under `used`.
--- The sorted set decides: it expires with its last lease, and the hash later.
+-- The sorted set decides: it expires with its last lease, and the hash later. The hash also names the holders who alone are asked to finish.
+
+-- The field of the hash that says that the holder with this id is asked to finish.
+local function asked(id)
+  return 'asked ' .. id
+end
+
+-- Tells all holders of units to look, by a value under the key for requests to revoke that asks none of them.
+local function alert(revoke, left)
+  if redis.pcall('GET', revoke) ~= '1' then
+    redis.pcall('SET', revoke, '0', 'PX', digits(left))
+  end
+end
 
 -- Ends the leases with these ids, whose time is up.
 local function end_leases(held, units, ids)
@@ -11,6 +23,11 @@ local function end_leases(held, units, ids)
   end
   redis.call('ZREM', held, unpack(ids))
   redis.call('HDEL', units, unpack(ids))
+  local requests = {}
+  for n, id in ipairs(ids) do
+    requests[n] = asked(id)
+  end
+  redis.call('HDEL', units, unpack(requests))
   if freed > 0 then
     redis.call('HINCRBY', units, 'used', digits(-freed))
   end

@@ -87,8 +87,8 @@ async fn hear_from_a_renewal_on_of_changes_by_others() {
     let connected = async || connect(&redis.url()).await.unwrap();
     let (backend, other, claims) = (connected().await, connected().await, jobs(MANY));
     acquire(&backend, &claims).await;
-    other.request_revocation(claims[3].key()).await.unwrap();
-    other.force_release(claims[4].key()).await.unwrap();
+    other.request_revocation(claims[3].key(), None).await.unwrap();
+    other.force_release(claims[4].key(), None).await.unwrap();
     let node = redis.owner_of("lock:job/5").await;
     redis.command(node, &["SET", "lock:job/5", "another"]).await;
 
@@ -102,7 +102,7 @@ async fn hear_from_a_renewal_on_of_changes_by_others() {
         assert_eq!(renewal, expected, "{n}");
     }
     let mut watch = backend.watch_lease(claims[6].lease());
-    other.force_release(claims[6].key()).await.unwrap();
+    other.force_release(claims[6].key(), None).await.unwrap();
     timeout(LONG, watch.changed()).await.expect("it is told");
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::contract::backend::{Claim, Lease, LeaseId, Renewal, Share};
+use crate::contract::backend::{Claim, Fingerprint, Lease, LeaseId, Renewal, Share};
 use crate::contract::description::Description;
 use crate::contract::holder::Holder;
 use crate::contract::inspection::Waiter;
@@ -14,7 +14,7 @@ use crate::contract::outcome::Revocation;
 pub(super) struct Entry {
     holdings: Vec<Holding>,
     queue: Vec<Place>,
-    /// Until then, renewals ask the holders to finish early.
+    /// Until then, renewals ask all holders to finish early.
     asked_until: Option<Instant>,
 }
 
@@ -25,6 +25,8 @@ pub(super) struct Holding {
     granted_at: Instant,
     token: u64,
     ends: Instant,
+    /// Its holder alone is asked to finish early.
+    is_asked: bool,
 }
 
 /// A place in the queue, and the instant at which it ends by itself.
@@ -143,7 +145,13 @@ impl Entry {
                     // Not four at once: most keys have one holder.
                     self.holdings.reserve_exact(1);
                 }
-                self.holdings.push(Holding { lease, granted_at: now, token, ends });
+                self.holdings.push(Holding {
+                    lease,
+                    granted_at: now,
+                    token,
+                    ends,
+                    is_asked: false,
+                });
             }
         }
     }
@@ -153,18 +161,31 @@ impl Entry {
         self.holdings.iter_mut().find(|holding| holding.lease.id() == id)
     }
 
-    /// The outcome of a renewal that succeeded.
-    pub(super) fn renewal(&self, now: Instant) -> Renewal {
-        match self.asked_until {
-            Some(until) if now < until => Renewal::RevocationRequested,
-            _ => Renewal::Renewed,
+    /// The outcome of a renewal of the lease `id` that succeeded.
+    pub(super) fn renewal(&mut self, id: LeaseId, now: Instant) -> Renewal {
+        let all_are_asked = self.asked_until.is_some_and(|until| now < until);
+        if all_are_asked || self.holding(id).is_some_and(|holding| holding.is_asked) {
+            Renewal::RevocationRequested
+        } else {
+            Renewal::Renewed
         }
     }
 
-    /// Asks until the last of the leases in force would end by itself: all its holders renew before that.
-    pub(super) fn request_revocation(&mut self) -> Revocation {
-        self.asked_until = self.holdings.iter().map(|holding| holding.ends).max();
-        if self.is_held() { Revocation::Requested } else { Revocation::NotHeld }
+    /// Asks the holder of one lease as long as it has it, or all holders until the last of their leases would end by itself: all of them renew
+    /// before that.
+    pub(super) fn request_revocation(&mut self, only: Option<Fingerprint>) -> Revocation {
+        let is_asked = match only {
+            Some(fingerprint) => {
+                let meant = |holding: &&mut Holding| holding.fingerprint() == fingerprint;
+                let holding = self.holdings.iter_mut().find(meant);
+                holding.map(|holding| holding.is_asked = true).is_some()
+            }
+            None => {
+                self.asked_until = self.holdings.iter().map(|holding| holding.ends).max();
+                self.is_held()
+            }
+        };
+        if is_asked { Revocation::Requested } else { Revocation::NotHeld }
     }
 
     fn forget_request_if_free(&mut self) {
@@ -181,9 +202,13 @@ impl Entry {
         self.holdings.len() < before
     }
 
-    pub(super) fn end_all(&mut self) {
-        self.holdings.clear();
+    /// Ends one lease, or all, and tells whose.
+    pub(super) fn end_forcibly(&mut self, only: Option<Fingerprint>, now: Instant) -> Vec<Holder> {
+        let is_meant = |holding: &Holding| only.is_none_or(|only| holding.fingerprint() == only);
+        let mut ended: Vec<Holding> = self.holdings.extract_if(.., |it| is_meant(it)).collect();
         self.forget_request_if_free();
+        ended.sort_by_key(|holding| holding.ends);
+        ended.into_iter().map(|holding| holding.holder(now)).collect()
     }
 
     /// The holder whose lease ends first.
@@ -217,8 +242,12 @@ impl Holding {
         self.ends = now + lease.ttl();
     }
 
+    fn fingerprint(&self) -> Fingerprint {
+        self.lease.id().fingerprint()
+    }
+
     fn holder(&self, now: Instant) -> Holder {
-        Holder::new(self.lease.id().fingerprint())
+        Holder::new(self.fingerprint())
             .with_description(self.lease.description().cloned())
             .with_remaining(Some(self.ends.since(now)))
             .with_share(self.lease.share())

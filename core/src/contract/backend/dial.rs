@@ -1,0 +1,182 @@
+//! One connection out of several addresses.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::time::{Instant, timeout_at};
+
+/// Connects to a server that has several addresses, of which some may not answer.
+///
+/// # Example
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use std::time::Duration;
+///
+/// use leasehold_core::backend::Dial;
+///
+/// let connect = async |address: &str| match address {
+///     "[::1]:80" => Err("refused"),
+///     _ => Ok(format!("connected to {address}")),
+/// };
+/// let time = Duration::from_secs(1);
+/// let connected = Dial::new().first(["[::1]:80", "127.0.0.1:80"], time, connect).await;
+/// assert_eq!(connected.unwrap(), "connected to 127.0.0.1:80");
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Dial<A> {
+    /// The address that gave the last connection.
+    good: Mutex<Option<A>>,
+}
+
+impl<A: Clone + PartialEq> Dial<A> {
+    /// Creates one that knows no address yet.
+    pub fn new() -> Self {
+        Self { good: Mutex::default() }
+    }
+
+    /// The first connection that any of `addresses` gives within `time`. `connect` goes up to the end of the handshake: a server that accepts
+    /// a connection and then says nothing has given none.
+    ///
+    /// The address that gave the last connection is tried first. The next one is tried when an attempt has failed, or after an equal part of
+    /// the time. Attempts that have begun continue in the meantime, since a distant server may need more than its part, and end once there
+    /// is a connection.
+    ///
+    /// # Errors
+    ///
+    /// The failures of the attempts that have ended, in the order in which they ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop; all attempts end.
+    pub async fn first<T, E, F>(
+        &self,
+        addresses: impl IntoIterator<Item = A>,
+        time: Duration,
+        connect: impl Fn(A) -> F,
+    ) -> Result<T, Vec<E>>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
+        let ends = Instant::now() + time;
+        let mut addresses: Vec<A> = addresses.into_iter().collect();
+        let good = self.good().clone();
+        addresses.sort_by_key(|address| Some(address) != good.as_ref());
+        let part = time / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+        let (mut untried, mut running) = (addresses.into_iter(), FuturesUnordered::new());
+        let mut failures = Vec::new();
+        loop {
+            running.extend(untried.next().map(|address| {
+                let attempt = connect(address.clone());
+                async move { attempt.await.map(|connection| (address, connection)) }
+            }));
+            let is_last = untried.len() == 0;
+            let until = if is_last { ends } else { Instant::now() + part };
+            match timeout_at(until, running.next()).await {
+                Ok(Some(Ok((address, connection)))) => {
+                    *self.good() = Some(address);
+                    return Ok(connection);
+                }
+                Ok(Some(Err(failure))) => failures.push(failure),
+                Ok(None) | Err(_) if is_last => return Err(failures),
+                Ok(None) | Err(_) => {}
+            }
+        }
+    }
+
+    fn good(&self) -> MutexGuard<'_, Option<A>> {
+        self.good.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<A: Clone + PartialEq> Default for Dial<A> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::time::sleep;
+
+    use super::*;
+
+    const TIME: Duration = Duration::from_millis(500);
+
+    /// A server that answers after so long; `None`: never.
+    type Answer = Option<Result<Duration, &'static str>>;
+
+    async fn connect(answer: Answer) -> Result<Duration, &'static str> {
+        match answer {
+            Some(Ok(delay)) => {
+                sleep(delay).await;
+                Ok(delay)
+            }
+            Some(Err(refused)) => Err(refused),
+            None => pending().await,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn address_that_says_nothing_leaves_time_for_the_next() {
+        let (begun_at, prompt) = (Instant::now(), Duration::from_millis(1));
+
+        let connected =
+            Dial::new().first([None, None, Some(Ok(prompt)), None], TIME, connect).await;
+
+        assert_eq!(connected.unwrap(), prompt);
+        assert_eq!(begun_at.elapsed(), TIME / 2 + prompt);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn address_that_refuses_costs_no_time() {
+        let begun_at = Instant::now();
+
+        let answers = [Some(Err("refused")), Some(Ok(Duration::ZERO))];
+        let connected = Dial::new().first(answers, TIME, connect).await;
+
+        assert!(connected.is_ok() && begun_at.elapsed() < TIME / 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn distant_server_may_need_more_than_its_part() {
+        let distant = TIME - Duration::from_millis(1);
+
+        let connected = Dial::new().first([Some(Ok(distant)), None], TIME, connect).await;
+
+        assert_eq!(connected.unwrap(), distant);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_failures_are_told() {
+        for (answers, told) in [
+            ([Some(Err("one")), Some(Err("two"))], vec!["one", "two"]),
+            ([None, Some(Err("two"))], vec!["two"]),
+            ([None, None], vec![]),
+        ] {
+            let begun_at = Instant::now();
+
+            let failures = Dial::new().first(answers, TIME, connect).await.unwrap_err();
+
+            assert_eq!(failures, told);
+            assert!(begun_at.elapsed() <= TIME);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn address_that_gave_the_last_connection_is_tried_first() {
+        let dial = Dial::new();
+        let answers = [None, Some(Ok(Duration::ZERO))];
+        dial.first(answers, TIME, connect).await.unwrap();
+        let begun_at = Instant::now();
+
+        dial.first(answers, TIME, connect).await.unwrap();
+
+        assert!(begun_at.elapsed() < TIME / 2);
+    }
+}
