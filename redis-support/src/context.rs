@@ -139,7 +139,10 @@ impl<D: Driver> Context<D> {
 
     /// The error of a connection that took too long to make, or to come by.
     pub(crate) fn no_connection(&self) -> Error {
-        let message = format!("no connection within {:?}", self.timeout);
+        let message = format!(
+            "no connection within {:?}: a server that is farther away needs a longer timeout-ms",
+            self.timeout
+        );
         Error::new(ErrorKind::Unavailable, message)
     }
 }
