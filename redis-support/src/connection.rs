@@ -33,9 +33,6 @@ const TRUSTED_FOR: Duration = Duration::from_secs(1);
 /// In RESP2, not every client crate reports the end of a connection.
 const TRUSTED_FOR_IN_RESP2: Duration = Duration::from_millis(50);
 
-/// A question that the [documented rights](crate) allow, and that changes nothing.
-const ARE_YOU_THERE: Request<'_> = Request::Words(&["TIME"]);
-
 /// The purpose of a server, which decides the news that it is asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
@@ -349,8 +346,11 @@ impl<D: Driver> ConnectionManager<D> {
         else {
             return Ok(());
         };
+        // The rights for locks allow this question, and proxies can route it, since it names a key.
+        let words = ["EXISTS", self.context.nothing()];
+        let question = vec![Request::Words(&words)];
         // Boxed, since it is rare, and a part of every call.
-        match Box::pin(self.exchange(&current, vec![ARE_YOU_THERE], Duration::ZERO)).await {
+        match Box::pin(self.exchange(&current, question, Duration::ZERO)).await {
             Err(error) if self.is_current(&current) => {
                 Err(only_asked(error, "the server does not answer"))
             }
