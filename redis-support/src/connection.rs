@@ -235,8 +235,9 @@ impl<D: Driver> ConnectionManager<D> {
         self: &Arc<Self>,
         questions: [Request<'_>; N],
     ) -> Result<[Received; N], Error> {
+        let was_connected = self.locked().is_some();
         let asked = self.run(&questions, Duration::ZERO).await;
-        if asked.is_err() && self.locked().is_none() {
+        if was_connected && asked.is_err() && self.locked().is_none() {
             return exactly(self.run(&questions, Duration::ZERO).await?);
         }
         exactly(asked?)
