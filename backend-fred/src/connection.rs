@@ -42,7 +42,11 @@ impl Drop for Task {
 
 impl FredConnection {
     /// Connects. The connection ends if the call is dropped, and when its last clone is.
-    pub(crate) async fn connect(client: Client, listener: PushHandler) -> Result<Self, FredError> {
+    pub(crate) async fn connect(
+        client: Client,
+        database: u32,
+        listener: PushHandler,
+    ) -> Result<Self, FredError> {
         // fred's own way to wait for the connection leaves its task behind if the wait is dropped.
         let mut connected = client.reconnect_rx();
         let (invalidations, messages) = (client.invalidation_rx(), client.message_rx());
@@ -61,6 +65,10 @@ impl FredConnection {
         tokio::spawn(ear.hear());
         let connection = Self(Arc::new(Inner { client, ended, task }));
         connection.introduce().await?;
+        // All connections begin with the first database, and few users may select it.
+        if database != 0 {
+            connection.select(database).await?;
+        }
         Ok(connection)
     }
 
@@ -71,6 +79,11 @@ impl FredConnection {
     async fn introduce(&self) -> Result<(), FredError> {
         let words = ["CLIENT", "SETINFO", "LIB-NAME", "leasehold"];
         self.frame(Request::Words(&words)).await.map(drop)
+    }
+
+    async fn select(&self, database: u32) -> Result<(), FredError> {
+        let words = ["SELECT", &database.to_string()];
+        Value::try_from(self.frame(Request::Words(&words)).await?).map(drop)
     }
 
     async fn frame(&self, request: Request<'_>) -> Result<Resp3Frame, FredError> {

@@ -1,6 +1,7 @@
 //! The `fred` crate as the client: how it connects.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use fred::types::config::{
 };
 use leasehold_core::{Error, ErrorKind};
 use leasehold_redis_support::{
-    Access, Address, ConnectError, Driver, Endpoints, KeepAlive, Protocol, PushHandler, Tls,
+    Access, Address, ConnectError, Destination, Driver, Endpoints, KeepAlive, Protocol,
+    PushHandler, Tls,
 };
 use socket2::TcpKeepalive;
 
@@ -68,7 +70,7 @@ impl Driver for FredDriver {
         let access = Access {
             user: native.username.clone(),
             password: native.password.clone(),
-            database: native.database.unwrap_or_default(),
+            database: native.database.unwrap_or_default().into(),
         };
         let common = Config { username: None, password: None, ..native };
         Ok((Self { common }, topology, access))
@@ -80,13 +82,13 @@ impl Driver for FredDriver {
 
     async fn connect(
         &self,
-        address: &Address,
+        to: Destination<'_>,
         access: &Access,
         protocol: Protocol,
         listener: PushHandler,
     ) -> Result<FredConnection, ConnectError> {
-        let client = self.prepare(address, access, protocol);
-        let connected = boxed(FredConnection::connect(client, listener)).await;
+        let client = self.prepare(to, access, protocol);
+        let connected = boxed(FredConnection::connect(client, access.database, listener)).await;
         connected.map_err(|error| {
             if error::speaks_only_resp2(&error) && protocol == Protocol::Resp3 {
                 ConnectError::Protocol
@@ -99,12 +101,14 @@ impl Driver for FredDriver {
 
 impl FredDriver {
     /// One connection to one server, not made yet. It never tries again, neither to connect nor to send.
-    fn prepare(&self, address: &Address, access: &Access, protocol: Protocol) -> Connection {
+    fn prepare(&self, to: Destination<'_>, access: &Access, protocol: Protocol) -> Connection {
         let config = Config {
             fail_fast: true,
-            server: match address.clone() {
-                Address::Tcp { host, port } => ServerConfig::new_centralized(host, port),
-                Address::Unix(path) => ServerConfig::Unix { path },
+            server: match to.address {
+                Address::Tcp { host, port } => {
+                    ServerConfig::Centralized { server: self.server(host, *port, to.at) }
+                }
+                Address::Unix(path) => ServerConfig::Unix { path: path.clone() },
             },
             version: match protocol {
                 Protocol::Resp2 => RespVersion::RESP2,
@@ -114,8 +118,8 @@ impl FredDriver {
             password: access.password.clone(),
             // Without credentials, fred would ask a server for PING over RESP2, which few users may send.
             credential_provider: access.password.is_none().then(|| Arc::new(NoCredentials) as _),
-            // All connections begin with the first one, and few users may select it.
-            database: Some(access.database).filter(|database| *database != 0),
+            // fred has room for numbers up to 255 only.
+            database: None,
             ..self.common.clone()
         };
         let performance = PerformanceConfig {
@@ -143,6 +147,27 @@ impl FredDriver {
         let no_reconnecting = None;
         Connection::new(config, Some(performance), Some(connection), no_reconnecting)
     }
+
+    /// The server at an address, which is known in TLS by its name.
+    fn server(&self, host: &str, port: u16, at: Option<SocketAddr>) -> Server {
+        // If the application enabled TLS in fred alone, fred cannot be told the name apart from the address.
+        let Some(at) = at.filter(|_| cfg!(feature = "tls") || !self.is_encrypted()) else {
+            return Server::new(host, port);
+        };
+        let text = at.to_string();
+        let (ip, port) = (text.rsplit_once(':').map_or(&*text, |(ip, _)| ip), at.port());
+        #[cfg_attr(not(feature = "tls"), expect(unused_mut))]
+        let mut server = Server::new(without_brackets(ip), port);
+        #[cfg(feature = "tls")]
+        {
+            server.tls_server_name = Some(host.into());
+        }
+        server
+    }
+}
+
+fn without_brackets(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 fn keepalive() -> TcpKeepalive {
@@ -171,8 +196,7 @@ impl CredentialProvider for NoCredentials {
 }
 
 fn address(server: &Server) -> Address {
-    let host = server.host.trim_start_matches('[').trim_end_matches(']');
-    Address::Tcp { host: host.to_owned(), port: server.port }
+    Address::Tcp { host: without_brackets(&server.host).to_owned(), port: server.port }
 }
 
 #[cfg(feature = "tls")]

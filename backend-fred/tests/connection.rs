@@ -54,12 +54,12 @@ fn plain() -> FredDriver {
 
 async fn connect(address: &str, heard: &Heard) -> FredConnection {
     let (address, access) = (tcp(address), Access::default());
-    plain().connect(&address, &access, Protocol::Resp3, heard.listener()).await.unwrap()
+    plain().connect((&address).into(), &access, Protocol::Resp3, heard.listener()).await.unwrap()
 }
 
 async fn refusal(client: &FredDriver, address: Address, access: Access) -> Error {
     let heard = Heard::default();
-    match client.connect(&address, &access, Protocol::Resp3, heard.listener()).await {
+    match client.connect((&address).into(), &access, Protocol::Resp3, heard.listener()).await {
         Err(ConnectError::Failed(error)) => error,
         other => panic!("{other:?}"),
     }
@@ -86,7 +86,7 @@ async fn replies_of_every_form_are_read() {
         let heard = Heard::default();
         let access = Access::default();
         let connection =
-            plain().connect(&address, &access, protocol, heard.listener()).await.unwrap();
+            plain().connect((&address).into(), &access, protocol, heard.listener()).await.unwrap();
 
         assert_eq!(ask(&connection, &["SET", "k", "\r\n $ ü"]).await, Ok(text("OK")));
         assert_eq!(ask(&connection, &["GET", "k"]).await, Ok(text("\r\n $ ü")));
@@ -199,7 +199,8 @@ async fn where_news_was_missed_anything_may_have_changed() {
         })
     };
     let (address, access) = (tcp(&redis.address()), Access::default());
-    let connection = plain().connect(&address, &access, Protocol::Resp3, listener).await.unwrap();
+    let connection =
+        plain().connect((&address).into(), &access, Protocol::Resp3, listener).await.unwrap();
     ask(&connection, &["CLIENT", "TRACKING", "ON", "BCAST"]).await.unwrap();
 
     for n in 0..1_000 {
@@ -295,7 +296,8 @@ async fn connecting_that_is_given_up_leaves_no_connection_behind() {
     let (client, address, access) = (plain(), tcp(&proxy.address()), Access::default());
     for _ in 0..5 {
         let heard = Heard::default();
-        let connecting = client.connect(&address, &access, Protocol::Resp3, heard.listener());
+        let connecting =
+            client.connect((&address).into(), &access, Protocol::Resp3, heard.listener());
         assert!(timeout(Duration::from_millis(20), connecting).await.is_err());
     }
 
@@ -335,7 +337,8 @@ async fn a_user_with_few_rights_is_let_in() {
         redis.command(&[&["ACL", "SETUSER", "default"], &rights[..]].concat()).await;
         for access in [access(Some("locker"), SECRET), Access::default()] {
             let (address, heard) = (tcp(&redis.address()), Heard::default());
-            let connection = plain().connect(&address, &access, protocol, heard.listener()).await;
+            let connection =
+                plain().connect((&address).into(), &access, protocol, heard.listener()).await;
             let connection = connection.unwrap();
 
             assert_eq!(ask(&connection, &["GET", "lock:a"]).await, Ok(Reply::Nil));
@@ -387,7 +390,7 @@ async fn a_server_that_knows_no_resp3_is_recognized_and_spoken_to_in_resp2() {
     let heard = Heard::default();
     let connect = async |protocol| {
         let address = tcp(&redis.address());
-        plain().connect(&address, &access(None, SECRET), protocol, heard.listener()).await
+        plain().connect((&address).into(), &access(None, SECRET), protocol, heard.listener()).await
     };
 
     let resp3 = connect(Protocol::Resp3).await;
@@ -430,7 +433,7 @@ async fn a_sentinel_is_asked_and_listened_to_like_any_server() {
     let address = Address::Tcp { host: "127.0.0.1".to_owned(), port };
     let (client, heard, watcher) = (plain(), Heard::default(), access(Some("watcher"), SECRET));
     let connection = until_some("the sentinel is up", async || {
-        client.connect(&address, &watcher, Protocol::Resp3, heard.listener()).await.ok()
+        client.connect((&address).into(), &watcher, Protocol::Resp3, heard.listener()).await.ok()
     })
     .await;
 
@@ -444,7 +447,7 @@ async fn a_sentinel_is_asked_and_listened_to_like_any_server() {
     for _ in 0..20 {
         let listener = heard.listener();
         let connection =
-            client.connect(&address, &watcher, Protocol::Resp3, listener).await.unwrap();
+            client.connect((&address).into(), &watcher, Protocol::Resp3, listener).await.unwrap();
         let refused = connection.subscribe("+sdown").await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
         // fred has a reply too many now, which must not be taken for that to another request.
@@ -506,7 +509,8 @@ mod tls {
     async fn greet(client: &FredDriver, redis: &Redis) {
         let (address, heard) = (address(redis), Heard::default());
         let access = Access::default();
-        let connection = client.connect(&address, &access, Protocol::Resp3, heard.listener()).await;
+        let connection =
+            client.connect((&address).into(), &access, Protocol::Resp3, heard.listener()).await;
         assert_eq!(ask(&connection.unwrap(), &["ECHO", "x"]).await, Ok(text("x")));
     }
 

@@ -1,16 +1,20 @@
 //! The `redis` crate as the client: how it connects.
 
 use std::convert::Infallible;
+use std::iter;
+use std::net::SocketAddr;
 
 use leasehold_core::{Error, ErrorKind};
 use leasehold_redis_support::{
-    Access, Address, ConnectError, Driver, Endpoints, KeepAlive, Protocol, Push, PushHandler, Tls,
+    Access, Address, ConnectError, Destination, Driver, Endpoints, KeepAlive, Protocol, Push,
+    PushHandler, Tls,
 };
+use redis::io::AsyncDNSResolver;
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, ErrorKind as RedisKind, IntoConnectionInfo,
-    ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, Value,
+    ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, RedisFuture, Value,
 };
 
 use crate::connection::RedisConnection;
@@ -75,7 +79,7 @@ impl Driver for RedisDriver {
         let access = Access {
             user: settings.username().map(str::to_owned),
             password: settings.password().map(str::to_owned),
-            database: u8::try_from(settings.db()).map_err(|_| {
+            database: u32::try_from(settings.db()).map_err(|_| {
                 let message = "the client's database has a number that is not known here";
                 Error::new(ErrorKind::Unsupported, message).with_backend(Self::NAME)
             })?,
@@ -89,18 +93,21 @@ impl Driver for RedisDriver {
 
     async fn connect(
         &self,
-        address: &Address,
+        to: Destination<'_>,
         access: &Access,
         protocol: Protocol,
         listener: PushHandler,
     ) -> Result<RedisConnection, ConnectError> {
         let failed = |error| ConnectError::Failed(error::connect(error));
-        let client = self.open(address, access, protocol).map_err(failed)?;
+        let client = self.open(to.address, access, protocol).map_err(failed)?;
         // The caller limits the time, around the whole of connecting and of each exchange.
         let mut config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(WRITE_QUEUE);
+        if let Some(at) = to.at {
+            config = config.set_dns_resolver(OneAddress(at));
+        }
         if protocol == Protocol::Resp3 {
             config = config.set_push_sender(move |push| hear(&listener, push));
         }
@@ -148,6 +155,19 @@ impl RedisDriver {
             Encryption::Tls(tls) => open_with_tls(info, tls),
             Encryption::None | Encryption::Like(_) => redis::Client::open(info),
         }
+    }
+}
+
+/// Leads each name to one address.
+struct OneAddress(SocketAddr);
+
+impl AsyncDNSResolver for OneAddress {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        _host: &'b str,
+        _port: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        Box::pin(async { Ok(Box::new(iter::once(self.0)) as Box<_>) })
     }
 }
 

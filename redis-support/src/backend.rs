@@ -19,7 +19,7 @@ use crate::call::Call;
 use crate::config::{Config, Replicas};
 use crate::context::Context;
 use crate::driver::Driver;
-use crate::error::only_asked;
+use crate::error::{ServerError, only_asked};
 use crate::layout::{Concerns, Layout};
 use crate::listing;
 use crate::pipeline::{Change, Outcome};
@@ -331,6 +331,11 @@ impl<D: Driver> LockBackend for Backend<D> {
 
     async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
         self.stand(|layout, process| Call::enlist(layout, enlistment, process)).await
+    }
+
+    async fn ping(&self) -> Result<(), Error> {
+        let answer = self.0.topology.run(&Call::ping(&self.0.layout), None).await?;
+        answer.received.map(drop).map_err(ServerError::into_error)
     }
 
     fn disconnect(&self) {

@@ -187,6 +187,12 @@ impl Call {
         Self::new(words.shape(Script::Inspect), words)
     }
 
+    /// The call that finds out whether the server grants locks.
+    pub fn ping(layout: &Layout) -> Self {
+        let words = Words::default().key(&layout.nothing());
+        Self::new(words.shape(Script::Ping), words)
+    }
+
     /// The call that ends others' leases.
     pub fn force_release(layout: &Layout, key: &LockKey, only: Option<Fingerprint>) -> Self {
         let of = layout.places(key);

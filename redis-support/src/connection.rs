@@ -1,24 +1,37 @@
 //! One connection to a server: made when needed, shared by all calls, replaced when broken or hung.
 
 use std::fmt;
+use std::future::pending;
 use std::mem;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind};
-use tokio::time::{Instant, timeout};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::address::Address;
 use crate::context::Context;
-use crate::driver::{Access, ConnectError, Connection, Driver, Protocol, Push, Request, in_full};
-use crate::error::ServerError;
+use crate::dial::first_of;
+use crate::driver::{
+    Access, ConnectError, Connection, Destination, Driver, Protocol, Push, Request, in_full,
+};
+use crate::error::{ServerError, only_asked};
 use crate::reply::Received;
 use crate::shared_task::SharedTask;
 
 /// Replies in a row that do not come in time before the connection counts as hung. One may be a
 /// slow script of another client; TCP itself does not notice a frozen server for minutes.
 const TIMEOUTS_UNTIL_HUNG: u32 = 3;
+
+/// A connection that was idle for so long is asked before it is used: the other side may have closed it, and nobody notices that while the
+/// runtime that owns the connection is not driven. Servers count idle time in whole seconds.
+const TRUSTED_FOR: Duration = Duration::from_secs(1);
+
+/// In RESP2, not every client crate reports the end of a connection.
+const TRUSTED_FOR_IN_RESP2: Duration = Duration::from_millis(50);
 
 /// The purpose of a server, which decides the news that it is asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -42,6 +55,8 @@ pub(crate) struct ConnectionManager<D: Driver> {
     resp2: AtomicBool,
     made: AtomicU64,
     making: SharedTask<Result<(), Arc<Error>>>,
+    /// The IP address that the last connection was made to, which is tried first.
+    proven: Mutex<Option<SocketAddr>>,
     current: Mutex<Option<Current<D::Connection>>>,
 }
 
@@ -51,23 +66,65 @@ pub(crate) struct Current<L> {
     number: u64,
     connection: L,
     silence: Arc<Silence>,
+    _guard: Arc<RuntimeGuard>,
+}
+
+/// A task that waits in the runtime of a connection, and ends with the connection.
+struct RuntimeGuard(AbortHandle);
+
+impl Drop for RuntimeGuard {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Gives up a connection when the runtime that owns it ends, so that no request is given to a task that is gone.
+struct EndsWithRuntime<D: Driver> {
+    manager: Weak<ConnectionManager<D>>,
+    number: u64,
+}
+
+impl<D: Driver> Drop for EndsWithRuntime<D> {
+    fn drop(&mut self) {
+        listen(&self.manager, self.number, Push::Closed);
+    }
 }
 
 /// The silence of a connection since its last reply.
 struct Silence {
     made_at: Instant,
+    /// How long the connection may be idle before it is asked whether it still works.
+    trusted_for: Duration,
+    /// When the last reply came, in ms since the connection was made.
+    replied_at: AtomicU64,
     timeouts: AtomicU32,
     /// When a caller first gave up since then, or when that last counted: in ms since the connection was made. 0 if none did.
     given_up_at: AtomicU64,
 }
 
 impl Silence {
-    fn new() -> Self {
-        let (timeouts, given_up_at) = (AtomicU32::new(0), AtomicU64::new(0));
-        Self { made_at: Instant::now(), timeouts, given_up_at }
+    fn new(protocol: Protocol) -> Self {
+        let trusted_for = match protocol {
+            Protocol::Resp2 => TRUSTED_FOR_IN_RESP2,
+            Protocol::Resp3 => TRUSTED_FOR,
+        };
+        let (replied_at, timeouts) = (AtomicU64::new(0), AtomicU32::new(0));
+        let given_up_at = AtomicU64::new(0);
+        Self { made_at: Instant::now(), trusted_for, replied_at, timeouts, given_up_at }
+    }
+
+    fn now(&self) -> u64 {
+        millis(self.made_at.elapsed())
+    }
+
+    /// Whether the connection has been idle for so long that it may have ended unnoticed.
+    fn is_long(&self) -> bool {
+        let replied_at = self.replied_at.load(Ordering::Relaxed);
+        self.now().saturating_sub(replied_at) >= millis(self.trusted_for)
     }
 
     fn ends(&self) {
+        self.replied_at.store(self.now(), Ordering::Relaxed);
         self.timeouts.store(0, Ordering::Relaxed);
         self.given_up_at.store(0, Ordering::Relaxed);
     }
@@ -79,8 +136,7 @@ impl Silence {
 
     /// The same for a caller that did not wait for `limit`: such callers count once the connection has been silent for so long.
     fn is_hung_after_giving_up(&self, limit: Duration) -> bool {
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let now = millis(self.made_at.elapsed()).max(1);
+        let now = self.now().max(1);
         let replace = |before| {
             self.given_up_at.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed)
         };
@@ -93,6 +149,10 @@ impl Silence {
             }
         }
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A request that is under way. If it is dropped, its caller gave up.
@@ -124,6 +184,7 @@ impl<D: Driver> ConnectionManager<D> {
             resp2: AtomicBool::new(false),
             made: AtomicU64::new(0),
             making: SharedTask::new(),
+            proven: Mutex::new(None),
             current: Mutex::new(None),
         })
     }
@@ -135,6 +196,11 @@ impl<D: Driver> ConnectionManager<D> {
 
     pub(crate) fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// The IP address that the last connection was made to.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        *self.proven.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How long a reply may take.
@@ -164,10 +230,17 @@ impl<D: Driver> ConnectionManager<D> {
         self.current().await.map(drop)
     }
 
-    /// Sends one command.
-    pub(crate) async fn command(self: &Arc<Self>, words: &[&str]) -> Result<Received, Error> {
-        let [received] = exactly(self.run(&[Request::Words(words)], Duration::ZERO).await?)?;
-        Ok(received)
+    /// Asks questions, which change nothing. If the connection has ended, possibly before it was used, they are repeated on a new one.
+    pub(crate) async fn ask<const N: usize>(
+        self: &Arc<Self>,
+        questions: [Request<'_>; N],
+    ) -> Result<[Received; N], Error> {
+        let was_connected = self.locked().is_some();
+        let asked = self.run(&questions, Duration::ZERO).await;
+        if was_connected && asked.is_err() && self.locked().is_none() {
+            return exactly(self.run(&questions, Duration::ZERO).await?);
+        }
+        exactly(asked?)
     }
 
     /// Sends requests in one round trip, and all of them once more, in full, if the server does not know a script: so if there are several
@@ -245,6 +318,7 @@ impl<D: Driver> ConnectionManager<D> {
     /// The connection. If there is none, a task makes one, and goes on if its callers give up: a connection takes several round trips, and
     /// they may have time for one.
     pub(crate) async fn current(self: &Arc<Self>) -> Result<Current<D::Connection>, Error> {
+        self.replace_if_closed().await?;
         // Once more if the task ran in a runtime that stands still or has ended.
         for _ in 0..2 {
             if let Some(current) = self.existing()? {
@@ -260,9 +334,37 @@ impl<D: Driver> ConnectionManager<D> {
         self.existing()?.ok_or_else(|| self.context.no_connection())
     }
 
+    /// Gives up a connection that has ended while it was idle, before any request is lost on it.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::Unavailable`] if the server does not answer. Nothing but the question was sent.
+    async fn replace_if_closed(&self) -> Result<(), Error> {
+        let current = self.existing()?;
+        // A sentinel is only asked questions, which may be repeated.
+        let Some(current) =
+            current.filter(|current| self.role == Role::Store && current.silence.is_long())
+        else {
+            return Ok(());
+        };
+        // The rights for locks allow this question, and proxies can route it, since it names a key.
+        let words = ["EXISTS", self.context.nothing()];
+        let question = vec![Request::Words(&words)];
+        // Boxed, since it is rare, and a part of every call.
+        match Box::pin(self.exchange(&current, question, Duration::ZERO)).await {
+            Err(error) if self.is_current(&current) => {
+                Err(only_asked(error, "the server does not answer"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_current(&self, current: &Current<D::Connection>) -> bool {
+        self.locked().as_ref().is_some_and(|now| now.number == current.number)
+    }
+
     async fn make(self: Arc<Self>) -> Result<(), Arc<Error>> {
-        let made = timeout(self.context.timeout, self.connect_anew()).await;
-        let made = made.unwrap_or_else(|_elapsed| Err(self.too_late()));
+        let made = self.connect_anew().await;
         made.and_then(|current| self.keep(current)).map_err(|error| {
             tracing::debug!(address = %self.address, %error, "no connection");
             Arc::new(error)
@@ -295,9 +397,28 @@ impl<D: Driver> ConnectionManager<D> {
 
     async fn connect_anew(self: &Arc<Self>) -> Result<Current<D::Connection>, Error> {
         self.context.warn_if_exposed(&self.access, &self.address);
+        let deadline = Instant::now() + self.context.timeout;
+        let addresses = self.context.driver.addresses(&self.address);
+        let found = timeout_at(deadline, addresses).await;
+        let found = found.map_err(|_elapsed| self.too_late())?;
+        let mut addresses = found.map_err(|error| self.at_address(&error))?;
+        let proven = self.peer();
+        addresses.sort_by_key(|at| at.is_none() || *at != proven);
+        let connect = async |at| Ok((self.connect_to(at).await?, at));
+        let connected = first_of(addresses, deadline, connect).await;
+        let (current, at) =
+            connected.map_err(|failure| failure.unwrap_or_else(|| self.too_late()))?;
+        *self.proven.lock().unwrap_or_else(PoisonError::into_inner) = at;
+        Ok(current)
+    }
+
+    async fn connect_to(
+        self: &Arc<Self>,
+        at: Option<SocketAddr>,
+    ) -> Result<Current<D::Connection>, Error> {
         loop {
             let (protocol, hears) = (self.protocol(), self.context.channel().is_some());
-            match self.connect_with(protocol).await {
+            match self.connect_with(protocol, at).await {
                 Err(ConnectError::Protocol) if protocol == Protocol::Resp3 => {
                     self.fall_back_to_resp2();
                 }
@@ -324,10 +445,7 @@ impl<D: Driver> ConnectionManager<D> {
 
     fn failure(&self, refused: ConnectError) -> Error {
         match refused {
-            // Nothing but the text is lost: no connection, no key, no operation of its own.
-            ConnectError::Failed(error) => {
-                Error::new(error.kind(), format!("{}: {error}", self.address))
-            }
+            ConnectError::Failed(error) => self.at_address(&error),
             ConnectError::Protocol => {
                 let message = format!("{} speaks no protocol that we know", self.address);
                 Error::new(ErrorKind::Unsupported, message)
@@ -335,27 +453,39 @@ impl<D: Driver> ConnectionManager<D> {
         }
     }
 
+    /// Adds the address to an error.
+    fn at_address(&self, error: &Error) -> Error {
+        // Nothing but the text is lost: no connection, no key, no operation of its own.
+        Error::new(error.kind(), format!("{}: {error}", self.address))
+    }
+
     fn too_late(&self) -> Error {
         let hint =
             if self.context.driver.is_encrypted() { "; does the server speak TLS?" } else { "" };
-        let message =
-            format!("{}: no connection within {:?}{hint}", self.address, self.context.timeout);
-        Error::new(ErrorKind::Unavailable, message)
+        let error = self.context.no_connection();
+        Error::new(error.kind(), format!("{}: {error}{hint}", self.address))
     }
 
     async fn connect_with(
         self: &Arc<Self>,
         protocol: Protocol,
+        at: Option<SocketAddr>,
     ) -> Result<Current<D::Connection>, ConnectError> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let this = Arc::downgrade(self);
         let listener = Arc::new(move |said| listen(&this, number, said));
-        let driver = &self.context.driver;
-        let connection = driver.connect(&self.address, &self.access, protocol, listener).await?;
+        let (driver, to) = (&self.context.driver, Destination { address: &self.address, at });
+        let connection = driver.connect(to, &self.access, protocol, listener).await?;
         if protocol == Protocol::Resp3 {
             self.ask_for_news(&connection).await.map_err(ConnectError::Failed)?;
         }
-        Ok(Current { number, connection, silence: Arc::new(Silence::new()) })
+        let ends = EndsWithRuntime { manager: Arc::downgrade(self), number };
+        let waiting = tokio::spawn(async move {
+            let _ends = ends;
+            pending::<()>().await;
+        });
+        let guard = Arc::new(RuntimeGuard(waiting.abort_handle()));
+        Ok(Current { number, connection, silence: Arc::new(Silence::new(protocol)), _guard: guard })
     }
 
     /// Enables tracking and subscribes to the channels that this client needs.

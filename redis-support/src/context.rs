@@ -25,6 +25,8 @@ pub(crate) struct Context<D> {
     hears_offers: AtomicBool,
     /// Where we do.
     channel: String,
+    /// A key that nothing is ever stored under.
+    nothing: String,
     /// The protocol that servers are to be spoken to in.
     pub(crate) protocol: Protocol,
     /// How often there was reason to doubt which servers are in charge.
@@ -45,7 +47,7 @@ impl<D: Driver> Context<D> {
     ) -> Arc<Self> {
         let (closed, has_warned) = (AtomicBool::new(false), AtomicBool::new(false));
         let (forgoes_news, hears_offers) = (AtomicBool::new(true), AtomicBool::new(false));
-        let (push, channel) = (AtomicBool::new(push), news.channel());
+        let (push, channel, nothing) = (AtomicBool::new(push), news.channel(), news.nothing());
         Arc::new(Self {
             driver,
             timeout,
@@ -55,6 +57,7 @@ impl<D: Driver> Context<D> {
             forgoes_news,
             hears_offers,
             channel,
+            nothing,
             protocol,
             suspicions: AtomicU64::new(0),
             closed,
@@ -102,6 +105,11 @@ impl<D: Driver> Context<D> {
         hears.then_some(&*self.channel)
     }
 
+    /// A key that nothing is ever stored under.
+    pub(crate) fn nothing(&self) -> &str {
+        &self.nothing
+    }
+
     /// There is reason to ask again which servers are in charge.
     pub(crate) fn suspect(&self) {
         self.suspicions.fetch_add(1, Ordering::Relaxed);
@@ -139,7 +147,10 @@ impl<D: Driver> Context<D> {
 
     /// The error of a connection that took too long to make, or to come by.
     pub(crate) fn no_connection(&self) -> Error {
-        let message = format!("no connection within {:?}", self.timeout);
+        let message = format!(
+            "no connection within {:?}: a server that is farther away needs a longer timeout-ms",
+            self.timeout
+        );
         Error::new(ErrorKind::Unavailable, message)
     }
 }

@@ -4,12 +4,14 @@
 //! requests: client crates differ in these points, and a lock must know them.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::Error;
 
 use crate::address::{Address, Endpoints};
+use crate::dial::addresses_of;
 use crate::reply::Received;
 use crate::words::{Shape, Words};
 
@@ -42,6 +44,18 @@ pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whether the connections are encrypted.
     fn is_encrypted(&self) -> bool;
 
+    /// The destinations to try for a server: those of all addresses of its name.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Unavailable`](leasehold_core::ErrorKind::Unavailable) if the name has no address.
+    fn addresses(
+        &self,
+        address: &Address,
+    ) -> impl Future<Output = Result<Vec<Option<SocketAddr>>, Error>> + Send {
+        addresses_of(address)
+    }
+
     /// Makes one connection to one server, as the user that `access` names, and passes the server's push messages to `listener`.
     ///
     /// The caller limits the time by dropping the future. TCP keeps the connection alive as [`KeepAlive::ALL`] says.
@@ -59,11 +73,26 @@ pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {
     /// Safe to drop: the connection that was being made ends, and nothing is left running.
     fn connect(
         &self,
-        address: &Address,
+        to: Destination<'_>,
         access: &Access,
         protocol: Protocol,
         listener: PushHandler,
     ) -> impl Future<Output = Result<Self::Connection, ConnectError>> + Send;
+}
+
+/// Where a connection leads.
+#[derive(Clone, Copy, Debug)]
+pub struct Destination<'a> {
+    /// The server. Its certificate must be for this host.
+    pub address: &'a Address,
+    /// The address of the host to connect to. If it is `None`, the client crate looks the host up.
+    pub at: Option<SocketAddr>,
+}
+
+impl<'a> From<&'a Address> for Destination<'a> {
+    fn from(address: &'a Address) -> Self {
+        Self { address, at: None }
+    }
 }
 
 /// A connection to one server while it lasts. Clones share it; the last one closes it.
@@ -218,7 +247,7 @@ pub struct Access {
     /// The password.
     pub password: Option<String>,
     /// The number of the database.
-    pub database: u8,
+    pub database: u32,
 }
 
 impl fmt::Debug for Access {

@@ -61,6 +61,14 @@ impl ServerError {
         self.code == "ERR" && self.detail.starts_with("No such master")
     }
 
+    /// Whether this sentinel does not know the question. Old ones say so in words of their own.
+    pub(crate) fn is_unknown_to_a_sentinel(&self) -> bool {
+        let text = self.detail.to_ascii_lowercase();
+        self.code == "ERR"
+            && text.starts_with("unknown")
+            && ["command", "subcommand"].iter().any(|word| text.contains(word))
+    }
+
     /// Whether this server of a cluster knows that something is being moved or replaced: nothing was applied.
     pub(crate) fn is_of_a_cluster_in_motion(&self) -> bool {
         matches!(self.code.as_str(), "CLUSTERDOWN" | "READONLY" | "MASTERDOWN" | "LOADING")
@@ -151,7 +159,7 @@ impl ServerError {
         let text = self.detail.as_str();
         let has = |part: &str| text.contains(part);
         if has("max number of clients") {
-            (ErrorKind::Unavailable, "")
+            (ErrorKind::Unavailable, "the server's limit maxclients is reached")
         } else if has("user executing the script") || has("ACL failure") || has("no permissions") {
             // How NOPERM arrives from inside a script, up to 7.0 and later, and from the choice of a database.
             (ErrorKind::Denied, self.advice_on_rights())
@@ -189,7 +197,7 @@ pub fn unreachable(cause: &str) -> Error {
     let reason = REASONS.iter().find(|(sign, _)| cause.contains(sign)).map(|(_, reason)| *reason);
     let reason = reason.unwrap_or_else(|| {
         if closed.iter().any(|sign| cause.contains(sign)) {
-            "the server closed the connection at once: is it Redis, and with TLS exactly if the URL says so?"
+            "the server closed the connection immediately: its limit maxclients is reached, or it is not Redis, or only one side uses TLS"
         } else {
             "the server cannot be reached"
         }
@@ -302,7 +310,7 @@ mod tests {
                 "Os { code: 24, kind: Uncategorized, message: \"Too many open files\" }",
                 "no file descriptor is left",
             ),
-            ("Kind(UnexpectedEof)", "is it Redis"),
+            ("Kind(UnexpectedEof)", "maxclients is reached, or it is not Redis"),
             ("something new", "cannot be reached"),
         ] {
             let error = unreachable(cause);

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::address::{Address, Endpoints};
 use crate::connection::{ConnectionManager, Role};
 use crate::context::Context;
 use crate::driver::{
-    Access, ConnectError, Connection, Driver, Protocol, PushHandler, Request, Tls,
+    Access, ConnectError, Connection, Destination, Driver, Protocol, PushHandler, Request, Tls,
 };
 use crate::layout::Layout;
 use crate::reply::Received;
@@ -31,9 +32,15 @@ pub(crate) struct Fake {
     listeners: Arc<Mutex<Vec<(String, PushHandler)>>>,
     open: Arc<Mutex<Vec<Weak<()>>>>,
     round_trips: Arc<Mutex<Vec<usize>>>,
+    mute: Arc<Mutex<Vec<SocketAddr>>>,
 }
 
 impl Fake {
+    /// The names of all servers have another address first, which accepts connections and says nothing.
+    pub(crate) fn add_mute_address(&self) {
+        self.mute.lock().unwrap().push(([192, 0, 2, 1], 1).into());
+    }
+
     /// From now on, the server takes so long to reply.
     pub(crate) fn delay(&self, address: &str, delay: Duration) {
         self.delays.lock().unwrap().insert(address.to_owned(), delay);
@@ -114,14 +121,22 @@ impl Driver for Fake {
         self.encrypted
     }
 
+    async fn addresses(&self, _address: &Address) -> Result<Vec<Option<SocketAddr>>, Error> {
+        let mute = self.mute.lock().unwrap();
+        Ok(mute.iter().map(|at| Some(*at)).chain([None]).collect())
+    }
+
     async fn connect(
         &self,
-        address: &Address,
+        to: Destination<'_>,
         _access: &Access,
         protocol: Protocol,
         listener: PushHandler,
     ) -> Result<FakeConnection, ConnectError> {
-        let address = address.to_string();
+        let address = to.address.to_string();
+        if to.at.is_some() {
+            std::future::pending::<()>().await;
+        }
         if !self.servers.lock().unwrap().contains_key(&address) {
             let error = Error::new(ErrorKind::Unavailable, "no server is there");
             return Err(ConnectError::Failed(error));

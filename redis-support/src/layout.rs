@@ -98,6 +98,11 @@ impl Layout {
         }
     }
 
+    /// A key that nothing is ever stored under.
+    pub(crate) fn nothing(&self) -> String {
+        format!("{}~ping", self.prefix)
+    }
+
     /// A channel on which a backend learns of keys that the server keeps for its waiters, on any of its connections.
     pub(crate) fn channel(&self) -> String {
         format!("{}~{}:{}", self.prefix, Self::OFFERS, Uuid::new_v4().simple())

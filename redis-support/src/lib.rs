@@ -3,7 +3,7 @@
 //!
 //! One call from top to bottom: `backend.rs` turns an operation into a [`Call`] of a script. `topology.rs` finds the node to ask: the only
 //! one, the one that sentinels name, or the one that has the key's hash slot; `topology/failover.rs` tells how long that is believed.
-//! `node.rs` runs the script there, `connection.rs` has the connection or makes one, the driver sends. `reply.rs` reads the reply.
+//! `node.rs` runs the script there, `connection.rs` has the connection or makes one (`dial.rs` tries all addresses of the name), the driver sends. `reply.rs` reads the reply.
 //! Requests of callers at the same time share a round trip (`pipeline.rs`); mutexes share a script, too, and so do renewals (`renewals.rs`).
 //! The locks that such a script leaves alone take scripts of their own. `watch.rs` passes on the servers' push messages, and `offers.rs` keeps
 //! the grants among them. `process.rs` asks a member of a quorum whether it keeps its answers. The scripts are in `scripts/`, the functions that
@@ -47,6 +47,7 @@ mod backend;
 
 mod connection;
 mod context;
+mod dial;
 mod node;
 mod offers;
 mod pipeline;
@@ -78,8 +79,8 @@ pub use backend::Backend;
 pub use call::Call;
 pub use config::{Config, Replicas};
 pub use driver::{
-    Access, ConnectError, Connection, Driver, KeepAlive, Protocol, Push, PushHandler, Request, Run,
-    Tls,
+    Access, ConnectError, Connection, Destination, Driver, KeepAlive, Protocol, Push, PushHandler,
+    Request, Run, Tls,
 };
 pub use error::{ServerError, unreachable};
 pub use layout::Layout;

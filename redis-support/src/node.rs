@@ -62,7 +62,7 @@ impl<D: Driver> Node<D> {
         &self,
         questions: [Request<'_>; N],
     ) -> Result<[Received; N], Error> {
-        exactly(self.connection.run(&questions, Duration::ZERO).await?)
+        self.connection.ask(questions).await
     }
 
     /// Runs one script, in one request with those of other callers at the same time, and waits for replicas if `wait` says so.

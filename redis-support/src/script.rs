@@ -26,6 +26,8 @@ pub enum Script {
     ForceRelease,
     /// Tells the holders of a key.
     Inspect,
+    /// Finds out whether the server accepts the writes of an acquisition.
+    Ping,
     /// Renews a lock that is ours, with a floor under its later tokens.
     RaiseFloor,
     /// Releases a lock that is ours.
@@ -58,14 +60,14 @@ const PARTS: [(&str, &str); 21] = files!(
 );
 
 /// In the order in which [`Script`] declares them.
-const SCRIPTS: [(&str, &str); 17] = files!(
+const SCRIPTS: [(&str, &str); 18] = files!(
     "scripts/": "acquire", "acquire_all", "acquire_under_charter", "acquire_units", "enlist", "exchange", "exchange_by_slot",
-    "force_release", "inspect", "raise_floor", "release", "release_units", "renew", "renew_all", "renew_units", "revoke", "standing"
+    "force_release", "inspect", "ping", "raise_floor", "release", "release_units", "renew", "renew_all", "renew_units", "revoke", "standing"
 );
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Acquire,
         Self::AcquireAll,
         Self::AcquireUnderCharter,
@@ -75,6 +77,7 @@ impl Script {
         Self::ExchangeBySlot,
         Self::ForceRelease,
         Self::Inspect,
+        Self::Ping,
         Self::RaiseFloor,
         Self::Release,
         Self::ReleaseUnits,

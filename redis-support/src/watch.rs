@@ -66,6 +66,11 @@ impl News {
         self.layout.channel()
     }
 
+    /// A key that nothing is ever stored under.
+    pub(crate) fn nothing(&self) -> String {
+        self.layout.nothing()
+    }
+
     /// The server has granted a claim the lock, or keeps the key for it.
     pub(crate) fn offered(&self, offer: &[u8], now: Instant) {
         match str::from_utf8(offer) {

@@ -1,7 +1,7 @@
 //! The tests of the Redis family with the `fred` crate.
 
 use leasehold_fred::fred::types::config::Config as FredsOwn;
-use leasehold_fred::{FredBackend as Backend, FredConfig as Config};
+use leasehold_fred::{FredBackend as Backend, FredConfig as Config, FredDriver as Native};
 use leasehold_testbed::Redis;
 
 mod family;

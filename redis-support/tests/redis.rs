@@ -1,6 +1,8 @@
 //! The tests of the Redis family with the `redis` crate, and those of a quorum of servers.
 
-use leasehold_redis::{RedisBackend as Backend, RedisConfig as Config, redis::Client};
+use leasehold_redis::{
+    RedisBackend as Backend, RedisConfig as Config, RedisDriver as Native, redis::Client,
+};
 use leasehold_testbed::Redis;
 
 mod family;

@@ -147,7 +147,11 @@ const STORE_ERRORS: MetricSpec = MetricSpec {
 };
 const STORE_UP: MetricSpec = MetricSpec {
     per_key: false,
-    ..gauge_of_locks("leasehold_store_up", &["store"], "1 if the store answers, 0 if not")
+    ..gauge_of_locks(
+        "leasehold_store_up",
+        &["store"],
+        "1 if the store answers and grants locks, 0 if not",
+    )
 };
 
 /// The counters of single locks: the label that they have besides `store` and `kind`, and its values.

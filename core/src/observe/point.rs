@@ -40,6 +40,8 @@ struct Point {
 #[derive(Debug, Default)]
 struct Health {
     is_down: bool,
+    /// It refuses new locks, and may renew and release others all the same: a Redis server does whose memory is full.
+    is_refusing: bool,
     /// When it last went down.
     down_since: Option<Instant>,
 }
@@ -105,7 +107,7 @@ impl Events {
     ) {
         let silence;
         let error = match reply {
-            Some(Ok(_)) => return self.answered(clock),
+            Some(Ok(_)) => return self.answered(operation, clock),
             // Nothing was sent.
             Some(Err(error))
                 if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Invalid) =>
@@ -119,23 +121,26 @@ impl Events {
             }
         };
         self.emit(Event::StoreError(StoreError { store: self.0.store, operation, error }));
-        if error.is_retryable() {
+        if error.is_retryable() || error.kind() == ErrorKind::Refused {
             self.missed(operation, error, clock.now());
         } else {
-            self.answered(clock);
+            self.answered(operation, clock);
         }
     }
 
-    fn answered(&self, clock: &dyn Clock) {
+    fn answered(&self, operation: Operation, clock: &dyn Clock) {
         if self.0.is_up.load(Ordering::Relaxed) {
             return;
         }
         let mut health = lock(&self.0.health);
+        if health.is_refusing && operation != Operation::Acquire {
+            return;
+        }
         if self.0.is_up.swap(true, Ordering::Relaxed) {
             return;
         }
         let since = if health.is_down { health.down_since } else { None };
-        health.is_down = false;
+        (health.is_down, health.is_refusing) = (false, false);
         drop(health);
         self.change(StoreChange::Up { after: since.map(|since| clock.now().since(since)) });
     }
@@ -146,7 +151,8 @@ impl Events {
         if health.is_down || is_soon {
             return;
         }
-        *health = Health { is_down: true, down_since: Some(now) };
+        let is_refusing = error.kind() == ErrorKind::Refused;
+        *health = Health { is_down: true, is_refusing, down_since: Some(now) };
         self.0.is_up.store(false, Ordering::Relaxed);
         drop(health);
         self.change(StoreChange::Down { operation, error });

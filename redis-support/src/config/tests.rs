@@ -102,7 +102,8 @@ fn an_odd_url_is_refused_without_showing_it() {
         "redis://:S3CR3T@",
         "redis://:S3CR3T@host:port",
         "redis://:S3CR3T@host/database",
-        "redis://:S3CR3T@host/256",
+        "redis://:S3CR3T@host/4294967296",
+        "redis://:S3CR3T@host/-1",
         "redis://:S3CR3T@a,b",
         "redis://:S3CR3T@host?tiemout-ms=5",
         "redis://:pass?S3CR3T@host",
@@ -134,6 +135,35 @@ fn an_odd_url_is_refused_without_showing_it() {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
         assert!(!format!("{error} {error:?}").contains("S3CR3T"), "{error:?}");
     }
+}
+
+#[test]
+fn a_url_without_a_host_is_refused_with_the_reason() {
+    for url in [
+        "redis://",
+        "redis:///1",
+        "redis://?timeout-ms=5",
+        "redis://:6379",
+        "redis://:S3CR3T@",
+        "rediss://:S3CR3T@/1",
+        "redis-sentinel:///master",
+        "redis-sentinel://a,/master",
+        "redis-cluster://a,,b",
+    ] {
+        let error = refusal(url).to_string();
+        assert!(error.contains("the URL contains no host"), "{url}: {error}");
+    }
+    for url in ["unix://", "unix://?pass=S3CR3T"] {
+        let error = refusal(url).to_string();
+        assert!(error.contains("the path of a socket"), "{url}: {error}");
+    }
+}
+
+#[test]
+fn databases_above_255_are_for_the_server_to_know() {
+    let config = Config::from_url("redis://host/300").unwrap();
+
+    assert_eq!(config.access.database, 300);
 }
 
 #[test]

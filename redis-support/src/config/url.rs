@@ -51,6 +51,11 @@ fn read<D: Driver>(url: &str) -> Result<Config<D>, Error> {
     let params = Params::read(query)?;
     let mut access = params.access.clone();
     let topology = match scheme {
+        Scheme::Unix if place.is_empty() => {
+            return Err(invalid(
+                "the URL must contain the path of a socket: unix:///path/to/socket",
+            ));
+        }
         Scheme::Unix => Endpoints::Single(Address::Unix(PathBuf::from(decode(place)?))),
         Scheme::Single | Scheme::Sentinel | Scheme::Cluster => {
             let (authority, path) = place.split_once('/').unwrap_or((place, ""));
@@ -160,6 +165,9 @@ fn servers(
 }
 
 fn address(host: &str, default_port: u16) -> Result<Address, Error> {
+    if host.is_empty() || host.starts_with(':') {
+        return Err(invalid("the URL contains no host: write redis://localhost for this machine"));
+    }
     // A scheme that the parser knows, so that it checks the host, and whose own port no URL of Redis means.
     let read = Url::parse(&format!("ftp://{host}"));
     let url = read.map_err(|error| invalid(format!("a host in the URL: {error}")))?;
@@ -175,7 +183,7 @@ fn read_database(text: &str, access: &mut Access) -> Result<(), Error> {
     if !text.is_empty() {
         let database = text.parse();
         access.database =
-            database.map_err(|_| invalid("the database in the URL must be a number up to 255"))?;
+            database.map_err(|_| invalid("the database in the URL must be a number"))?;
     }
     Ok(())
 }

@@ -70,6 +70,8 @@ impl<D: Driver> WaitPool<D> {
 
     /// Runs one script, and then waits until replicas have got as far, or the time is up.
     pub(super) async fn run(&self, call: &Call, wait: &Wait) -> Result<Answer, Error> {
+        // The holder renews and releases over the main connection, which may be the last that the server allows.
+        self.main.connect().await?;
         let permit = timeout(self.context.timeout, self.permits.acquire()).await;
         let _permit = permit.map_err(|_elapsed| self.context.no_connection())?;
         let idle = self.idle().pop();

@@ -5,7 +5,6 @@ mod answer;
 use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -215,11 +214,12 @@ impl<D: Driver> Sentinel<D> {
     /// Finds the sentinels that others name, and forgets those that none names any more. Returns those that were not known before.
     async fn find_more(&self) -> Vec<Arc<ConnectionManager<D>>> {
         let known = self.sentinels();
-        let question = ["SENTINEL", "SENTINELS", &self.master];
-        let replies = join_all(known.iter().map(|sentinel| sentinel.command(&question))).await;
+        let words = ["SENTINEL", "SENTINELS", &self.master];
+        let question = [Request::Words(&words)];
+        let replies = join_all(known.iter().map(|sentinel| sentinel.ask(question))).await;
         let mut addresses = Vec::new();
         for (asked, reply) in known.iter().zip(replies) {
-            if let Ok(Ok(reply)) = reply {
+            if let Ok([Ok(reply)]) = reply {
                 addresses.push(asked.address().clone());
                 addresses.extend(read_others(&reply, asked.address()));
             }
@@ -307,9 +307,15 @@ async fn ask_one<D: Driver>(
 ) -> Result<Answer, Error> {
     let questions =
         [Request::Words(&["SENTINEL", "MYID"]), Request::Words(&["SENTINEL", "MASTER", &master])];
-    let replies = sentinel.run(&questions, Duration::ZERO).await;
-    let replies = replies.map_err(|error| only_asked(error, "a sentinel does not answer"))?;
-    let replies: Vec<Reply> = replies.into_iter().collect::<Result<_, _>>().map_err(|refusal| {
+    let replies = sentinel.ask(questions).await;
+    let [id, master_fields] =
+        replies.map_err(|error| only_asked(error, "a sentinel does not answer"))?;
+    let id = match id {
+        // Services that answer like sentinels may not know the question.
+        Err(refusal) if refusal.is_unknown_to_a_sentinel() => address_as_id(&sentinel),
+        id => id.map_err(ServerError::into_error)?,
+    };
+    let master_fields = master_fields.map_err(|refusal| {
         if refusal.is_no_such_master() {
             let message = format!("the sentinels watch over nothing named {master:?}");
             Error::new(ErrorKind::Invalid, message)
@@ -317,10 +323,16 @@ async fn ask_one<D: Driver>(
             refusal.into_error()
         }
     })?;
-    Answer::read(&replies, sentinel.address()).ok_or_else(|| {
+    Answer::read(&[id, master_fields], sentinel.address()).ok_or_else(|| {
         let message = "a sentinel's answer makes no sense";
         Error::new(ErrorKind::Unexpected, message)
     })
+}
+
+/// What distinguishes a sentinel that has no id: the IP address, since several names may lead to one sentinel.
+fn address_as_id<D: Driver>(sentinel: &ConnectionManager<D>) -> Reply {
+    let name = || sentinel.address().to_string();
+    Reply::Bytes(sentinel.peer().map_or_else(name, |peer| peer.to_string()).into_bytes())
 }
 
 /// Whether a server refused a script since it is a replica.

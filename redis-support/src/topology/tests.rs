@@ -56,7 +56,7 @@ impl Store {
     ) {
         let calls = Arc::clone(&self.calls);
         self.fake.serve(&format!("h:{port}"), move |words| match words[0].as_str() {
-            "CLIENT" => Some(Ok(Reply::Other)),
+            "CLIENT" | "EXISTS" => Some(Ok(Reply::Other)),
             "EVALSHA" | "EVAL" | "ASKING" | "WAIT" => {
                 calls.lock().unwrap().push((port, words[0].clone()));
                 to_scripts(words)

@@ -126,6 +126,48 @@ async fn listing_keys_takes_a_right() {
 }
 
 #[tokio::test]
+async fn users_of_one_url_exclude_each_other_whatever_their_sessions_are_like() {
+    let options = RedisOptions::new()
+        .acl(format!("user one on >{SECRET} {DOCUMENTED} +select"))
+        .acl(format!("user other on >{SECRET} {DOCUMENTED} +select -client -publish -mget"));
+    let redis = options.start().await;
+    let name = "job";
+    for database in ["", "/0", "/1"] {
+        let urls = ["one", "other", "default"].map(|user| {
+            let password = if user == "default" { "" } else { SECRET };
+            format!("{}{database}", url(&redis, user, password))
+        });
+        let sessions = ["", "?protocol=resp2", "?push=off"];
+        for (holder, other) in [(0, 1), (1, 2), (2, 0)] {
+            for session in sessions {
+                let client = async |url: String| LockClient::new(connect(&url).await.unwrap());
+                let holder = client(format!("{}{session}", urls[holder])).await;
+                let guard = holder.mutex(name).unwrap().lock().await.unwrap();
+                for session in sessions {
+                    let other = client(format!("{}{session}", urls[other])).await;
+                    let attempt = other.mutex(name).unwrap().try_lock().await.unwrap();
+                    assert!(attempt.is_err(), "{database} {session}: both hold");
+                }
+                guard.release().await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_list_names_locks_that_its_user_may_not_read() {
+    let rules = format!("{DOCUMENTED} {OF_LISTS} resetkeys ~lock:ours*");
+    let redis = RedisOptions::new().acl(format!("user locker on >{SECRET} {rules}")).start().await;
+    redis.command(&["SET", "lock:theirs", "x"]).await;
+    let backend = connect(&url(&redis, "locker", SECRET)).await.unwrap();
+
+    let listed = backend.list("", None).await.unwrap();
+
+    assert_eq!(listed.keys(), [LockKey::new("theirs").unwrap()]);
+    assert_eq!(backend.inspect(&listed.keys()[0]).await.unwrap_err().kind(), ErrorKind::Denied);
+}
+
+#[tokio::test]
 async fn choosing_a_database_takes_a_right() {
     let redis = redis_with(&format!("{DOCUMENTED} +select")).await;
     let backend = connect(&format!("{}/1", url(&redis, "locker", SECRET))).await.unwrap();

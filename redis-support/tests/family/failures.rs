@@ -3,10 +3,13 @@
 mod canned_replies;
 mod descriptors;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_conformance::stalls::{Stalls, measure};
 use leasehold_core::backend::{Claim, Feature, Lease, LockBackend, Release, Renewal};
+use leasehold_core::observe::{Observer, Store, StoreChange};
 use leasehold_core::{ErrorKind, LeaseState, LockClient, LockKey, LockOptions, LossReason};
 use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather, free_port, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -207,6 +210,7 @@ async fn a_full_server_grants_nothing_and_still_renews_and_releases() {
 
     let error = acquire(&backend, &lease("new")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
+    assert_eq!(backend.ping().await.unwrap_err().kind(), ErrorKind::Refused);
     assert!(
         error.to_string().contains("OOM") && error.to_string().contains("maxmemory"),
         "{error}"
@@ -266,8 +270,73 @@ async fn a_replica_takes_no_locks() {
 
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("READONLY"), "{error}");
+    assert_eq!(backend.ping().await.unwrap_err().kind(), ErrorKind::Unavailable);
     redis.command(&["REPLICAOF", "NO", "ONE"]).await;
     acquire(&backend, &lease("job")).await.unwrap();
+    backend.ping().await.unwrap();
+    assert_eq!(redis.command(&["KEYS", "lock:~ping*"]).await, "*0", "a ping writes nothing");
+}
+
+#[tokio::test]
+async fn a_primary_without_enough_replicas_answers_no_ping() {
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    backend.ping().await.unwrap();
+
+    redis.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+
+    let error = backend.ping().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("NOREPLICAS"), "{error}");
+}
+
+/// Tells what a client reports of the store: 1 if it is up, 0 if not.
+#[derive(Clone, Default)]
+struct Gauge(Arc<AtomicBool>);
+
+impl Observer for Gauge {
+    fn on_store(&self, event: &Store<'_>) {
+        self.0.store(matches!(event.change, StoreChange::Up { .. }), Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn a_full_server_is_reported_as_down_until_it_grants_a_lock() {
+    let redis = Redis::start().await;
+    let gauge = Gauge::default();
+    let is_up = || gauge.0.load(Ordering::Relaxed);
+    let client = LockClient::builder(backend(&redis).await).observer(gauge.clone());
+    let client = client.build().unwrap();
+    let held = lock(&client, "held").await;
+    assert!(is_up());
+
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    client.mutex("new").unwrap().try_lock().await.unwrap_err();
+    assert!(!is_up());
+    held.extend(LONG).await.unwrap();
+    held.release().await.unwrap();
+    assert!(!is_up(), "a full server renews and releases");
+
+    redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    lock(&client, "new").await.release().await.unwrap();
+    assert!(is_up());
+}
+
+#[tokio::test]
+async fn at_its_limit_of_connections_a_server_says_so_and_serves_its_holders() {
+    let redis = Redis::start().await;
+    let client = LockClient::new(backend(&redis).await);
+    let guard = lock(&client, "job").await;
+
+    // Connections that are there already stay.
+    redis.command(&["CONFIG", "SET", "maxclients", "1"]).await;
+
+    let error = Backend::connect(&redis.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("maxclients"), "{error}");
+    guard.extend(LONG).await.unwrap();
+    renewed(&guard).await;
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ mod access;
 mod batches;
 mod clock;
 mod cluster;
+mod connections;
 mod contention;
 mod failover;
 mod failures;

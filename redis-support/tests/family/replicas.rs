@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release, Renewal};
 use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions};
 use leasehold_testbed::{RedisCluster, RedisSentinel, SentinelOptions, until};
 use tokio::time::{Instant, timeout};
@@ -56,6 +56,22 @@ async fn until_acknowledged(backend: &Backend, name: &str) {
         released.is_ok() && matches!(attempt, Ok(Attempt::Granted(_)))
     })
     .await;
+}
+
+#[tokio::test]
+async fn are_waited_for_only_with_a_connection_for_renewals_in_place() {
+    let redis = sentinels(1).await;
+    let address = redis.node_address(0);
+    let url = leasehold_testbed::patiently(&format!("redis://{address}?wait-replicas=1"));
+    until_acknowledged(&connect(&url).await.unwrap(), "job").await;
+    let lazy = Backend::connect_lazily(crate::Config::from_url(&url).unwrap());
+    let claim = claim("job");
+    assert!(is_granted(&lazy, &claim).await);
+
+    redis.command(0, &["CONFIG", "SET", "maxclients", "1"]).await;
+
+    assert_eq!(lazy.renew(claim.lease()).await.unwrap(), Renewal::Renewed);
+    assert_eq!(lazy.release(claim.lease()).await.unwrap(), Release::Released);
 }
 
 #[tokio::test]

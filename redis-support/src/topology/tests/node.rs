@@ -14,6 +14,13 @@ fn store(to_scripts: impl Fn(&[String]) -> Option<Received> + Send + Sync + 'sta
     store
 }
 
+/// A server that lets clients in and then says nothing.
+fn hung_store() -> Store {
+    let store = store(|_| None);
+    store.fake.serve("h:1", |words| (words[0] == "CLIENT").then_some(Ok(Reply::Other)));
+    store
+}
+
 #[tokio::test(start_paused = true)]
 async fn is_sent_the_source_of_a_script_when_it_does_not_know_it() {
     let store = store(learns());
@@ -182,20 +189,21 @@ fn that_a_runtime_connects_to_which_stands_still_is_connected_to_by_another() {
 
 #[tokio::test(start_paused = true)]
 async fn that_hangs_is_connected_to_anew_after_three_timeouts() {
-    let store = store(|_| None);
+    let store = hung_store();
     let connections = || store.fake.listeners("h:1").len();
 
-    for expected in [1, 1, 1, 2] {
+    // The third call finds the connection idle, and asks whether it still works before it is sent on the next one.
+    for (expected, time) in [(1, TIMEOUT), (1, TIMEOUT), (2, 2 * TIMEOUT)] {
         let asked_at = Instant::now();
         assert_eq!(outcome(store.servers.call(&call()).await), Err(ErrorKind::Indeterminate));
-        assert_eq!(asked_at.elapsed(), TIMEOUT);
+        assert_eq!(asked_at.elapsed(), time);
         assert_eq!(connections(), expected);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn that_hangs_is_connected_to_anew_though_all_callers_give_up_early() {
-    let store = store(|_| None);
+    let store = hung_store();
     store.servers.connect().await.unwrap();
     let begun_at = Instant::now();
 
@@ -239,6 +247,20 @@ async fn that_closes_the_connection_has_everybody_look_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn is_found_though_its_name_has_an_address_first_that_says_nothing() {
+    let store = store(|_| done());
+    store.fake.add_mute_address();
+
+    for _ in 0..2 {
+        let begun_at = Instant::now();
+        store.servers.connect().await.unwrap();
+        assert_eq!(outcome(store.servers.call(&call()).await), Ok(1));
+        assert!(begun_at.elapsed() <= TIMEOUT / 2);
+        store.fake.listeners("h:1").iter().for_each(|listener| listener(Push::Closed));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn is_not_connected_to_by_a_backend_closed_meanwhile() {
     let store = store(|_| done());
     store.fake.delay("h:1", TIMEOUT / 2);
@@ -260,7 +282,7 @@ async fn that_waited_for_replicas_is_left_if_all_was_closed_meanwhile() {
     let wait_for = store.servers.wait(Replicas::AtLeast(1), TIMEOUT, &call).await.unwrap();
     let wait = || store.servers.run(&call, wait_for.as_ref());
     wait().await.unwrap();
-    assert_eq!(store.fake.connections(), 1);
+    assert_eq!(store.fake.connections(), 2, "one for renewals, too");
     store.fake.delay("h:1", TIMEOUT / 2);
     let close = async {
         tokio::time::sleep(TIMEOUT / 4).await;

@@ -2,6 +2,7 @@
 
 use futures_util::FutureExt;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::sleep;
 
 use super::*;
 use crate::driver::Push;
@@ -112,6 +113,27 @@ async fn name_the_server_that_is_asked() {
 
     assert_eq!(call(&store).await, Ok(1));
     assert_eq!(store.called(), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_ids_count_by_their_addresses() {
+    for refusal in ["unknown command 'SENTINEL'", "Unknown sentinel subcommand 'myid'"] {
+        let store = store();
+        let refuse_id = |port: u16| {
+            let answer = move |words: &[String]| match words[1].as_str() {
+                "MYID" => refused("ERR", refusal),
+                _ => Some(Ok(of_master("h", 1, 1))),
+            };
+            store.serve(port, answer, |_| None);
+        };
+        SENTINELS.into_iter().for_each(refuse_id);
+
+        assert_eq!(call(&store).await, Ok(1), "{refusal}");
+
+        remove(&store, &SENTINELS[1..]);
+        sleep(2 * BELIEVED_FOR).await;
+        assert_eq!(call(&store).await, Err(ErrorKind::Unavailable), "one of three is no majority");
+    }
 }
 
 #[tokio::test(start_paused = true)]
