@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use leasehold_core::backend::Dial;
 use leasehold_core::{Error, ErrorKind};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::address::Address;
 use crate::context::Context;
-use crate::dial::first_of;
 use crate::driver::{
     Access, ConnectError, Connection, Destination, Driver, Protocol, Push, Request, in_full,
 };
@@ -56,7 +56,7 @@ pub(crate) struct ConnectionManager<D: Driver> {
     made: AtomicU64,
     making: SharedTask<Result<(), Arc<Error>>>,
     /// The IP address that the last connection was made to, which is tried first.
-    proven: Mutex<Option<SocketAddr>>,
+    dial: Dial<Option<SocketAddr>>,
     current: Mutex<Option<Current<D::Connection>>>,
 }
 
@@ -184,7 +184,7 @@ impl<D: Driver> ConnectionManager<D> {
             resp2: AtomicBool::new(false),
             made: AtomicU64::new(0),
             making: SharedTask::new(),
-            proven: Mutex::new(None),
+            dial: Dial::new(),
             current: Mutex::new(None),
         })
     }
@@ -200,7 +200,7 @@ impl<D: Driver> ConnectionManager<D> {
 
     /// The IP address that the last connection was made to.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
-        *self.proven.lock().unwrap_or_else(PoisonError::into_inner)
+        self.dial.last().flatten()
     }
 
     /// How long a reply may take.
@@ -401,15 +401,14 @@ impl<D: Driver> ConnectionManager<D> {
         let addresses = self.context.driver.addresses(&self.address);
         let found = timeout_at(deadline, addresses).await;
         let found = found.map_err(|_elapsed| self.too_late())?;
-        let mut addresses = found.map_err(|error| self.at_address(&error))?;
-        let proven = self.peer();
-        addresses.sort_by_key(|at| at.is_none() || *at != proven);
-        let connect = async |at| Ok((self.connect_to(at).await?, at));
-        let connected = first_of(addresses, deadline, connect).await;
-        let (current, at) =
-            connected.map_err(|failure| failure.unwrap_or_else(|| self.too_late()))?;
-        *self.proven.lock().unwrap_or_else(PoisonError::into_inner) = at;
-        Ok(current)
+        let addresses = found.map_err(|error| self.at_address(&error))?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let connected = self.dial.first(addresses, left, |at| self.connect_to(at)).await;
+        connected.map_err(|failures| {
+            // A failure that needs somebody's help says more than a passing one.
+            let worst = failures.into_iter().min_by_key(Error::is_retryable);
+            worst.unwrap_or_else(|| self.too_late())
+        })
     }
 
     async fn connect_to(

@@ -63,8 +63,8 @@ impl<A: Clone + PartialEq> Dial<A> {
     {
         let ends = Instant::now() + time;
         let mut addresses: Vec<A> = addresses.into_iter().collect();
-        let good = self.good().clone();
-        addresses.sort_by_key(|address| Some(address) != good.as_ref());
+        let last = self.last();
+        addresses.sort_by_key(|address| Some(address) != last.as_ref());
         let part = time / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
         let (mut untried, mut running) = (addresses.into_iter(), FuturesUnordered::new());
         let mut failures = Vec::new();
@@ -85,6 +85,11 @@ impl<A: Clone + PartialEq> Dial<A> {
                 Ok(None) | Err(_) => {}
             }
         }
+    }
+
+    /// The address that gave the last connection.
+    pub fn last(&self) -> Option<A> {
+        self.good().clone()
     }
 
     fn good(&self) -> MutexGuard<'_, Option<A>> {
