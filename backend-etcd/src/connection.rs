@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, Error as EtcdError, ResponseHeader, Txn, TxnResponse};
+use leasehold_core::backend::check_io;
 use leasehold_core::{Error, ErrorKind};
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
@@ -41,8 +42,10 @@ pub(crate) struct Connection {
     warned_of_ttl: AtomicBool,
     /// The latest term of which a reply told; 0 before the first.
     term: AtomicU64,
-    /// Counts the elections of which replies told.
-    elections: AtomicU64,
+    /// Whether a connection has been made before.
+    was_connected: AtomicBool,
+    /// Counts the elections of which replies told, and the connections after the first one.
+    epochs: AtomicU64,
     closed: AtomicBool,
 }
 
@@ -73,7 +76,8 @@ impl Connection {
             warned_of_version: AtomicBool::new(false),
             warned_of_ttl: AtomicBool::new(false),
             term: AtomicU64::new(0),
-            elections: AtomicU64::new(0),
+            was_connected: AtomicBool::new(false),
+            epochs: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         }
     }
@@ -135,16 +139,19 @@ impl Connection {
         }
     }
 
-    /// How many elections replies have told of: each of them has left a former leader that may go on to end the leases that it knew.
-    pub(crate) fn elections(&self) -> u64 {
-        self.elections.load(Ordering::Relaxed)
+    /// Counts the events after which no lease of etcd's that was begun before is to be used any more.
+    ///
+    /// An election has left a former leader that may go on to end the leases that it knew. A new connection may be one of a copy of the
+    /// process, for example of a snapshot of its machine: the connections of the original break, and both know the same leases of etcd's.
+    pub(crate) fn epochs(&self) -> u64 {
+        self.epochs.load(Ordering::Relaxed)
     }
 
     fn note_term(&self, term: Option<u64>) {
         let term = term.unwrap_or_default();
         let before = self.term.fetch_max(term, Ordering::Relaxed);
         if 0 < before && before < term {
-            self.elections.fetch_add(1, Ordering::Relaxed);
+            self.epochs.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -216,8 +223,17 @@ impl Connection {
         connected.flatten().map_err(|failure| failure.at(&member.endpoint))
     }
 
-    /// Connects to a member, and makes sure that it is one of our cluster.
     async fn connect(&self, member: &Member) -> Result<Client, Failure> {
+        let client = self.connect_to(member).await?;
+        if self.was_connected.swap(true, Ordering::Relaxed) {
+            self.epochs.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(client)
+    }
+
+    /// Connects to a member, and makes sure that it is one of our cluster.
+    async fn connect_to(&self, member: &Member) -> Result<Client, Failure> {
+        check_io().map_err(Failure::Final)?;
         let options = self.config.options();
         let mut client =
             Client::connect([&member.endpoint], Some(options)).await.map_err(error::connect)?;
