@@ -58,7 +58,7 @@ impl Admin {
     ///
     /// Safe to drop.
     pub async fn inspect(&self, key: impl IntoKey) -> Result<Inspection, Error> {
-        self.engine.backend().inspect(&key.into_key()?).await
+        self.engine.store()?.inspect(&key.into_key()?).await
     }
 
     /// Lists the keys in use whose names begin with `prefix`, which may be empty: those that are held, and those that claims queue for.
@@ -129,7 +129,7 @@ impl Admin {
         why: &str,
     ) -> Result<ForcedRelease, Error> {
         let key = key.into_key()?;
-        let forced = self.engine.backend().force_release(&key).await?;
+        let forced = self.engine.store()?.force_release(&key).await?;
         let (key, events) = (&key, self.engine.events());
         let store = events.store();
         for holder in forced.ended() {
