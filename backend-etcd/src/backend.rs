@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
     Attempt, AttemptAll, Capabilities, Claim, Feature, Fencing, Fingerprint, KeyPage, KeyWatch,
-    Lease, LockBackend, Operation, Release, Renewal,
+    Lease, LockBackend, Operation, Release, Renewal, check_io,
 };
 use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{Error, LockKey};
@@ -69,12 +69,12 @@ impl EtcdBackend {
     ///
     /// Safe to drop.
     pub async fn connect_with(config: EtcdConfig) -> Result<Self, Error> {
+        let refused = |error: Error| error.with_operation(Operation::Connect).with_backend(BACKEND);
+        check_io().map_err(refused)?;
         let backend = Self::connect_lazily(config);
         // Any request makes a connection; the answer to this one is part of that.
         let connected = backend.connection.call(|_client| async { Ok(()) }).await;
-        connected.map_err(|failure| {
-            failure.into_error().with_operation(Operation::Connect).with_backend(BACKEND)
-        })?;
+        connected.map_err(|failure| refused(failure.into_error()))?;
         Ok(backend)
     }
 

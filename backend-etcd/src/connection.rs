@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use etcd_client::{Client, Error as EtcdError, ResponseHeader, Txn, TxnResponse};
-use leasehold_core::backend::Dial;
+use leasehold_core::backend::{Dial, check_io};
 use leasehold_core::{Error, ErrorKind};
 use tokio::net::lookup_host;
 use tokio::sync::{Mutex, watch};
@@ -44,8 +44,10 @@ pub(crate) struct Connection {
     warned_of_ttl: AtomicBool,
     /// The latest term of which a reply told; 0 before the first.
     term: AtomicU64,
-    /// Counts the elections of which replies told.
-    elections: AtomicU64,
+    /// Whether a connection has been made before.
+    was_connected: AtomicBool,
+    /// Counts the elections of which replies told, and the connections after the first one.
+    epochs: AtomicU64,
     closed: AtomicBool,
 }
 
@@ -78,7 +80,8 @@ impl Connection {
             warned_of_version: AtomicBool::new(false),
             warned_of_ttl: AtomicBool::new(false),
             term: AtomicU64::new(0),
-            elections: AtomicU64::new(0),
+            was_connected: AtomicBool::new(false),
+            epochs: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         }
     }
@@ -140,16 +143,19 @@ impl Connection {
         }
     }
 
-    /// How many elections replies have told of: each of them has left a former leader that may go on to end the leases that it knew.
-    pub(crate) fn elections(&self) -> u64 {
-        self.elections.load(Ordering::Relaxed)
+    /// Counts the events after which no lease of etcd's that was begun before is to be used any more.
+    ///
+    /// An election has left a former leader that may go on to end the leases that it knew. A new connection may be one of a copy of the
+    /// process, for example of a snapshot of its machine: the connections of the original break, and both know the same leases of etcd's.
+    pub(crate) fn epochs(&self) -> u64 {
+        self.epochs.load(Ordering::Relaxed)
     }
 
     fn note_term(&self, term: Option<u64>) {
         let term = term.unwrap_or_default();
         let before = self.term.fetch_max(term, Ordering::Relaxed);
         if 0 < before && before < term {
-            self.elections.fetch_add(1, Ordering::Relaxed);
+            self.epochs.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -223,6 +229,7 @@ impl Connection {
 
     /// Connects to a member, at any of its addresses.
     async fn connect(&self, member: &Member) -> Result<Client, Failure> {
+        check_io().map_err(Failure::Final)?;
         let begun_at = Instant::now();
         let endpoints = match self.config.is_resolved(&member.endpoint) {
             true => member.resolve().await?,
@@ -232,7 +239,12 @@ impl Connection {
         let name = member.host();
         let connecting = member.dial.first(endpoints, left, |it| self.connect_to(it, name));
         let failures = match connecting.await {
-            Ok(client) => return Ok(client),
+            Ok(client) => {
+                if self.was_connected.swap(true, Ordering::Relaxed) {
+                    self.epochs.fetch_add(1, Ordering::Relaxed);
+                }
+                return Ok(client);
+            }
             Err(failures) => failures,
         };
         let needs_help = |failure: &Failure| !matches!(failure, Failure::MemberDown(_));

@@ -37,6 +37,8 @@ const SPARES: usize = 8;
 ///
 /// So it is after an election. A leader that was stopped and goes on may have the leases ended that seem to have expired in its own books,
 /// though they were kept alive with the next leader meanwhile (etcd-io/etcd#15247). One that was begun after the election is not in them.
+///
+/// The client also leaves its sessions behind when it has connected again, because it may be a copy of the process that began them.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     clock: Arc<dyn Clock>,
@@ -60,8 +62,8 @@ struct Known {
     /// Its TTL.
     seconds: i64,
     of: Use,
-    /// How many elections there were when it began.
-    elections: u64,
+    /// The epoch in which it began.
+    epochs: u64,
 }
 
 /// The use of an etcd lease.
@@ -88,8 +90,8 @@ pub(crate) struct Session {
     kept_at: Instant,
     /// How many doubts there were when it began.
     doubts: u64,
-    /// How many elections there were when it began.
-    elections: u64,
+    /// The epoch in which it began.
+    epochs: u64,
 }
 
 impl Session {
@@ -174,12 +176,12 @@ impl Sessions {
         ttl: Duration,
         slot: &mut Option<Session>,
     ) -> Result<Session, Failure> {
-        let (doubts, elections) = (self.doubts.load(Ordering::Relaxed), connection.elections());
+        let (doubts, epochs) = (self.doubts.load(Ordering::Relaxed), connection.epochs());
         // Marks would last for as long as others are made.
         if let Some(session) = slot
             && of != Use::Marks
             && session.doubts == doubts
-            && session.elections == elections
+            && session.epochs == epochs
             && self.clock.now() < session.good_until()
         {
             match self.keep(connection, of, ttl, session).await {
@@ -189,7 +191,7 @@ impl Sessions {
             }
         }
         let kept_at = self.clock.now();
-        let granted = self.begin(connection, of, ttl, elections).await;
+        let granted = self.begin(connection, of, ttl, epochs).await;
         // A server without space begins no session, and still keeps the present one alive: an abandoned lease that lives on
         // for a while is better than the end of all the others.
         if let Err(Failure::Final(error)) = &granted
@@ -200,8 +202,8 @@ impl Sessions {
             return Ok(*session);
         }
         let (id, granted) = granted?;
-        let session = Session { id, of, granted, kept_at, doubts, elections };
-        self.note(id, ttl, session.good_until(), of, elections);
+        let session = Session { id, of, granted, kept_at, doubts, epochs };
+        self.note(id, ttl, session.good_until(), of, epochs);
         *slot = Some(session);
         Ok(session)
     }
@@ -216,7 +218,7 @@ impl Sessions {
         let kept_at = self.clock.now();
         keep_alive(connection, session.id).await?;
         session.kept_at = kept_at;
-        self.note(session.id, ttl, session.good_until(), of, session.elections);
+        self.note(session.id, ttl, session.good_until(), of, session.epochs);
         Ok(())
     }
 
@@ -245,9 +247,9 @@ impl Sessions {
                 return Ok(id);
             }
         }
-        let (begun_at, elections) = (self.clock.now(), connection.elections());
-        let (id, granted) = self.begin(connection, Use::Own, ttl, elections).await?;
-        self.note(id, ttl, begun_at + granted, Use::Own, elections);
+        let (begun_at, epochs) = (self.clock.now(), connection.epochs());
+        let (id, granted) = self.begin(connection, Use::Own, ttl, epochs).await?;
+        self.note(id, ttl, begun_at + granted, Use::Own, epochs);
         Ok(id)
     }
 
@@ -257,10 +259,10 @@ impl Sessions {
         connection: &Connection,
         of: Use,
         ttl: Duration,
-        elections: u64,
+        epochs: u64,
     ) -> Result<(i64, Duration), Failure> {
         let id = new_id();
-        self.note(id, ttl, self.clock.now() + ttl, of, elections);
+        self.note(id, ttl, self.clock.now() + ttl, of, epochs);
         let granted = grant(connection, id, ttl).await;
         if granted.as_ref().is_err_and(|failure| !failure.leaves_doubt()) {
             locked(&self.known).remove(&id);
@@ -268,17 +270,17 @@ impl Sessions {
         Ok((id, granted?))
     }
 
-    /// Gives an own one its whole TTL again; `false` if it has another TTL than this, has ended, is none of ours, or was there before
-    /// an election.
+    /// Gives an own one its whole TTL again; `false` if it has another TTL than this, has ended, is none of ours, or was begun in an
+    /// earlier epoch.
     pub(crate) async fn keep_own(
         &self,
         connection: &Connection,
         id: i64,
         ttl: Duration,
     ) -> Result<bool, Failure> {
-        let (elections, seconds) = (connection.elections(), seconds(ttl));
+        let (epochs, seconds) = (connection.epochs(), seconds(ttl));
         let fits = |known: &Known| {
-            known.of == Use::Own && known.seconds == seconds && known.elections == elections
+            known.of == Use::Own && known.seconds == seconds && known.epochs == epochs
         };
         if !locked(&self.known).get(&id).is_some_and(fits) {
             return Ok(false);
@@ -286,7 +288,7 @@ impl Sessions {
         let kept_at = self.clock.now();
         match keep_alive(connection, id).await {
             Ok(()) => {
-                self.note(id, ttl, kept_at + ttl, Use::Own, elections);
+                self.note(id, ttl, kept_at + ttl, Use::Own, epochs);
                 Ok(true)
             }
             Err(Failure::LeaseGone(_)) => Ok(false),
@@ -339,12 +341,12 @@ impl Sessions {
         drop(timeout(connection.timeout(), join_all(ended)).await);
     }
 
-    fn note(&self, id: i64, ttl: Duration, until: Instant, of: Use, elections: u64) {
+    fn note(&self, id: i64, ttl: Duration, until: Instant, of: Use, epochs: u64) {
         let now = self.clock.now();
         let mut known = locked(&self.known);
         // Twice the time, since the server may count from later on, as after an election.
         known.retain(|_, known| now < known.until);
-        known.insert(id, Known { until: until + ttl, seconds: seconds(ttl), of, elections });
+        known.insert(id, Known { until: until + ttl, seconds: seconds(ttl), of, epochs });
     }
 
     fn slot(&self, of: Use, ttl: Duration) -> Slot {
@@ -361,9 +363,9 @@ impl Sessions {
     }
 }
 
-/// Whether no leader of before an election knows of it.
+/// Whether it began in the present epoch.
 pub(crate) fn is_safe(connection: &Connection, session: &Session) -> bool {
-    session.elections == connection.elections()
+    session.epochs == connection.epochs()
 }
 
 /// Waits while other calls speak to the cluster, for no longer than the limit of a reply: if the cluster does not

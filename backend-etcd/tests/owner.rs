@@ -127,9 +127,12 @@ async fn a_holder_that_knows_of_its_loss_does_not() {
 async fn a_holder_gets_through_after_a_hand_over_in_its_process() {
     let (_etcd, client, store) = start().await;
     let mutex = client.mutex("job").unwrap();
-    let first = mutex.lock().await.unwrap();
+    // The second call waits when the grant of the first one arrives.
+    let mut first = Box::pin(mutex.lock());
+    assert!((&mut first).now_or_never().is_none());
     let mut waiting = Box::pin(mutex.lock());
     assert!((&mut waiting).now_or_never().is_none());
+    let first = first.await.unwrap();
 
     let token = first.token().clone();
     first.release().await.unwrap();

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{process, thread};
 
 use leasehold_core::{Error, LockKey};
 use leasehold_sql_support::{Failure, News};
@@ -20,6 +20,8 @@ use crate::store::Store;
 pub(crate) struct Worker {
     line: Arc<Line>,
     timeout: Duration,
+    /// The process that has the thread.
+    process: u32,
 }
 
 /// Which calls come first.
@@ -58,7 +60,7 @@ impl Worker {
     pub(crate) fn start(config: SqliteConfig, line: Arc<Line>, news: News) -> Result<Self, Error> {
         let timeout = config.timeout;
         let mut desk = Desk { config, store: None, looker: Looker::new(news) };
-        let worker = Self { line: Arc::clone(&line), timeout };
+        let worker = Self { line: Arc::clone(&line), timeout, process: process::id() };
         let thread = thread::Builder::new().name("leasehold-sqlite".to_owned());
         let started = thread.spawn(move || desk.run(&line));
         started.map_err(|error| Failure::NotApplied.because("no thread can be started", error))?;
@@ -76,6 +78,10 @@ impl Worker {
         keys: Vec<LockKey>,
         mut work: impl FnMut(&mut Store, Instant) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
+        if self.process != process::id() {
+            let message = "the process was forked after it had opened the file; open the file again in the forked process";
+            return Err(Failure::NotApplied.error(message));
+        }
         // Long enough before the caller gives up that the outcome of a transaction which was begun is known.
         let until = Instant::now() + self.timeout * 3 / 4;
         let (sender, receiver) = oneshot::channel();
@@ -126,7 +132,10 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.line.close();
+        // In a forked process, a thread that is not there may have locked the line.
+        if self.process == process::id() {
+            self.line.close();
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
     Attempt, Capabilities, Claim, Feature, Fencing, Fingerprint, KeyPage, KeyWatch, Lease,
-    LockBackend, Operation, Release, Renewal,
+    LockBackend, Operation, Release, Renewal, check_io,
 };
 use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{Error, LockKey};
@@ -74,10 +74,10 @@ impl ZooKeeperBackend {
             );
         }
         let (layout, clock) = (config.layout.clone(), Arc::clone(&config.clock));
+        let refused = |error: Error| error.with_operation(Operation::Connect).with_backend(BACKEND);
+        check_io().map_err(refused)?;
         let servers = Arc::new(Servers::new(config)?);
-        let range = servers.range().await.map_err(|failure| {
-            failure.into_error().with_operation(Operation::Connect).with_backend(BACKEND)
-        })?;
+        let range = servers.range().await.map_err(|failure| refused(failure.into_error()))?;
         Ok(Self {
             layout,
             sessions: Arc::new(Sessions::new(Arc::clone(&clock))),

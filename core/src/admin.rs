@@ -59,7 +59,7 @@ impl Admin {
     ///
     /// Safe to drop.
     pub async fn inspect(&self, key: impl IntoKey) -> Result<Inspection, Error> {
-        self.engine.backend().inspect(&key.into_key()?).await
+        self.engine.store()?.inspect(&key.into_key()?).await
     }
 
     /// Lists the keys in use whose names begin with `prefix`, which may be empty: those that are held, and those that claims queue for.
@@ -191,7 +191,7 @@ impl Admin {
         key: impl IntoKey,
         lease: Fingerprint,
     ) -> Result<Revocation, Error> {
-        self.engine.backend().request_revocation(&key.into_key()?, Some(lease)).await
+        self.engine.store()?.request_revocation(&key.into_key()?, Some(lease)).await
     }
 
     async fn end(
@@ -200,7 +200,7 @@ impl Admin {
         only: Option<Fingerprint>,
         why: &str,
     ) -> Result<ForcedRelease, Error> {
-        let forced = self.engine.backend().force_release(key, only).await?;
+        let forced = self.engine.store()?.force_release(key, only).await?;
         let events = self.engine.events();
         let store = events.store();
         for holder in forced.ended() {

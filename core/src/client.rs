@@ -151,7 +151,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// Safe to drop; the store may have recorded the request or not.
     pub async fn request_revocation(&self, key: impl IntoKey) -> Result<Revocation, Error> {
-        self.engine.backend().request_revocation(&key.into_key()?, None).await
+        self.engine.store()?.request_revocation(&key.into_key()?, None).await
     }
 
     /// The operators' side: look into a key, and end leases of other clients.

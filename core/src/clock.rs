@@ -6,7 +6,7 @@ use std::ops::{Add, Sub};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// A point in a [`Clock`]'s time. Instants of different clocks have nothing to do with each other.
 ///
@@ -80,6 +80,13 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// Waits until [`Clock::now`] is at `deadline` or past it.
     fn sleep_until(&self, deadline: Instant) -> Sleep;
 
+    /// The time of day since 1970, which shows a pause of the whole machine that [`Clock::now`] does not count. `None` if it shows nothing.
+    ///
+    /// It may be set at any time. The client compares how far both have advanced.
+    fn time_of_day(&self) -> Option<Duration> {
+        None
+    }
+
     /// Whether it runs by itself. A clock that tests drive says no: then no drop waits in real time for a release, and leases that
     /// the last runtime leaves behind end by their TTL.
     fn is_real_time(&self) -> bool {
@@ -97,6 +104,10 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
         (**self).sleep_until(deadline)
     }
 
+    fn time_of_day(&self) -> Option<Duration> {
+        (**self).time_of_day()
+    }
+
     fn is_real_time(&self) -> bool {
         (**self).is_real_time()
     }
@@ -105,7 +116,8 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// The machine's own clock: on Linux `CLOCK_BOOTTIME`, which goes on while the machine is suspended.
 ///
 /// Elsewhere it is [`std::time::Instant`], which on some systems stands still during a suspension;
-/// there a lease may seem held for as long as the machine slept.
+/// there a lease may seem held for as long as the machine slept. No clock of a machine counts a pause by its hypervisor, which only the
+/// [time of day](Clock::time_of_day) shows.
 ///
 /// See the example of [`TokioClock`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -137,6 +149,10 @@ impl Clock for SystemClock {
                 tokio::time::sleep(left.min(Self::SLICE)).await;
             }
         })
+    }
+
+    fn time_of_day(&self) -> Option<Duration> {
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()
     }
 }
 

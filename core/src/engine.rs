@@ -17,6 +17,7 @@ pub(crate) mod watchdog;
 
 pub(crate) mod deadline;
 pub(crate) mod hold;
+pub(crate) mod process;
 pub(crate) mod reaper;
 pub(crate) mod runs;
 mod stand_in;

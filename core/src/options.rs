@@ -244,7 +244,7 @@ impl LockOptions {
 
     /// Whether a mutex that is released goes straight to the next caller of this process that waits for it, with the lease
     /// and a token of its own, and without asking the store. Default: it does, for 20 ms on end, so that other processes get
-    /// their turn.
+    /// their turn. A caller takes over a lease only if it was waiting when the grant of that lease arrived.
     ///
     /// A lease of which there is news goes back to the store instead, and the release tells of a loss. So does, from a store that does
     /// not tell of the lease ([`Feature::Push`], [`Grant::without_news`](crate::backend::Grant::without_news)), one that the store

@@ -1,16 +1,18 @@
 //! The next caller of the process, and leases that it does and does not take over.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use leasehold_core::backend::{
     Attempt, Capabilities, Claim, Lease, LockBackend, Operation, Release, Renewal,
 };
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
 use leasehold_core::memory::MemoryBackend;
-use leasehold_core::{Error, ErrorKind, LeaseState, LockClient};
+use leasehold_core::{Error, ErrorKind, LeaseState, LockClient, LockGuard, Mutex};
 
 use crate::fixture::{Client, Fixture, TTL, ms};
 
@@ -22,6 +24,26 @@ fn client(news: News) -> (Client, Faults) {
     faults.set_news(news);
     (client, faults)
 }
+
+/// Calls that lock `mutex`, in this order. The first one asks the store, and the other ones wait in this process when the grant arrives: only
+/// such callers take over the lease.
+fn calls<'a>(mutex: &'a Mutex, faults: &Faults, count: usize) -> VecDeque<Call<'a>> {
+    faults.inject(Operation::Acquire, Fault::DelayReply(ms(1)), 1);
+    let mut calls: VecDeque<_> = (0..count).map(|_| mutex.lock().boxed()).collect();
+    for call in &mut calls {
+        assert!(call.now_or_never().is_none());
+    }
+    calls
+}
+
+/// Locks `mutex` while another caller waits for it.
+async fn lock_before_another<'a>(mutex: &'a Mutex, faults: &Faults) -> (LockGuard, Call<'a>) {
+    let mut calls = calls(mutex, faults, 2);
+    let guard = calls.pop_front().unwrap().await.unwrap();
+    (guard, calls.pop_front().unwrap())
+}
+
+type Call<'a> = BoxFuture<'a, Result<LockGuard, Error>>;
 
 /// A store that reserves two tokens for the later holders of a lease.
 #[derive(Debug)]
@@ -53,11 +75,9 @@ async fn a_theft_is_told_to_a_release() {
     for (news, after) in
         [(News::True, Duration::ZERO), (News::True, ms(1)), (News::Muted, WITHOUT_NEWS)]
     {
-        let (client, _faults) = client(news);
+        let (client, faults) = client(news);
         let mutex = client.mutex("k").unwrap();
-        let guard = mutex.lock().await.unwrap();
-        let mut next = Box::pin(mutex.lock());
-        assert!((&mut next).now_or_never().is_none());
+        let (guard, next) = lock_before_another(&mutex, &faults).await;
 
         client.backend().steal(mutex.key(), TTL).await.unwrap();
         tokio::time::sleep(after).await;
@@ -70,11 +90,9 @@ async fn a_theft_is_told_to_a_release() {
 
 #[tokio::test(start_paused = true)]
 async fn a_theft_just_before_a_hand_over_without_news_is_soon_noticed() {
-    let (client, _faults) = client(News::Muted);
+    let (client, faults) = client(News::Muted);
     let mutex = client.mutex("k").unwrap();
-    let guard = mutex.lock().await.unwrap();
-    let mut next = Box::pin(mutex.lock());
-    assert!((&mut next).now_or_never().is_none());
+    let (guard, next) = lock_before_another(&mutex, &faults).await;
 
     client.backend().steal(mutex.key(), TTL).await.unwrap();
     guard.release().await.unwrap();
@@ -89,9 +107,7 @@ async fn a_lease_with_news_is_passed_on_however_old_its_confirmation_is() {
     for (news, is_passed_on) in [(News::True, true), (News::Muted, false)] {
         let (client, faults) = client(news);
         let mutex = client.mutex("k").unwrap();
-        let guard = mutex.lock().await.unwrap();
-        let mut next = Box::pin(mutex.lock());
-        assert!((&mut next).now_or_never().is_none());
+        let (guard, next) = lock_before_another(&mutex, &faults).await;
         tokio::time::sleep(TTL / 6).await;
 
         guard.release().await.unwrap();
@@ -105,9 +121,7 @@ async fn a_lease_with_news_is_passed_on_however_old_its_confirmation_is() {
 async fn a_lease_that_was_asked_back_goes_back_to_the_store() {
     let (client, faults) = client(News::True);
     let mutex = client.mutex("k").unwrap();
-    let guard = mutex.lock().await.unwrap();
-    let mut next = Box::pin(mutex.lock());
-    assert!((&mut next).now_or_never().is_none());
+    let (guard, next) = lock_before_another(&mutex, &faults).await;
 
     client.request_revocation("k").await.unwrap();
     assert!(guard.revocation_requested().await);
@@ -125,9 +139,7 @@ async fn a_lease_past_half_of_its_ttl_goes_back_to_the_store() {
         // Renewed, the lease would be as good as new.
         faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
         let mutex = client.mutex("k").unwrap();
-        let guard = mutex.lock().await.unwrap();
-        let mut next = Box::pin(mutex.lock());
-        assert!((&mut next).now_or_never().is_none());
+        let (guard, next) = lock_before_another(&mutex, &faults).await;
 
         tokio::time::sleep(guard.remaining() - TTL / 2 + past).await;
         assert_eq!((guard.state(), faults.calls(Operation::Renew)), (LeaseState::Held, 1));
@@ -144,9 +156,7 @@ async fn a_lease_that_is_unsure_goes_back_to_the_store() {
     let (client, faults) = client(News::True);
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1);
     let mutex = client.mutex("k").unwrap();
-    let guard = mutex.lock().await.unwrap();
-    let mut next = Box::pin(mutex.lock());
-    assert!((&mut next).now_or_never().is_none());
+    let (guard, next) = lock_before_another(&mutex, &faults).await;
 
     assert_eq!(guard.unsure().await, LeaseState::Unsure);
     guard.release().await.unwrap();
@@ -162,12 +172,11 @@ async fn a_lease_without_a_token_for_the_next_goes_back_to_the_store() {
     let faults = backend.faults().clone();
     let client = LockClient::builder(backend).clock(clock).build().unwrap();
     let mutex = client.mutex("k").unwrap();
-    let mut guard = mutex.lock().await.unwrap();
+    let mut calls = calls(&mutex, &faults, 7);
+    let mut guard = calls.pop_front().unwrap().await.unwrap();
     let mut asked = Vec::new();
 
-    for _ in 0..6 {
-        let mut next = Box::pin(mutex.lock());
-        assert!((&mut next).now_or_never().is_none());
+    for next in calls {
         let token = guard.token().clone();
         guard.release().await.unwrap();
         guard = next.await.unwrap();
@@ -182,9 +191,7 @@ async fn a_lease_without_a_token_for_the_next_goes_back_to_the_store() {
 async fn a_lease_of_another_ttl_goes_back_to_the_store() {
     let (client, faults) = client(News::True);
     let mutex = client.mutex("k").unwrap();
-    let guard = mutex.lock().await.unwrap();
-    let mut next = Box::pin(mutex.lock());
-    assert!((&mut next).now_or_never().is_none());
+    let (guard, next) = lock_before_another(&mutex, &faults).await;
 
     guard.extend(TTL * 2).await.unwrap();
     guard.release().await.unwrap();
@@ -198,9 +205,7 @@ async fn a_lease_of_another_ttl_goes_back_to_the_store() {
 async fn a_lease_is_not_passed_on_before_its_news_is_known() {
     let (client, faults) = client(News::True);
     let mutex = client.mutex("k").unwrap();
-    let guard = mutex.lock().await.unwrap();
-    let mut next = Box::pin(mutex.lock());
-    assert!((&mut next).now_or_never().is_none());
+    let (guard, next) = lock_before_another(&mutex, &faults).await;
 
     faults.inject(Operation::Renew, Fault::DelayReply(ms(500)), 1);
     client.request_revocation("k").await.unwrap();
@@ -216,9 +221,7 @@ async fn a_lease_is_not_passed_on_before_its_news_is_known() {
 async fn a_lease_is_passed_on_during_a_renewal_without_a_reason() {
     let (client, faults) = client(News::True);
     let mutex = client.mutex("k").unwrap();
-    let guard = mutex.lock().await.unwrap();
-    let mut next = Box::pin(mutex.lock());
-    assert!((&mut next).now_or_never().is_none());
+    let (guard, next) = lock_before_another(&mutex, &faults).await;
 
     faults.inject(Operation::Renew, Fault::DelayReply(ms(500)), 1);
     tokio::time::sleep(TTL / 3 + ms(100)).await;
@@ -248,15 +251,31 @@ async fn a_lease_is_asked_back_before_its_grant_is_known() {
 async fn leases_in_short_use_are_passed_on_without_news() {
     let (client, faults) = client(News::Muted);
     let mutex = client.mutex("k").unwrap();
-    let mut guard = mutex.lock().await.unwrap();
+    let mut calls = calls(&mutex, &faults, 11);
+    let mut guard = calls.pop_front().unwrap().await.unwrap();
 
-    for _ in 0..10 {
-        let mut next = Box::pin(mutex.lock());
-        assert!((&mut next).now_or_never().is_none());
+    for next in calls {
         tokio::time::sleep(ms(1)).await;
         guard.release().await.unwrap();
         guard = next.await.unwrap();
     }
 
     assert_eq!((faults.calls(Operation::Acquire), faults.calls(Operation::Renew)), (1, 0));
+}
+
+/// Such a call may be one of a copy of the process: of a snapshot of its machine that runs twice. Both copies have the same spare tokens.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_not_passed_to_a_call_that_came_after_its_grant() {
+    let (client, faults) = client(News::True);
+    let mutex = client.mutex("k").unwrap();
+    let (guard, next) = lock_before_another(&mutex, &faults).await;
+    let mut late = mutex.lock().boxed();
+    assert!((&mut late).now_or_never().is_none());
+
+    guard.release().await.unwrap();
+    next.await.unwrap().release().await.unwrap();
+    let asked = faults.calls(Operation::Acquire);
+    late.await.unwrap().release().await.unwrap();
+
+    assert_eq!((asked, faults.calls(Operation::Acquire)), (1, 2));
 }

@@ -243,10 +243,12 @@ mod a_lease_that_is_lost_on_its_way {
     async fn to_a_stalled_caller_is_asked_for_anew() {
         let (client, _other) = processes(LockOptions::new());
         let mutex = client.mutex("k").unwrap();
-        let guard = mutex.lock().await.unwrap();
+        client.backend().faults().inject(Operation::Acquire, Fault::DelayReply(ms(1)), 1);
+        let mut first = Box::pin(mutex.lock());
+        assert!((&mut first).now_or_never().is_none());
         let mut next = Box::pin(mutex.lock());
         assert!((&mut next).now_or_never().is_none());
-        guard.release().await.unwrap();
+        first.await.unwrap().release().await.unwrap();
 
         // It is handed over, and the whole process stands still.
         tokio::time::advance(LockOptions::DEFAULT_TTL * 2).await;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold_core::backend::Dial;
+use leasehold_core::backend::{Dial, check_io};
 use leasehold_core::{Error, ErrorKind};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -324,6 +324,7 @@ impl<D: Driver> ConnectionManager<D> {
             if let Some(current) = self.existing()? {
                 return Ok(current);
             }
+            check_io()?;
             // Longer than an attempt takes, so that its end comes first in a runtime that is driven.
             let limit = 2 * self.context.timeout;
             let make = || Arc::clone(self).make();

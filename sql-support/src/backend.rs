@@ -9,7 +9,7 @@ use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
     Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Feature, Fencing,
     Fingerprint, Grant, KeyPage, KeyWatch, Lease, LockBackend, Operation, Patience, Release,
-    Renewal, Standing, StoreId,
+    Renewal, Standing, StoreId, check_timer,
 };
 use leasehold_core::{Error, ErrorKind, LockKey};
 use tokio::sync::OnceCell;
@@ -78,6 +78,7 @@ impl<D: Database> Backend<D> {
     /// The database, which is opened first if no request has done that.
     async fn opened(&self) -> Result<&D, Error> {
         let open = async {
+            check_timer().map_err(connecting::<D>)?;
             let config = self.0.config.clone().expect("it is open, or it has a configuration");
             D::open(config).await.map_err(connecting::<D>)
         };

@@ -1,14 +1,16 @@
 //! A lease passes from task to task of one process without asking the store, where that can reserve tokens.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use leasehold_core::backend::{Attempt, Claim, LockBackend, Operation, Share};
 use leasehold_core::clock::Clock;
 use leasehold_core::fault::FaultBackend;
-use leasehold_core::{LockClient, LockGuard, LockOptions, Mutex, OwnerId};
+use leasehold_core::{Error, LockClient, LockGuard, LockOptions, Mutex, OwnerId};
 use tokio::task::JoinSet;
 
 use super::waiting_is_queueing;
@@ -23,20 +25,36 @@ fn calls<B: LockBackend>(client: &LockClient<FaultBackend<B>>) -> usize {
     faults.calls(Operation::Acquire) + faults.calls(Operation::Release)
 }
 
+/// Calls that lock `mutex` in this order, all of which wait until `held` is released. When the grant of the first one arrives, the other ones
+/// wait in this process: only such callers take over a lease.
+async fn calls_behind<'a>(
+    held: LockGuard,
+    mutex: &'a Mutex,
+    count: usize,
+) -> (LockGuard, VecDeque<Call<'a>>) {
+    let mut calls: VecDeque<_> = (0..count).map(|_| mutex.lock().boxed()).collect();
+    for call in &mut calls {
+        assert!(call.now_or_never().is_none());
+    }
+    let first = calls.pop_front().expect("there is one at least");
+    let (released, guard) = tokio::join!(held.release(), first);
+    released.unwrap();
+    (guard.unwrap(), calls)
+}
+
+type Call<'a> = BoxFuture<'a, Result<LockGuard, Error>>;
+
 pub(crate) async fn a_lease_passes_to_the_next_task_without_a_request(scene: &Scene) {
     let key = scene.key();
     let (client, _faults) = scene.faulty_with(long(scene)).await;
-    let mutex = client.mutex(&key).unwrap();
-    // One grant, of which nothing is known yet in some stores.
-    mutex.lock().await.unwrap().release().await.unwrap();
-    // Where tokens follow a clock, it has spare ones once it has gone on.
+    let (mutex, other) = (client.mutex(&key).unwrap(), scene.client().await);
+    // Where tokens follow a clock, a key has spare ones once that has gone on since its first grant.
+    let held = other.mutex(&key).unwrap().lock().await.unwrap();
     scene.pass(Duration::from_millis(10)).await;
-    let mut guard = mutex.lock().await.unwrap();
+    let (mut guard, next) = calls_behind(held, &mutex, 4).await;
     let before = calls(&client);
 
-    for _ in 0..3 {
-        let mut next = Box::pin(mutex.lock());
-        assert!((&mut next).now_or_never().is_none());
+    for next in next {
         let token = guard.token().clone();
         guard.release().await.unwrap();
         guard = next.await.unwrap();
@@ -48,7 +66,6 @@ pub(crate) async fn a_lease_passes_to_the_next_task_without_a_request(scene: &Sc
     let last = guard.token().clone();
     guard.release().await.unwrap();
     assert!(scene.witness(&key).await.is_none());
-    let other = scene.client().await;
     let guard = other.mutex(&key).unwrap().lock().await.unwrap();
     assert!(
         last < *guard.token(),
@@ -75,16 +92,10 @@ pub(crate) async fn spare_tokens_belong_to_one_grant(scene: &Scene) {
 pub(crate) async fn a_caller_that_leaves_with_the_lease_in_hand_passes_it_on(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(long(scene)).await;
-    let mutex = client.mutex(&key).unwrap();
-    let guard = mutex.lock().await.unwrap();
-    let mut leaves = Vec::new();
-    for _ in 0..3 {
-        let mut leaving = Box::pin(mutex.lock());
-        assert!((&mut leaving).now_or_never().is_none());
-        leaves.push(leaving);
-    }
-    let mut stays = Box::pin(mutex.lock());
-    assert!((&mut stays).now_or_never().is_none());
+    let (mutex, other) = (client.mutex(&key).unwrap(), scene.client().await);
+    let held = other.mutex(&key).unwrap().lock().await.unwrap();
+    let (guard, mut leaves) = calls_behind(held, &mutex, 5).await;
+    let stays = leaves.pop_back().unwrap();
 
     guard.release().await.unwrap();
     drop(leaves);
@@ -96,10 +107,9 @@ pub(crate) async fn a_caller_that_leaves_with_the_lease_in_hand_passes_it_on(sce
 pub(crate) async fn the_last_caller_to_leave_gives_the_lease_back(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(long(scene)).await;
-    let mutex = client.mutex(&key).unwrap();
-    let guard = mutex.lock().await.unwrap();
-    let mut leaves = Box::pin(mutex.lock());
-    assert!((&mut leaves).now_or_never().is_none());
+    let (mutex, other) = (client.mutex(&key).unwrap(), scene.client().await);
+    let held = other.mutex(&key).unwrap().lock().await.unwrap();
+    let (guard, leaves) = calls_behind(held, &mutex, 2).await;
 
     guard.release().await.unwrap();
     drop(leaves);
@@ -110,11 +120,11 @@ pub(crate) async fn the_last_caller_to_leave_gives_the_lease_back(scene: &Scene)
 
 pub(crate) async fn a_lost_lease_is_not_passed_on(scene: &Scene) {
     let key = scene.key();
-    let client = scene.client().await;
+    let (client, other) = (scene.client().await, scene.client().await);
     let mutex = client.mutex(&key).unwrap();
-    let guard = mutex.lock().await.unwrap();
-    let mut next = Box::pin(mutex.lock());
-    assert!((&mut next).now_or_never().is_none());
+    let held = other.mutex(&key).unwrap().lock().await.unwrap();
+    let (guard, mut next) = calls_behind(held, &mutex, 2).await;
+    let next = next.pop_front().unwrap();
 
     let operator = scene.client().await;
     operator.admin().force_release(&key, "conformance").await.unwrap();
@@ -131,12 +141,11 @@ pub(crate) async fn a_lost_lease_is_not_passed_on(scene: &Scene) {
 
 pub(crate) async fn a_loss_is_only_the_present_holders(scene: &Scene) {
     let key = scene.key();
-    let client = scene.client().await;
+    let (client, other) = (scene.client().await, scene.client().await);
     let mutex = client.mutex(&key).unwrap();
-    let guard = mutex.lock().await.unwrap();
-    let mut former = Box::pin(guard.lost());
-    let mut next = Box::pin(mutex.lock());
-    assert!((&mut next).now_or_never().is_none());
+    let held = other.mutex(&key).unwrap().lock().await.unwrap();
+    let (guard, mut next) = calls_behind(held, &mutex, 2).await;
+    let (mut former, next) = (Box::pin(guard.lost()), next.pop_front().unwrap());
     guard.release().await.unwrap();
     let guard = next.await.unwrap();
 
@@ -236,10 +245,10 @@ pub(crate) async fn without_it_every_holder_asks_the_store(scene: &Scene) {
     ] {
         let key = scene.key();
         let (client, faults) = scene.faulty_with(apart).await;
-        let mutex = client.mutex(&key).unwrap();
-        let guard = mutex.lock().await.unwrap();
-        let mut next = Box::pin(mutex.lock());
-        assert!((&mut next).now_or_never().is_none());
+        let (mutex, other) = (client.mutex(&key).unwrap(), scene.client().await);
+        let held = other.mutex(&key).unwrap().lock().await.unwrap();
+        let (guard, mut next) = calls_behind(held, &mutex, 2).await;
+        let next = next.pop_front().unwrap();
         let before = faults.calls(Operation::Acquire);
 
         guard.release().await.unwrap();

@@ -37,7 +37,7 @@ impl KeyList {
     /// Safe to drop: the next call asks for the same page.
     pub async fn next_page(&mut self) -> Result<Option<Vec<LockKey>>, Error> {
         while !self.is_over {
-            let backend = self.engine.backend();
+            let backend = self.engine.store()?;
             let page = backend.list(&self.prefix, self.next.as_deref()).await.map_err(|error| {
                 error.with_operation(Operation::List).with_backend(backend.capabilities().name())
             })?;

@@ -11,6 +11,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
 
 use crate::contract::error::{Error, ErrorKind};
+use crate::engine::process::Process;
 use crate::engine::reaper::Reaper;
 use crate::options::LockOptions;
 
@@ -20,6 +21,7 @@ use crate::options::LockOptions;
 #[derive(Clone)]
 pub(super) struct Background {
     runtime: Handle,
+    process: Process,
     /// The thread lives for as long as a clone of this sender does.
     lives: UnboundedSender<Arc<Reaper>>,
     /// `None` until there is a client.
@@ -43,7 +45,7 @@ impl Background {
             .name("leasehold".to_owned())
             .spawn(move || runtime.get().block_on(last_until_settled(life)))
             .map_err(failed)?;
-        Ok(Self { runtime: handle, lives, reaper: None })
+        Ok(Self { runtime: handle, process: Process::current(), lives, reaper: None })
     }
 
     /// Makes the thread last until `reaper` has nothing left to release.
@@ -58,6 +60,8 @@ impl Background {
         &self,
         call: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
+        // A forked process does not have the thread.
+        self.process.check()?;
         if !may_block() {
             let message = "blocking calls are not for async code: await the async ones there";
             return Err(Error::new(ErrorKind::Unsupported, message));
@@ -96,7 +100,8 @@ impl Deref for Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        if let Some(Background { reaper: Some(reaper), .. }) = &self.0
+        if let Some(Background { reaper: Some(reaper), process, .. }) = &self.0
+            && !process.was_left()
             && may_block()
         {
             reaper.wait_until_empty();

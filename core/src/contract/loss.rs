@@ -44,6 +44,8 @@ pub enum LossReason {
     /// A forced release is not told apart: the holder does the same in either case, and no store keeps a mark of the lease that it ended.
     /// The reason is in the log of the operator's process.
     Vanished,
+    /// The process was forked. The lease still belongs to the parent, and only the copy of the guard is lost.
+    Forked,
 }
 
 impl fmt::Display for LossReason {
@@ -56,6 +58,7 @@ impl fmt::Display for LossReason {
             Self::Vanished => {
                 "the store no longer has it (expired, deleted or ended by an operator)"
             }
+            Self::Forked => "the process was forked, and the lease belongs to the parent",
         })
     }
 }

@@ -284,8 +284,11 @@ impl Hold {
     /// Whether the store may still have it, and is to be told to end it, though it was lost for `reason`.
     pub(crate) fn is_owed_after(&self, reason: LossReason) -> bool {
         match reason {
-            // The store does not have it, or it was given back already.
-            LossReason::Taken | LossReason::Vanished | LossReason::Shutdown => false,
+            // The store does not have it, it was given back already, or it belongs to the parent.
+            LossReason::Taken
+            | LossReason::Vanished
+            | LossReason::Shutdown
+            | LossReason::Forked => false,
             // After a deadline that passed unanswered, the store may still have it: it goes now, unless the
             // key is to stay closed for a while after a loss.
             LossReason::Expired | LossReason::MaxHold => self.options.lock_delay.is_zero(),
@@ -345,6 +348,16 @@ impl Hold {
     pub(crate) fn is_abandoned(&self, term: Term) -> bool {
         let state = lock(&self.state);
         state.depth == 0 || state.term != term
+    }
+
+    /// Notices that the machine may have been paused from outside: the lease is unconfirmed, and due for renewal now.
+    pub(crate) fn doubt(&self, reason: &Error, now: Instant) {
+        let renewal = self.options.renewal;
+        self.update_after(Some(reason), now, |state| {
+            if !state.is_over() {
+                state.doubt(now, renewal);
+            }
+        });
     }
 
     /// Ends it for `reason`, unless it is over already.

@@ -15,7 +15,7 @@ impl Engine {
     pub(crate) async fn ping(&self, within: Duration) -> Result<(), Error> {
         let give_up = self.now() + within;
         let answer = clock::until(self.clock(), give_up, async {
-            if self.is_closed() { Err(Error::closed()) } else { self.backend().ping().await }
+            if self.is_closed() { Err(Error::closed()) } else { self.store()?.ping().await }
         });
         let answer = answer.await.unwrap_or_else(|| {
             let message = format!("no answer within {within:?}");
@@ -28,6 +28,7 @@ impl Engine {
     /// Releases everything, ends all waits and holds with an error, and closes the backend.
     pub(crate) async fn shutdown(&self, within: Duration) -> Result<(), Error> {
         let (upkeep, give_up) = (&self.upkeep, self.now() + within);
+        upkeep.process().check().map_err(|error| error.with_operation(Operation::Shutdown))?;
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify_waiters();
         self.queue.close();

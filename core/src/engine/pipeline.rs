@@ -103,6 +103,7 @@ impl Engine {
         requests: Few<LockRequest<'_>>,
         finish: impl FnOnce(Outcome) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        self.upkeep.process().check().map_err(|error| error.with_operation(Operation::Acquire))?;
         let requests = requests.as_slice();
         let call = Call::new(self.upkeep.events(), &self.queue, self.clock(), requests);
         let outcome = match self.admit().await {
@@ -299,6 +300,7 @@ impl Engine {
         &self,
         call: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
+        self.upkeep.process().check()?;
         self.admit().await?;
         self.unless_closing(call).await
     }
@@ -350,8 +352,15 @@ impl Engine {
         Arc::clone(&self.options)
     }
 
+    /// The backend, to be asked about itself.
     pub(crate) fn backend(&self) -> &dyn LockBackend {
         self.upkeep.backend()
+    }
+
+    /// The backend, for requests to the store.
+    pub(crate) fn store(&self) -> Result<&dyn LockBackend, Error> {
+        self.upkeep.process().check()?;
+        Ok(self.upkeep.backend())
     }
 
     pub(crate) fn events(&self) -> &Events {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::clock::{Clock, Instant};
-use crate::contract::backend::LockBackend;
+use crate::contract::backend::{LockBackend, check_timer};
 use crate::contract::error::{Error, ErrorKind};
 use crate::engine::hold::Hold;
+use crate::engine::process::Process;
 use crate::engine::reaper::Reaper;
 use crate::engine::reentrancy::HoldTable;
 use crate::engine::watchdog::Watchdog;
@@ -21,6 +22,7 @@ pub(crate) struct Upkeep {
     watchdog: Arc<Watchdog>,
     reaper: Arc<Reaper>,
     events: Events,
+    process: Process,
     /// They share all work, so that none depends on a runtime that has ended or that nothing drives. A list, since a process has few runtimes.
     tasks: Mutex<Vec<(Id, JoinHandle<()>)>>,
 }
@@ -39,6 +41,7 @@ impl Upkeep {
             reaper: Arc::new(Reaper::new(Arc::clone(&clock), events.clone())),
             clock,
             events,
+            process: Process::current(),
             tasks: Mutex::default(),
         }
     }
@@ -63,6 +66,10 @@ impl Upkeep {
             let message = "locks need a tokio runtime: call from inside one";
             Error::new(ErrorKind::Unsupported, message).with_source(error)
         })?;
+        // Before anything is granted: without a timer, the task would panic, and leases would not be renewed.
+        if self.clock.is_real_time() {
+            check_timer()?;
+        }
         tasks.retain(|(_, task)| !task.is_finished());
         tasks.push((runtime.id(), runtime.spawn(self.task())));
         Ok(())
@@ -90,6 +97,11 @@ impl Upkeep {
         if let Some(owner) = hold.owner() {
             self.holds.tidy(hold.lease().key(), owner);
         }
+    }
+
+    /// The process that made the client.
+    pub(crate) fn process(&self) -> Process {
+        self.process
     }
 
     pub(crate) fn backend(&self) -> &dyn LockBackend {
@@ -128,6 +140,8 @@ impl Upkeep {
 
 impl Drop for Upkeep {
     fn drop(&mut self) {
-        self.reaper.finish();
+        if !self.process.was_left() {
+            self.reaper.finish();
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! A lease is young at first: it has a place in a list, no due time, and no task that wakes up for it or for news of it. The watchdog takes
 //! charge of the leases that come of age. Loss needs no watchdog, since every look at a hold compares its deadline with the clock.
 
+mod pause;
 mod schedule;
 
 use std::panic::AssertUnwindSafe;
@@ -13,9 +14,11 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tracing::Instrument;
 
+use self::pause::Pauses;
 use self::schedule::Schedule;
 use crate::clock::{self, Clock, Instant};
 use crate::contract::backend::{Capabilities, Feature, Lease, LockBackend, Operation};
+use crate::contract::error::{Error, ErrorKind};
 use crate::engine::hold::{Alarm, BATCH, Hold, Renewing};
 use crate::engine::reaper::{Debt, Reaper};
 use crate::observe::{self, Events};
@@ -32,6 +35,7 @@ type Batch = Vec<(Renewing, Lease)>;
 pub(crate) struct Watchdog {
     clock: Arc<dyn Clock>,
     schedule: Mutex<Schedule>,
+    pauses: Pauses,
     alarm: Arc<Alarm<Hold>>,
     events: Events,
 }
@@ -39,7 +43,8 @@ pub(crate) struct Watchdog {
 impl Watchdog {
     pub(crate) fn new(clock: Arc<dyn Clock>, store: &Capabilities, events: Events) -> Self {
         let schedule = Mutex::new(Schedule::new(store.supports(Feature::Sessions)));
-        Self { clock, schedule, alarm: Arc::default(), events }
+        let pauses = Pauses::new(&*clock);
+        Self { clock, schedule, pauses, alarm: Arc::default(), events }
     }
 
     pub(crate) fn alarm(&self) -> &Arc<Alarm<Hold>> {
@@ -93,6 +98,7 @@ impl Watchdog {
         loop {
             let mut heard = pin!(self.alarm.heard());
             self.take_charge();
+            self.notice_pause();
             while under_way < MAX_UNDER_WAY {
                 let due = self.due();
                 if due.is_empty() {
@@ -103,7 +109,7 @@ impl Watchdog {
                     batches.push(self.renew(backend, batch));
                 }
             }
-            let wakes_at = lock(&self.schedule).next_look(under_way < MAX_UNDER_WAY);
+            let wakes_at = self.next_look(under_way < MAX_UNDER_WAY);
             // In one order, so that equal schedules have equal runs: each turn of the loop looks at everything.
             tokio::select! {
                 biased;
@@ -124,6 +130,29 @@ impl Watchdog {
         }
         holds.iter().for_each(|hold| hold.listen(now));
         self.file_by(Schedule::file_by_due_time, &holds);
+    }
+
+    /// Has all leases renewed now if the machine seems to have been paused from outside.
+    fn notice_pause(&self) {
+        if !self.pauses.notice(&*self.clock) {
+            return;
+        }
+        let (holds, now) = (self.holds(), self.clock.now());
+        let message = "the time of day has advanced by at least 1 s more than the clock since boot; the machine may have been paused";
+        let reason = Error::new(ErrorKind::Unavailable, message);
+        for hold in &holds {
+            hold.listen(now);
+            hold.doubt(&reason, now);
+        }
+        self.file_by(Schedule::file_by_due_time, &holds);
+    }
+
+    /// When the task looks next, if nothing happens before.
+    fn next_look(&self, has_room: bool) -> Instant {
+        let mut schedule = lock(&self.schedule);
+        let next = schedule.next_look(has_room);
+        let may_be_paused = schedule.holds().next().is_some() && self.clock.time_of_day().is_some();
+        if may_be_paused { next.min(self.clock.now() + pause::LOOK_EVERY) } else { next }
     }
 
     /// Some of those that are due.

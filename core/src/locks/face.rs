@@ -183,7 +183,7 @@ impl Face {
     }
 
     pub(crate) async fn inspect(&self) -> Result<Inspection, Error> {
-        self.engine.backend().inspect(&self.key).await
+        self.engine.store()?.inspect(&self.key).await
     }
 
     /// The request that the stages take.

@@ -19,6 +19,7 @@ use crate::contract::key::LockKey;
 use crate::contract::loss::{LeaseState, LossReason};
 use crate::contract::token::FencingToken;
 use crate::engine::hold::{Hold, Leave, Passed, Term};
+use crate::engine::process::Process;
 use crate::engine::queue::{Held, Next, Turn, Waiter};
 use crate::engine::reaper::Debt;
 use crate::engine::runs::{self, Run};
@@ -133,6 +134,10 @@ impl LockGuard {
 
     /// The state of the lease, by local knowledge and without I/O.
     pub fn state(&self) -> LeaseState {
+        // Before all else: in a forked process, the mutexes of the lease may be locked for ever.
+        if self.upkeep.process().was_left() {
+            return LeaseState::Lost(LossReason::Forked);
+        }
         self.hold.state(self.upkeep.now())
     }
 
@@ -204,11 +209,11 @@ impl LockGuard {
     /// Safe to drop: a loss is never withdrawn, and the next call tells of it again.
     pub fn lost(&self) -> impl Future<Output = Option<LossReason>> + Send + 'static {
         let (hold, term) = (Arc::clone(&self.hold), self.term);
-        let clock = self.upkeep.shared_clock();
+        let (process, clock) = (self.upkeep.process(), self.upkeep.shared_clock());
         async move {
             let mut wait = pin!(hold.wait_lost(term, &*clock));
             // The clock is read at every poll: a runtime that was stalled may run us before its timers.
-            poll_fn(|cx| match hold.loss_of(term, clock.now()) {
+            poll_fn(|cx| match loss_in(process, || hold.loss_of(term, clock.now())) {
                 lost @ Some(_) => Poll::Ready(lost),
                 None => wait.as_mut().poll(cx),
             })
@@ -222,6 +227,9 @@ impl LockGuard {
     ///
     /// Safe to drop.
     pub async fn unsure(&self) -> LeaseState {
+        if self.upkeep.process().was_left() {
+            return LeaseState::Lost(LossReason::Forked);
+        }
         self.hold.wait_unsure(self.upkeep.clock()).await
     }
 
@@ -252,13 +260,13 @@ impl LockGuard {
     ///
     /// Safe to drop: a request is never withdrawn, and the next call tells of it again.
     pub fn revocation_requested(&self) -> impl Future<Output = bool> + Send + 'static {
-        let (hold, term) = (Arc::clone(&self.hold), self.term);
-        async move { hold.wait_asked_back(term).await }
+        let (hold, term, process) = (Arc::clone(&self.hold), self.term, self.upkeep.process());
+        async move { !process.was_left() && hold.wait_asked_back(term).await }
     }
 
     /// Whether the holders of the key were asked to finish early.
     pub fn is_revocation_requested(&self) -> bool {
-        self.hold.is_asked_back_from(self.term)
+        !self.upkeep.process().was_left() && self.hold.is_asked_back_from(self.term)
     }
 
     /// Renews the lease now, with another TTL from now on.
@@ -316,6 +324,7 @@ impl LockGuard {
     ///
     /// Safe to drop: the next renewal stores the change.
     pub(crate) async fn amend(&self, change: impl Fn(Lease) -> Lease) -> Result<(), Error> {
+        self.check_process(Operation::Renew)?;
         let (backend, clock) = (self.upkeep.backend(), self.upkeep.clock());
         let (mut renewing, lease) = self
             .hold
@@ -430,7 +439,7 @@ impl LockGuard {
 
     /// Why the lease was lost, if it was.
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        self.hold.loss_of(self.term, self.upkeep.now())
+        loss_in(self.upkeep.process(), || self.hold.loss_of(self.term, self.upkeep.now()))
     }
 
     /// Waits until the lease is lost and the grace for its work is over; `None` if the guard is gone before that.
@@ -514,6 +523,7 @@ impl LockGuard {
     /// Safe to drop: the release goes on in the background.
     #[inline]
     pub async fn release(self) -> Result<(), Error> {
+        self.check_process(Operation::Release)?;
         let now = self.upkeep.now();
         let Err(mut guard) = self.hand_over(now) else { return Ok(()) };
         let now = guard.hold.wait_to_close(guard.upkeep.clock(), now).await;
@@ -542,6 +552,7 @@ impl LockGuard {
         &self,
         reduced: impl FnOnce(Share) -> Result<Share, Error>,
     ) -> Result<(), Error> {
+        self.check_process(Operation::Renew)?;
         let sharing = self.hold.start_sharing(reduced, self.upkeep.now());
         drop(sharing.map_err(|error| error.with_key(self.key()))?);
         match self.amend(|lease| lease).await {
@@ -569,6 +580,14 @@ impl LockGuard {
     /// Opens the key as soon as the lease has ended, since its caller made no use of it.
     pub(crate) fn waive_min_hold(&self) {
         self.hold.waive_min_hold();
+    }
+
+    /// Fails in a forked process, where this guard is a copy.
+    fn check_process(&self, operation: Operation) -> Result<(), Error> {
+        match self.upkeep.process().was_left() {
+            true => Err(self.lost_error(LossReason::Forked, operation)),
+            false => Ok(()),
+        }
     }
 
     fn lost_error(&self, reason: LossReason, operation: Operation) -> Error {
@@ -632,6 +651,11 @@ pub(crate) fn done<T>(output: T, released: Result<(), Error>) -> Result<T, Error
     }
 }
 
+/// Why a guard of this process lost its lease, if it did. In a forked process, nothing else of the lease may be looked at.
+fn loss_in(process: Process, loss: impl FnOnce() -> Option<LossReason>) -> Option<LossReason> {
+    if process.was_left() { Some(LossReason::Forked) } else { loss() }
+}
+
 impl Held for Hold {
     type Guard = LockGuard;
 
@@ -646,7 +670,8 @@ impl Held for Hold {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if self.gone {
+        // A copy in a forked process ends nothing.
+        if self.gone || self.upkeep.process().was_left() {
             return;
         }
         let now = self.upkeep.now();

@@ -70,8 +70,10 @@ async fn that_wait_for_their_own_task_say_so() {
     let observed = Observed::new();
     let mutex = observed.client.mutex("k").unwrap();
     let other = OwnerId::new();
-    let first = other.scope(mutex.lock()).await.unwrap();
-    let (handed_over, ()) = tokio::join!(mutex.lock(), async { drop(first) });
+    // The second call waits when the grant of the first one arrives.
+    observed.faults.inject(Operation::Acquire, Fault::DelayReply(ms(1)), 1);
+    let first = async { drop(other.scope(mutex.lock()).await.unwrap()) };
+    let ((), handed_over) = tokio::join!(first, mutex.lock());
     let handed_over = handed_over.unwrap();
 
     let waits = async |call| assert!(tokio::time::timeout(ms(40_000), call).await.is_err());
@@ -144,12 +146,14 @@ async fn that_fail_tell_of_the_failure() {
 async fn of_one_process_pass_the_lease_on() {
     let observed = Observed::new();
     let mutex = observed.client.mutex("k").unwrap();
-    let first = mutex.lock().await.unwrap();
-    let next = tokio::spawn({
+    // The second call waits when the grant of the first one arrives.
+    observed.faults.inject(Operation::Acquire, Fault::DelayReply(ms(1)), 1);
+    let [first, next] = [0; 2].map(|_| {
         let mutex = mutex.clone();
-        async move { mutex.lock().await.unwrap() }
+        tokio::spawn(async move { mutex.lock().await.unwrap() })
     });
-    pass(ms(3)).await;
+    let first = first.await.unwrap();
+    pass(ms(2)).await;
     observed.told();
 
     first.release().await.unwrap();

@@ -30,7 +30,7 @@ async fn that_panic_stop_neither_the_call_nor_the_others() {
 /// Uses the client, and looks at the guard that the event is about.
 #[derive(Clone, Default)]
 struct Curious {
-    client: Arc<OnceLock<LockClient<MemoryBackend>>>,
+    client: Arc<OnceLock<LockClient>>,
     guard: Arc<OnceLock<LockGuard>>,
     looks: Arc<AtomicU32>,
 }
@@ -62,20 +62,16 @@ impl Observer for Curious {
 #[tokio::test(start_paused = true)]
 async fn may_use_the_client() {
     let (curious, clock) = (Curious::default(), TokioClock::new());
-    let client = LockClient::builder(MemoryBackend::with_clock(clock)).clock(clock);
-    let client = client.options(LockOptions::new().ttl(TTL)).observer(curious.clone());
-    let client = client.build().unwrap();
-    assert!(curious.client.set(client.clone()).is_ok());
+    let client = LockClient::builder(FaultBackend::new(MemoryBackend::with_clock(clock)));
+    let client = client.clock(clock).options(LockOptions::new().ttl(TTL));
+    let client = client.observer(curious.clone()).build().unwrap();
+    assert!(curious.client.set(client.clone().erase()).is_ok());
     let mutex = client.mutex("k").unwrap();
 
-    let first = mutex.lock().await.unwrap();
-    let (_, next) = tokio::join!(
-        async {
-            pass(ms(1)).await;
-            drop(first);
-        },
-        mutex.lock()
-    );
+    // The second call waits when the grant of the first one arrives, so it takes over the lease.
+    client.backend().faults().inject(Operation::Acquire, Fault::DelayReply(ms(1)), 1);
+    let first = async { drop(mutex.lock().await.unwrap()) };
+    let ((), next) = tokio::join!(first, mutex.lock());
     assert!(curious.guard.set(next.unwrap()).is_ok());
     pass(RENEWAL).await;
     client.admin().force_release("k", "to see").await.unwrap();

@@ -189,3 +189,87 @@ mod of_linux {
         }
     }
 }
+
+/// Tokio's time, and a time of day that a test moves on by itself: as after a pause of the whole machine, which no clock of it has counted.
+#[derive(Clone, Debug)]
+struct Paused {
+    clock: TokioClock,
+    ahead_ms: Arc<AtomicU64>,
+}
+
+impl Clock for Paused {
+    fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        self.clock.sleep_until(deadline)
+    }
+
+    fn time_of_day(&self) -> Option<Duration> {
+        let elapsed = self.clock.now().since(Instant::from_zero(Duration::ZERO));
+        Some(elapsed + ms(1_000_000 + self.ahead_ms.load(Ordering::SeqCst)))
+    }
+
+    fn is_real_time(&self) -> bool {
+        false
+    }
+}
+
+fn on_a_paused_machine() -> (LockClient<FaultBackend<MemoryBackend>>, Faults, Arc<AtomicU64>) {
+    let (clock, ahead_ms) = (TokioClock::new(), Arc::default());
+    let backend = FaultBackend::new(MemoryBackend::with_clock(clock));
+    let faults = backend.faults().clone();
+    let clock = Paused { clock, ahead_ms: Arc::clone(&ahead_ms) };
+    let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
+    (client, faults, ahead_ms)
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_fall_a_second_behind_the_time_of_day_have_leases_renewed_within_a_second() {
+    for (ahead, renewals) in [(999, 0), (1_000, 1)] {
+        let (client, faults, ahead_ms) = on_a_paused_machine();
+        let guard = lock(&client).await;
+        pass(ms(100)).await;
+
+        ahead_ms.store(ahead, Ordering::SeqCst);
+        pass(ms(1_001)).await;
+
+        assert_eq!(faults.calls(Operation::Renew), renewals, "{ahead} ms ahead");
+        assert_eq!(guard.state(), LeaseState::Held);
+        pass(ms(5_000)).await;
+        assert_eq!(faults.calls(Operation::Renew), renewals, "once is enough");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_fall_behind_the_time_of_day_leave_a_lease_unsure_until_the_store_has_confirmed_it() {
+    let (client, faults, ahead_ms) = on_a_paused_machine();
+    let guard = lock(&client).await;
+    pass(ms(100)).await;
+    faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
+
+    ahead_ms.store(3_600_000, Ordering::SeqCst);
+    pass(ms(1_001)).await;
+
+    assert_eq!((guard.state(), faults.calls(Operation::Renew)), (LeaseState::Unsure, 1));
+    pass(TTL / 2).await;
+    assert_eq!((guard.state(), faults.calls(Operation::Renew)), (LeaseState::Held, 2));
+}
+
+/// The reply was on its way while the machine was paused.
+#[tokio::test(start_paused = true)]
+async fn that_fall_behind_the_time_of_day_make_the_reply_to_an_earlier_renewal_worthless() {
+    let (client, faults, ahead_ms) = on_a_paused_machine();
+    let guard = lock(&client).await;
+    faults.inject(Operation::Renew, Fault::DelayReply(ms(2_000)), 1);
+    faults.inject(Operation::Renew, Fault::SwallowRequest, 100);
+    pass(TTL / 3 + ms(100)).await;
+    assert_eq!(faults.calls(Operation::Renew), 1, "a renewal is under way");
+    let deadline = guard.deadline();
+
+    ahead_ms.store(3_600_000, Ordering::SeqCst);
+    pass(ms(3_000)).await;
+
+    assert_eq!((guard.state(), guard.deadline()), (LeaseState::Unsure, deadline));
+}

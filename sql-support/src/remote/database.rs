@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::Error;
-use leasehold_core::backend::{Enlistment, Fencing, Fingerprint, Standing, StoreId};
+use leasehold_core::backend::{Enlistment, Fencing, Fingerprint, Standing, StoreId, check_io};
 use tokio::time::{Instant, timeout_at};
 
 use crate::database::Database;
@@ -84,6 +84,7 @@ impl<D: Driver> Database for Remote<D> {
         let timeout = settings.timeout;
         let (run, connector): (Arc<dyn Run>, _) = match source {
             Source::Own(servers) => {
+                check_io()?;
                 let connector = Arc::new(D::connector(servers, timeout));
                 let pool = Pool::new(Arc::clone(&connector), settings.connections);
                 (Arc::new(pool), Some(connector))

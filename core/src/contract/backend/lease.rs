@@ -1,7 +1,5 @@
 //! The store's time-bound grant of one claim.
 
-mod random;
-
 use std::fmt::{self, Write as _};
 use std::num::ParseIntError;
 use std::str::FromStr;
@@ -29,17 +27,19 @@ pub struct LeaseId {
 impl LeaseId {
     /// Draws a new id: 122 random bits from the operating system, and a count.
     ///
-    /// Each thread draws the bits of 64 ids at once, and draws anew in a forked process, which has another process id. The count keeps
-    /// ids of one process apart even if its source of randomness should repeat itself.
+    /// Nothing is drawn ahead, because a copy of the process would draw the same ids: a process cannot notice a snapshot of its
+    /// machine. The count makes the ids of one process differ even if the operating system returns the same bits twice.
     ///
     /// # Panics
     ///
-    /// If the operating system has no randomness to give.
+    /// Panics if the operating system returns no random bytes.
     #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
     pub fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
 
-        let random = Builder::from_random_bytes(random::bytes()).into_uuid();
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).expect("the operating system returns random bytes");
+        let random = Builder::from_random_bytes(bytes).into_uuid();
         Self { random, count: COUNT.fetch_add(1, Ordering::Relaxed) }
     }
 

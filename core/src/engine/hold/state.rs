@@ -275,6 +275,21 @@ impl<T> State<T> {
         self.heed_news(now, renewal);
     }
 
+    /// More time may have passed than the clock shows.
+    pub(super) fn doubt(&mut self, now: Instant, renewal: RenewalMode) {
+        self.phase = Phase::Unsure;
+        // The reply to a renewal that was sent before says nothing about the time since then.
+        self.attempt = self.attempt.wrapping_add(1);
+        if mem::take(&mut self.renewing) {
+            self.note_unanswered(self.ttl);
+        }
+        // A capped lease is renewed only to find out whether it is still ours.
+        self.news |= self.capped;
+        if renewal == RenewalMode::Watchdog {
+            self.due = now;
+        }
+    }
+
     fn heed_news(&mut self, now: Instant, renewal: RenewalMode) {
         if self.news && renewal == RenewalMode::Watchdog {
             self.hurry(now);

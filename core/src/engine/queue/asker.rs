@@ -95,8 +95,7 @@ impl<H: Held> Asker<H> {
                 let line = turn.of.clone();
                 let hold = file(Some(turn));
                 if let Some((lines, key)) = line {
-                    let held = Stand::Held(Arc::downgrade(&hold));
-                    lines.at(&key, |line| line.stand = held);
+                    lines.at(&key, |line| line.granted(Arc::downgrade(&hold)));
                 }
                 return hold;
             }

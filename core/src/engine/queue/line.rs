@@ -39,6 +39,8 @@ pub(super) struct Line<H, N> {
     pub(super) waiters: Waiters<N>,
     /// Waiters with smaller tickets were here when the key was last known to be held.
     seen_held: u64,
+    /// Waiters with smaller tickets were here when the holder's grant arrived. Its spare tokens are for these waiters alone.
+    granted_with: u64,
 }
 
 /// The latest that the caller with the turn knows of the key.
@@ -226,7 +228,7 @@ impl<H, N> Line<H, N> {
     /// Takes the turn from the caller that has it, for the first in line.
     pub(super) fn pass_on(&mut self) -> Option<Waiter<N>> {
         if matches!(self.stand, Stand::Held(_) | Stand::Refused(_)) {
-            self.seen_held = self.waiters.back().map_or(0, |(last, _)| last + 1);
+            self.seen_held = self.after_last();
             self.stand = Stand::Asking;
         }
         let Some((_, next)) = self.waiters.pop_front() else {
@@ -235,6 +237,11 @@ impl<H, N> Line<H, N> {
         };
         self.share = next.share();
         Some(next)
+    }
+
+    /// All waiters have smaller tickets.
+    fn after_last(&self) -> u64 {
+        self.waiters.back().map_or(0, |(last, _)| last + 1)
     }
 
     /// Takes waiters out of the line, up to so many, that may ask beside the caller with the turn.
@@ -253,9 +260,19 @@ impl<H, N> Line<H, N> {
         let_in
     }
 
+    /// Notes the grant of `hold` to the caller with the turn.
+    pub(super) fn granted(&mut self, hold: Weak<H>) {
+        self.stand = Stand::Held(hold);
+        self.granted_with = self.after_last();
+    }
+
+    /// Takes the first waiter out of the line if it would take over a lease that was taken with `options`.
+    ///
+    /// A caller that came after the grant arrived gets no token of the grant. If the process was copied in the meantime, for example by a
+    /// snapshot of its machine, both copies have the same spare tokens, and no copy can notice the other one.
     pub(super) fn next_taker(&mut self, options: &Arc<LockOptions>) -> Option<Waiter<N>> {
-        let (_, next) = self.waiters.front()?;
-        if !next.takes_over(options) {
+        let (ticket, next) = self.waiters.front()?;
+        if *ticket >= self.granted_with || !next.takes_over(options) {
             return None;
         }
         self.waiters.pop_front().map(|(_, next)| next)
@@ -304,6 +321,7 @@ impl<H, N> Default for Line<H, N> {
             beside: 0,
             waiters: Waiters::new(),
             seen_held: 0,
+            granted_with: 0,
         }
     }
 }

@@ -1,0 +1,42 @@
+//! Pauses of the whole machine, which its own clock does not count.
+//!
+//! A hypervisor may pause a machine for a snapshot or a migration. The clock since boot stands still in the meantime, so a lease would seem
+//! to be in force for the rest of its TTL. Once the time of day is set right, it has advanced further than the clock since boot.
+
+use std::time::Duration;
+
+use crate::clock::{Clock, Instant};
+use crate::sync::{Mutex, lock};
+
+/// How often the clocks are compared while there are leases.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A smaller gain of the time of day is not taken for a pause, since time servers adjust clocks in small steps.
+const LEAST: Duration = Duration::from_secs(1);
+
+/// How far the time of day is ahead of the clock that counts leases.
+#[derive(Debug)]
+pub(super) struct Pauses(Mutex<Option<Duration>>);
+
+impl Pauses {
+    pub(super) fn new(clock: &dyn Clock) -> Self {
+        Self(Mutex::new(lead(clock)))
+    }
+
+    /// Whether the time of day has advanced by at least a second more than the clock since the last time it did.
+    pub(super) fn notice(&self, clock: &dyn Clock) -> bool {
+        let Some(lead) = lead(clock) else { return false };
+        let mut before = lock(&self.0);
+        let gained = before.map_or(Duration::ZERO, |before| lead.saturating_sub(before));
+        let paused = gained >= LEAST;
+        if paused || before.is_none_or(|before| lead < before) {
+            *before = Some(lead);
+        }
+        paused
+    }
+}
+
+fn lead(clock: &dyn Clock) -> Option<Duration> {
+    let counted = clock.now().since(Instant::from_zero(Duration::ZERO));
+    Some(clock.time_of_day()?.saturating_sub(counted))
+}

@@ -1,0 +1,50 @@
+//! Runtimes that lack a part which locks need.
+
+use std::panic;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use leasehold::{Error, ErrorKind};
+use libtest_mimic::Trial;
+use tokio::runtime::Builder;
+
+use crate::stores::{LOCAL, SERVERS, Store, on_each};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let all = LOCAL.into_iter().chain(SERVERS);
+    let mut trials = on_each(all, "runtimes::without_a_timer_are_refused", without_a_timer);
+    trials.extend(on_each(SERVERS, "runtimes::without_io_are_refused", without_io));
+    trials
+}
+
+fn without_a_timer(name: &'static str) {
+    let error = refused(name, Builder::new_current_thread().enable_io());
+
+    assert!(error.contains("enable_time()") && error.contains("enable_all()"), "{error}");
+}
+
+fn without_io(name: &'static str) {
+    let error = refused(name, Builder::new_current_thread().enable_time());
+
+    assert!(error.contains("enable_all()"), "{error}");
+}
+
+/// The error of a call for a lock in such a runtime, before which nothing panics.
+fn refused(name: &str, builder: &mut Builder) -> String {
+    static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+    let store = Store::start(name);
+    panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        PANICS.fetch_add(1, Ordering::Relaxed);
+    }));
+    let runtime = builder.build().unwrap();
+    let locked = runtime.block_on(async {
+        let client = leasehold::connect(&store.url).await?;
+        client.mutex("k")?.lock().await?.release().await?;
+        Ok::<(), Error>(())
+    });
+    let error = locked.unwrap_err();
+    assert_eq!(PANICS.load(Ordering::Relaxed), 0, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    error.to_string()
+}
