@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use super::Quorum;
 use super::ballot::{Ballot, last_token, no_majority};
 use super::claims::Claims;
+use super::contended::Ask;
 use super::members::{MUTEXES_ONLY, Members};
 use super::round::{Answer, Round};
 use crate::clock;
@@ -17,10 +18,11 @@ use crate::contract::backend::{
     Attempt, Claim, Grant, Lease, LeaseId, LockBackend, Operation, Patience, Renewal,
 };
 use crate::contract::error::{Error, ErrorKind};
+use crate::options::LockOptions;
 use crate::retry::Retry;
 
 impl<B: LockBackend> Quorum<B> {
-    /// Asks the members for their votes once.
+    /// Asks the members for their votes once: all at the same time, or the deciding member first if the key is contended.
     ///
     /// # Cancel safety
     ///
@@ -31,28 +33,31 @@ impl<B: LockBackend> Quorum<B> {
         let limit = self.members.limit(lease.ttl());
         self.muster(limit).await?;
         self.claims.clear(self.members.clock.now(), self.members.max_ttl);
-        let (is_refused, unsettled) = self.claims.begin(lease.id());
+        let (was_refused, unsettled) = self.claims.begin(lease.id());
         let mut voters = self.members.voters(&unsettled);
-        let claim = self.claim_of_members(claim);
         let mut ballot = Ballot::default();
-        if is_refused && let Some(first) = self.members.first_of(&voters) {
-            // One member decides between callers that would split the votes.
-            self.ask(&claim, [first].into(), limit, &mut ballot).await;
-            if ballot.has_refusals() {
-                // The next attempt asks all: this member may have a lease that a majority has not.
-                let kept = self.claims.end(lease.id(), false);
-                self.take_back(lease, kept, limit).await;
-                return Ok(Attempt::Held(ballot.contention(majority)));
-            }
-            voters.remove(&first);
-        }
         let sent_at = self.members.clock.now();
-        self.ask(&claim, voters, limit, &mut ballot).await;
+        let ask = self.contended.whom_to_ask(claim.key(), sent_at);
+        if ask != Ask::All
+            && let Some(deciding) = self.members.deciding().filter(|it| voters.contains(it))
+        {
+            let queueing = self.claim_of_members(claim).with_patience(claim.patience());
+            self.ask(&queueing, [deciding].into(), limit, &mut ballot).await;
+            if ballot.refusals.contains_key(&deciding) {
+                ballot.queued_at = claim.waits().then_some(deciding);
+                if ask == Ask::DecidingMember {
+                    return Ok(self.refuse(claim, &ballot, limit).await);
+                }
+            }
+            voters.remove(&deciding);
+        }
+        self.ask(&self.claim_of_members(claim), voters, limit, &mut ballot).await;
         if ballot.grants.len() >= majority && self.has_floor(lease, &ballot, limit).await {
             self.learnt.note(ballot.last_token(), ballot.has_common_token(), sent_at);
+            self.contended.granted(claim.key(), was_refused, self.members.clock.now());
             return Ok(Attempt::Granted(grant(&ballot)));
         }
-        self.give_up(lease, ballot, limit).await
+        self.give_up(claim, ballot, limit).await
     }
 
     fn check(&self, claim: &Claim) -> Result<(), Error> {
@@ -68,7 +73,7 @@ impl<B: LockBackend> Quorum<B> {
             .with_key(claim.key()))
     }
 
-    /// The claim as members get it: none keeps a place for it, and each has the same number in mind.
+    /// The claim as members receive it: none queues it, and all are to grant it the same token.
     fn claim_of_members(&self, claim: &Claim) -> Claim {
         claim
             .clone()
@@ -156,14 +161,12 @@ impl<B: LockBackend> Quorum<B> {
     /// Releases the granted leases, and tells why they were not enough.
     async fn give_up(
         &self,
-        lease: &Lease,
+        claim: &Claim,
         ballot: Ballot,
         limit: Duration,
     ) -> Result<Attempt, Error> {
-        let (id, majority, now) = (lease.id(), self.members.majority(), self.members.clock.now());
-        let is_refused = ballot.is_refused(majority) && ballot.grants.len() < majority;
-        let mut taken_back = self.claims.end(id, is_refused);
-        taken_back.extend(ballot.grants.keys());
+        let (lease, majority) = (claim.lease(), self.members.majority());
+        let (id, now) = (lease.id(), self.members.clock.now());
         let in_doubt = ballot.failures.iter().filter(|(_, it)| it.may_have_been_applied());
         let in_doubt: Vec<usize> = in_doubt.map(|(number, _)| *number).collect();
         for number in &in_doubt {
@@ -174,14 +177,38 @@ impl<B: LockBackend> Quorum<B> {
                 release_at_last(&members, &claims, &lease, number).await;
             });
         }
-        let unreleased = self.take_back(lease, taken_back, limit).await;
-        if is_refused {
-            return Ok(Attempt::Held(ballot.contention(majority)));
+        if ballot.is_refused(majority) && ballot.grants.len() < majority {
+            self.contended.refused(claim.key(), now, self.members.max_ttl);
+            return Ok(self.refuse(claim, &ballot, limit).await);
         }
+        let mut withdrawn = self.claims.end(id);
+        withdrawn.extend(ballot.grants.keys().chain(&ballot.queued_at));
+        let unreleased = self.take_back(lease, withdrawn, limit).await;
         let is_unknown = unreleased + in_doubt.len() + ballot.unheard() > 0;
         let failures = ballot.failures.into_iter();
         let failures: Vec<_> = failures.map(|(n, it)| (self.members.name(n), it)).collect();
         Err(no_majority(ballot.grants.len(), majority, &failures, is_unknown))
+    }
+
+    /// Releases the granted leases of a claim that others keep out, and has the claim wait for the members that refused it.
+    ///
+    /// A claim that waits keeps the vote of the deciding member. It is the next holder, because claims without that vote withdraw. If it
+    /// withdrew as well, the next claim in the queue would meet the same members, and so would all claims behind it.
+    async fn refuse(&self, claim: &Claim, ballot: &Ballot, limit: Duration) -> Attempt {
+        let (lease, majority) = (claim.lease(), self.members.majority());
+        let deciding = self.members.deciding().filter(|it| ballot.grants.contains_key(it));
+        let kept = deciding.filter(|_| claim.waits());
+        let mut withdrawn = self.claims.end(lease.id());
+        withdrawn.extend(ballot.grants.keys());
+        withdrawn.retain(|number| Some(*number) != kept && Some(*number) != ballot.queued_at);
+        self.take_back(lease, withdrawn, limit).await;
+        self.claims.refused(lease.id(), ballot.in_the_way(), kept);
+        let contention = ballot.contention(majority);
+        Attempt::Held(match kept {
+            // The vote is asked for again before it expires, and released if the caller gives up.
+            Some(_) => contention.with_place(LockOptions::PLACE_TTL.min(lease.ttl())),
+            None => contention,
+        })
     }
 
     /// Releases members that have granted, and tells how many did not confirm it in time. Tasks go on with those.

@@ -1,6 +1,6 @@
 //! The answers to one attempt.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::contract::backend::{Attempt, Contention, Grant};
 use crate::contract::error::{Error, ErrorKind};
@@ -13,8 +13,10 @@ pub(super) struct Ballot {
     /// How many members were asked.
     pub(super) asked: usize,
     pub(super) grants: BTreeMap<usize, Grant>,
-    refusals: Vec<Contention>,
+    pub(super) refusals: BTreeMap<usize, Contention>,
     pub(super) failures: Vec<(usize, Error)>,
+    /// The member that refused the claim and queues it.
+    pub(super) queued_at: Option<usize>,
 }
 
 impl Ballot {
@@ -23,7 +25,9 @@ impl Ballot {
             Ok(Attempt::Granted(grant)) => {
                 self.grants.insert(number, grant);
             }
-            Ok(Attempt::Held(contention)) => self.refusals.push(contention),
+            Ok(Attempt::Held(contention)) => {
+                self.refusals.insert(number, contention);
+            }
             Err(error) => self.failures.push((number, error)),
         }
     }
@@ -31,10 +35,6 @@ impl Ballot {
     /// Whether a majority has answered, and others hold the key on some of them.
     pub(super) fn is_refused(&self, majority: usize) -> bool {
         !self.refusals.is_empty() && self.grants.len() + self.refusals.len() >= majority
-    }
-
-    pub(super) fn has_refusals(&self) -> bool {
-        !self.refusals.is_empty()
     }
 
     /// How many of those that were asked have not answered.
@@ -65,20 +65,36 @@ impl Ballot {
         self.grants.values().map(Grant::token).max().unwrap_or_default()
     }
 
-    /// The lease that must end for a majority to be free, if those that end sooner do as well. No place and no call is passed on.
-    pub(super) fn contention(mut self, majority: usize) -> Contention {
-        self.refusals.sort_by_key(|refusal| {
+    /// The members whose changes the claim waits for: the one that queues it, or all that refused it.
+    pub(super) fn in_the_way(&self) -> BTreeSet<usize> {
+        match self.queued_at {
+            Some(number) => [number].into(),
+            None => self.refusals.keys().copied().collect(),
+        }
+    }
+
+    /// The lease that must end for a majority to be free, if those that end sooner do as well, and the claim's place in the queue.
+    pub(super) fn contention(&self, majority: usize) -> Contention {
+        let mut refusals: Vec<&Contention> = self.refusals.values().collect();
+        refusals.sort_by_key(|refusal| {
             let ends = refusal.retry_after();
             (ends.is_none(), ends)
         });
-        let missing = majority.saturating_sub(self.grants.len()).clamp(1, self.refusals.len());
-        let decisive = &self.refusals[missing - 1];
+        let missing = majority.saturating_sub(self.grants.len()).clamp(1, refusals.len());
+        let decisive = refusals[missing - 1];
         let mut contention = Contention::new();
         if let Some(holder) = decisive.holder() {
             contention = contention.with_holder(holder.clone());
         }
-        match decisive.retry_after() {
-            Some(time) => contention.with_retry_after(time),
+        if let Some(time) = decisive.retry_after() {
+            contention = contention.with_retry_after(time);
+        }
+        let queue = self.queued_at.and_then(|number| self.refusals.get(&number));
+        if let Some(place) = queue.and_then(Contention::place) {
+            contention = contention.with_place(place);
+        }
+        match queue.and_then(Contention::called_by) {
+            Some(by) => contention.with_called_by(by),
             None => contention,
         }
     }

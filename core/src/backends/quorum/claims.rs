@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::contract::backend::LeaseId;
+use crate::contract::backend::{Heeded, LeaseId};
 use crate::sync::{Mutex, lock};
 
 /// The claims of which there is something to remember. Clones share them.
@@ -17,15 +17,17 @@ pub(super) struct Claims(Arc<Mutex<HashMap<LeaseId, Memory>>>);
 struct Memory {
     /// Its caller waits, and asks again.
     is_admitted: bool,
-    /// The last attempt was refused: the next one asks one member first, so that split votes end.
-    is_refused: bool,
+    /// An earlier attempt was refused.
+    was_refused: bool,
+    /// The members whose changes its watch reports.
+    heeded: Heeded,
     /// An attempt is under way, or was granted: a vote that comes late is welcome.
     is_wanted: bool,
     /// Answers that may still come.
     late: usize,
     /// Members with a release under way, or lost, and since when: however late it is applied, it would end a vote that the member gives now.
     unsettled: BTreeMap<usize, Instant>,
-    /// Members whose vote for an earlier attempt came during the present one.
+    /// Members whose vote for an earlier attempt was kept, or came during the present one.
     kept: BTreeSet<usize>,
     /// When there was last something to remember.
     touched: Option<Instant>,
@@ -38,27 +40,38 @@ struct Admission {
 }
 
 impl Claims {
-    /// Remembers a claim until the result is dropped.
-    pub(super) fn admit(&self, id: LeaseId) -> impl Send + Sync + use<> {
-        self.with(id, |memory| memory.is_admitted = true);
+    /// Remembers a claim, and what its watch reports, until the result is dropped.
+    pub(super) fn admit(&self, id: LeaseId, heeded: Heeded) -> impl Send + Sync + use<> {
+        self.with(id, |memory| {
+            memory.is_admitted = true;
+            memory.heeded = heeded;
+        });
         Admission { claims: self.clone(), id }
     }
 
-    /// Begins an attempt. Tells whether an earlier one was refused, and which members may not vote.
+    /// Begins an attempt. Returns whether an earlier one was refused, and the members that may not vote.
     pub(super) fn begin(&self, id: LeaseId) -> (bool, BTreeSet<usize>) {
         self.with(id, |memory| {
             memory.is_wanted = true;
-            (memory.is_refused, memory.unsettled())
+            (memory.was_refused, memory.unsettled())
         })
     }
 
-    /// Ends an attempt that was not granted, and tells which members have granted an earlier one meanwhile.
-    pub(super) fn end(&self, id: LeaseId, is_refused: bool) -> BTreeSet<usize> {
+    /// Ends an attempt that was not granted, and returns the members that have granted an earlier one.
+    pub(super) fn end(&self, id: LeaseId) -> BTreeSet<usize> {
         self.with(id, |memory| {
             memory.is_wanted = false;
-            memory.is_refused = is_refused;
             mem::take(&mut memory.kept)
         })
+    }
+
+    /// The attempt was refused: the claim waits for changes of these members, and keeps a vote for the next attempt.
+    pub(super) fn refused(&self, id: LeaseId, by: BTreeSet<usize>, kept: Option<usize>) {
+        self.with(id, |memory| {
+            memory.was_refused = true;
+            memory.heeded.set(by);
+            memory.kept.extend(kept);
+        });
     }
 
     /// The lease is over.
