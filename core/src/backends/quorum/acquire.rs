@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::mpsc;
 
 use super::Quorum;
@@ -33,28 +34,29 @@ impl<B: LockBackend> Quorum<B> {
         let limit = self.members.limit(lease.ttl());
         self.muster(limit).await?;
         self.claims.clear(self.members.clock.now(), self.members.max_ttl);
-        let (was_refused, unsettled) = self.claims.begin(lease.id());
-        let mut voters = self.members.voters(&unsettled);
-        let mut ballot = Ballot::default();
+        let begun = self.claims.begin(lease.id());
+        let mut voters = self.members.voters(&begun.unsettled);
         let sent_at = self.members.clock.now();
-        let ask = self.contended.whom_to_ask(claim.key(), sent_at);
+        let deciding = self.members.deciding().filter(|it| voters.contains(it));
+        let mut ballot = Ballot::new(claim, deciding);
+        let asked = self.claim_of_members(claim);
+        let ask = match begun.is_next {
+            true => Ask::All,
+            false => self.contended.whom_to_ask(claim.key(), sent_at),
+        };
         if ask != Ask::All
-            && let Some(deciding) = self.members.deciding().filter(|it| voters.contains(it))
+            && let Some(deciding) = deciding
         {
-            let queueing = self.claim_of_members(claim).with_patience(claim.patience());
-            self.ask(&queueing, [deciding].into(), limit, &mut ballot).await;
-            if ballot.refusals.contains_key(&deciding) {
-                ballot.queued_at = claim.waits().then_some(deciding);
-                if ask == Ask::DecidingMember {
-                    return Ok(self.refuse(claim, &ballot, limit).await);
-                }
+            self.ask(&asked, [deciding].into(), limit, &mut ballot).await;
+            if ask == Ask::DecidingMember && ballot.refusals.contains_key(&deciding) {
+                return Ok(self.refuse(claim, &ballot, limit).await);
             }
             voters.remove(&deciding);
         }
-        self.ask(&self.claim_of_members(claim), voters, limit, &mut ballot).await;
+        self.ask(&asked, voters, limit, &mut ballot).await;
         if ballot.grants.len() >= majority && self.has_floor(lease, &ballot, limit).await {
             self.learnt.note(ballot.last_token(), ballot.has_common_token(), sent_at);
-            self.contended.granted(claim.key(), was_refused, self.members.clock.now());
+            self.contended.granted(claim.key(), begun.was_refused, self.members.clock.now());
             return Ok(Attempt::Granted(grant(&ballot)));
         }
         self.give_up(claim, ballot, limit).await
@@ -73,16 +75,16 @@ impl<B: LockBackend> Quorum<B> {
             .with_key(claim.key()))
     }
 
-    /// The claim as members receive it: none queues it, and all are to grant it the same token.
+    /// The claim as members receive it: all are to grant it the same token.
     fn claim_of_members(&self, claim: &Claim) -> Claim {
         claim
             .clone()
-            .with_patience(Patience::Leaves)
             .with_charter(self.members.charter.clone())
             .with_least_token(self.learnt.next(self.members.clock.now()))
     }
 
-    /// Asks `voters` until a majority has granted. A task waits for answers that come later.
+    /// Asks `voters` until a majority has granted. The deciding member queues a claim that waits, the others do not. A task waits for answers
+    /// that come later.
     async fn ask(
         &self,
         claim: &Claim,
@@ -91,10 +93,15 @@ impl<B: LockBackend> Quorum<B> {
         ballot: &mut Ballot,
     ) {
         ballot.asked += voters.len();
-        let mut round = self.members.round(voters, |store: Arc<B>| {
-            let claim = claim.clone();
-            async move { store.try_acquire(&claim).await }
-        });
+        let request = |number: usize| {
+            let store = Arc::clone(&self.members.member(number).store);
+            let claim = match ballot.deciding == Some(number) {
+                true => claim.clone(),
+                false => claim.clone().with_patience(Patience::Leaves),
+            };
+            (number, async move { store.try_acquire(&claim).await }.boxed())
+        };
+        let mut round = Round::new(voters.into_iter().map(request).collect::<Vec<_>>());
         let (majority, ends) = (self.members.majority(), self.members.clock.now() + limit);
         let note = |(number, answer): Answer<Attempt>| {
             self.members.note(number, &answer);
@@ -182,7 +189,7 @@ impl<B: LockBackend> Quorum<B> {
             return Ok(self.refuse(claim, &ballot, limit).await);
         }
         let mut withdrawn = self.claims.end(id);
-        withdrawn.extend(ballot.grants.keys().chain(&ballot.queued_at));
+        withdrawn.extend(ballot.grants.keys().copied().chain(ballot.queued_at()));
         let unreleased = self.take_back(lease, withdrawn, limit).await;
         let is_unknown = unreleased + in_doubt.len() + ballot.unheard() > 0;
         let failures = ballot.failures.into_iter();
@@ -195,16 +202,15 @@ impl<B: LockBackend> Quorum<B> {
     /// A claim that waits keeps the vote of the deciding member. It is the next holder, because claims without that vote withdraw. If it
     /// withdrew as well, the next claim in the queue would meet the same members, and so would all claims behind it.
     async fn refuse(&self, claim: &Claim, ballot: &Ballot, limit: Duration) -> Attempt {
-        let (lease, majority) = (claim.lease(), self.members.majority());
-        let deciding = self.members.deciding().filter(|it| ballot.grants.contains_key(it));
-        let kept = deciding.filter(|_| claim.waits());
+        let lease = claim.lease();
         let mut withdrawn = self.claims.end(lease.id());
         withdrawn.extend(ballot.grants.keys());
-        withdrawn.retain(|number| Some(*number) != kept && Some(*number) != ballot.queued_at);
+        withdrawn
+            .retain(|number| Some(*number) != ballot.kept() && Some(*number) != ballot.queued_at());
         self.take_back(lease, withdrawn, limit).await;
-        self.claims.refused(lease.id(), ballot.in_the_way(), kept);
-        let contention = ballot.contention(majority);
-        Attempt::Held(match kept {
+        self.claims.refused(lease.id(), ballot);
+        let contention = ballot.contention(self.members.majority());
+        Attempt::Held(match ballot.kept() {
             // The vote is asked for again before it expires, and released if the caller gives up.
             Some(_) => contention.with_place(LockOptions::PLACE_TTL.min(lease.ttl())),
             None => contention,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::contract::backend::{Attempt, Contention, Grant};
+use crate::contract::backend::{Attempt, CalledBy, Claim, Contention, Grant, Patience};
 use crate::contract::error::{Error, ErrorKind};
 
 use super::round::Answer;
@@ -15,11 +15,17 @@ pub(super) struct Ballot {
     pub(super) grants: BTreeMap<usize, Grant>,
     pub(super) refusals: BTreeMap<usize, Contention>,
     pub(super) failures: Vec<(usize, Error)>,
-    /// The member that refused the claim and queues it.
-    pub(super) queued_at: Option<usize>,
+    /// The member that decides between claims.
+    pub(super) deciding: Option<usize>,
+    /// Whether the claim waits.
+    waits: bool,
 }
 
 impl Ballot {
+    pub(super) fn new(claim: &Claim, deciding: Option<usize>) -> Self {
+        Self { deciding, waits: claim.waits(), ..Self::default() }
+    }
+
     pub(super) fn note(&mut self, (number, answer): Answer<Attempt>) {
         match answer {
             Ok(Attempt::Granted(grant)) => {
@@ -65,9 +71,30 @@ impl Ballot {
         self.grants.values().map(Grant::token).max().unwrap_or_default()
     }
 
+    /// The deciding member, if it refused the claim and queues it.
+    pub(super) fn queued_at(&self) -> Option<usize> {
+        self.deciding.filter(|number| self.waits && self.refusals.contains_key(number))
+    }
+
+    /// The deciding member, if the claim keeps its vote for the next attempt.
+    pub(super) fn kept(&self) -> Option<usize> {
+        self.deciding.filter(|number| self.waits && self.grants.contains_key(number))
+    }
+
+    /// Whether the claim is the next holder as far as it knows: it has the vote of the deciding member, or is the first in the queue there. A
+    /// claim for which the key is reserved has at most that long, and then another one is the first.
+    pub(super) fn is_next(&self) -> bool {
+        let is_first = |number: usize| {
+            let refusal = &self.refusals[&number];
+            let is_held = refusal.retry_after().is_some_and(|time| time > Patience::RESERVATION);
+            refusal.called_by() == Some(CalledBy::Key) && is_held
+        };
+        self.kept().is_some() || self.queued_at().is_some_and(is_first)
+    }
+
     /// The members whose changes the claim waits for: the one that queues it, or all that refused it.
     pub(super) fn in_the_way(&self) -> BTreeSet<usize> {
-        match self.queued_at {
+        match self.queued_at() {
             Some(number) => [number].into(),
             None => self.refusals.keys().copied().collect(),
         }
@@ -89,7 +116,7 @@ impl Ballot {
         if let Some(time) = decisive.retry_after() {
             contention = contention.with_retry_after(time);
         }
-        let queue = self.queued_at.and_then(|number| self.refusals.get(&number));
+        let queue = self.queued_at().and_then(|number| self.refusals.get(&number));
         if let Some(place) = queue.and_then(Contention::place) {
             contention = contention.with_place(place);
         }

@@ -5,6 +5,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ballot::Ballot;
 use crate::clock::Instant;
 use crate::contract::backend::{Heeded, LeaseId};
 use crate::sync::{Mutex, lock};
@@ -19,6 +20,8 @@ struct Memory {
     is_admitted: bool,
     /// An earlier attempt was refused.
     was_refused: bool,
+    /// It was the next holder after the last attempt.
+    is_next: bool,
     /// The members whose changes its watch reports.
     heeded: Heeded,
     /// An attempt is under way, or was granted: a vote that comes late is welcome.
@@ -31,6 +34,16 @@ struct Memory {
     kept: BTreeSet<usize>,
     /// When there was last something to remember.
     touched: Option<Instant>,
+}
+
+/// An attempt that begins.
+pub(super) struct Begun {
+    /// An earlier attempt was refused.
+    pub(super) was_refused: bool,
+    /// The claim is the next holder, as far as is known.
+    pub(super) is_next: bool,
+    /// The members that may not vote.
+    pub(super) unsettled: BTreeSet<usize>,
 }
 
 /// The entry of a claim, for as long as its caller waits.
@@ -49,11 +62,12 @@ impl Claims {
         Admission { claims: self.clone(), id }
     }
 
-    /// Begins an attempt. Returns whether an earlier one was refused, and the members that may not vote.
-    pub(super) fn begin(&self, id: LeaseId) -> (bool, BTreeSet<usize>) {
+    /// Begins an attempt.
+    pub(super) fn begin(&self, id: LeaseId) -> Begun {
         self.with(id, |memory| {
             memory.is_wanted = true;
-            (memory.was_refused, memory.unsettled())
+            let (was_refused, is_next) = (memory.was_refused, memory.is_next);
+            Begun { was_refused, is_next, unsettled: memory.unsettled() }
         })
     }
 
@@ -65,12 +79,13 @@ impl Claims {
         })
     }
 
-    /// The attempt was refused: the claim waits for changes of these members, and keeps a vote for the next attempt.
-    pub(super) fn refused(&self, id: LeaseId, by: BTreeSet<usize>, kept: Option<usize>) {
+    /// The attempt was refused.
+    pub(super) fn refused(&self, id: LeaseId, ballot: &Ballot) {
         self.with(id, |memory| {
             memory.was_refused = true;
-            memory.heeded.set(by);
-            memory.kept.extend(kept);
+            memory.is_next = ballot.is_next();
+            memory.heeded.set(ballot.in_the_way());
+            memory.kept.extend(ballot.kept());
         });
     }
 
