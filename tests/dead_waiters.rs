@@ -8,11 +8,16 @@ use leasehold::memory::MemoryBackend;
 use leasehold::{LockClient, LockKey};
 use leasehold_testbed::{Etcd, Redis, ZooKeeper, patiently, until};
 use tokio::process::{Child, Command};
+use tokio::time::sleep;
 
 const KEY: &str = "dead-waiters";
 
 /// The reservation of 250 ms, and a round trip.
 const RESERVED: Duration = Duration::from_millis(300);
+
+/// After that time without a request of the waiter, a release on Redis grants it no lock that it has not asked for. A waiter that dies earlier,
+/// and whose death the server has not noticed, costs its TTL (`docs/promises.md`).
+const STALE: Duration = Duration::from_millis(300);
 
 /// The lifetime of a queue entry, and the second within which etcd ends leases or the tick (500 ms here) within which ZooKeeper ends sessions.
 /// The last second is for the machine.
@@ -56,6 +61,7 @@ impl Scene {
         let mutex = self.next.mutex(&self.key).unwrap();
         let next = tokio::spawn(async move { (mutex.lock().await.unwrap(), Instant::now()) });
         self.until_waiting(2).await;
+        sleep(STALE).await;
 
         dies(waiter).await;
         let died_at = Instant::now();
@@ -70,14 +76,15 @@ impl Scene {
         }
     }
 
-    /// The middle one of five times, since the machine may be busy.
-    async fn idle_time<W>(&self, waits: impl AsyncFn() -> W, dies: impl AsyncFn(W)) -> Duration {
+    /// Asserts that the key is idle for 300 ms at most. The machine may be busy, so the middle one of five times counts, and the longest one only
+    /// has to be far below the lifetimes of a queue entry and of a lease.
+    async fn assert_idle_briefly<W>(&self, waits: impl AsyncFn() -> W, dies: impl AsyncFn(W)) {
         let mut times = Vec::new();
         for _ in 0..5 {
             times.push(self.idle(&waits, &dies).await.since_release);
         }
         times.sort();
-        times[2]
+        assert!(times[2] <= RESERVED && times[4] <= RESERVED * 5, "{times:?}");
     }
 }
 
@@ -106,9 +113,7 @@ async fn in_memory_keep_a_key_idle_for_300_ms_at_most() {
         assert!(matches!(store.try_acquire(&claim).await.unwrap(), Attempt::Held(_)));
     };
 
-    let idle = scene.idle_time(waits, async |()| {}).await;
-
-    assert!(idle <= RESERVED, "{idle:?}");
+    scene.assert_idle_briefly(waits, async |()| {}).await;
 }
 
 #[tokio::test]
@@ -117,9 +122,7 @@ async fn on_redis_keep_a_key_idle_for_300_ms_at_most() {
     let url = patiently(&redis.url());
     let scene = Scene::at(&url).await;
 
-    let idle = scene.idle_time(async || start(&url).await, kill).await;
-
-    assert!(idle <= RESERVED, "{idle:?}");
+    scene.assert_idle_briefly(async || start(&url).await, kill).await;
 }
 
 #[tokio::test]
