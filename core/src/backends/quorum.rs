@@ -4,6 +4,7 @@ mod acquire;
 mod ballot;
 mod builder;
 mod claims;
+mod contended;
 mod late;
 mod learnt;
 mod looking;
@@ -22,13 +23,14 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 
 use self::claims::Claims;
+use self::contended::ContendedKeys;
 use self::late::Late;
 use self::learnt::Learnt;
 use self::looking::Looking;
 use self::members::Members;
 use crate::clock;
 use crate::contract::backend::{
-    Attempt, Capabilities, Claim, Fingerprint, KeyPage, KeyWatch, Lease, LockBackend, Patience,
+    Attempt, Capabilities, Claim, Fingerprint, Heeded, KeyPage, KeyWatch, Lease, LockBackend,
     Release, Renewal,
 };
 use crate::contract::error::Error;
@@ -95,6 +97,7 @@ const CONNECTING: u32 = 8;
 pub struct Quorum<B> {
     members: Arc<Members<B>>,
     claims: Claims,
+    contended: ContendedKeys,
     late: Late,
     learnt: Learnt,
     looking: Looking,
@@ -120,6 +123,7 @@ impl<B: LockBackend> Quorum<B> {
         Self {
             members: Arc::clone(&self.members),
             claims: self.claims.clone(),
+            contended: self.contended.clone(),
             late: self.late.clone(),
             learnt: self.learnt.clone(),
             looking: self.looking.clone(),
@@ -152,6 +156,7 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
         self.claims.forget(lease.id());
+        self.contended.released(lease.key(), self.members.clock.now());
         self.release_everywhere(lease).await
     }
 
@@ -159,13 +164,15 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
         self.watch_each(|store| store.watch(key))
     }
 
-    /// Members keep no places, so that the claim waits for any news of the key.
+    /// Reports changes on the members that refused the claim last.
     fn watch_claim(&self, claim: &Claim) -> KeyWatch {
-        let watch = self.watch(claim.key());
-        match claim.patience() {
-            Patience::Leaves => watch,
-            _ => watch.with_attached(self.claims.admit(claim.id())),
+        if !claim.waits() {
+            return self.watch(claim.key());
         }
+        let heeded = Heeded::default();
+        let watches = self.members.iter().map(|member| member.store.watch_claim(claim));
+        let watch = KeyWatch::heeding(watches, heeded.clone());
+        watch.with_attached(self.claims.admit(claim.id(), heeded))
     }
 
     fn watch_lease(&self, lease: &Lease) -> KeyWatch {

@@ -33,7 +33,7 @@ pub use runtime::{check_io, check_timer};
 pub use share::Share;
 pub use unreachable::why_unreachable;
 pub use watch::KeyWatch;
-pub(crate) use watch::Replaced;
+pub(crate) use watch::{Heeded, Replaced};
 pub use watches::KeyWatches;
 
 pub use crate::contract::error::Operation;
@@ -67,8 +67,8 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 ///   is [`ErrorKind::Unavailable`]; neither is ever an outcome. Every error of the client library is
 ///   mapped on purpose.
 /// - No layer below repeats a request on its own, unless that is proved harmless.
-/// - A decorator over several stores passes on none of their [places](Contention::with_place) and
-///   [calls](CalledBy::Name): several queues in several orders would wait for each other.
+/// - A decorator over several stores queues a claim on at most one of them, and passes on only that store's
+///   [places](Contention::with_place) and [calls](CalledBy::Name). Several queues in several orders would wait for each other.
 /// - Every call ends in bounded time, and dropping its future at any point breaks nothing: the
 ///   request may then have been applied or not.
 ///

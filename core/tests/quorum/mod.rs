@@ -2,6 +2,7 @@
 
 mod clocks;
 mod configuration;
+mod crowds;
 mod members;
 mod model;
 mod operator;

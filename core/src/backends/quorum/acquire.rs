@@ -5,11 +5,13 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::mpsc;
 
 use super::Quorum;
 use super::ballot::{Ballot, last_token, no_majority};
 use super::claims::Claims;
+use super::contended::Ask;
 use super::members::{MUTEXES_ONLY, Members};
 use super::round::{Answer, Round};
 use crate::clock;
@@ -17,10 +19,11 @@ use crate::contract::backend::{
     Attempt, Claim, Grant, Lease, LeaseId, LockBackend, Operation, Patience, Renewal,
 };
 use crate::contract::error::{Error, ErrorKind};
+use crate::options::LockOptions;
 use crate::retry::Retry;
 
 impl<B: LockBackend> Quorum<B> {
-    /// Asks the members for their votes once.
+    /// Asks the members for their votes once: all at the same time, or the deciding member first if the key is contended.
     ///
     /// # Cancel safety
     ///
@@ -31,28 +34,32 @@ impl<B: LockBackend> Quorum<B> {
         let limit = self.members.limit(lease.ttl());
         self.muster(limit).await?;
         self.claims.clear(self.members.clock.now(), self.members.max_ttl);
-        let (is_refused, unsettled) = self.claims.begin(lease.id());
-        let mut voters = self.members.voters(&unsettled);
-        let claim = self.claim_of_members(claim);
-        let mut ballot = Ballot::default();
-        if is_refused && let Some(first) = self.members.first_of(&voters) {
-            // One member decides between callers that would split the votes.
-            self.ask(&claim, [first].into(), limit, &mut ballot).await;
-            if ballot.has_refusals() {
-                // The next attempt asks all: this member may have a lease that a majority has not.
-                let kept = self.claims.end(lease.id(), false);
-                self.take_back(lease, kept, limit).await;
-                return Ok(Attempt::Held(ballot.contention(majority)));
-            }
-            voters.remove(&first);
-        }
+        let begun = self.claims.begin(lease.id());
+        let mut voters = self.members.voters(&begun.unsettled);
         let sent_at = self.members.clock.now();
-        self.ask(&claim, voters, limit, &mut ballot).await;
+        let deciding = self.members.deciding().filter(|it| voters.contains(it));
+        let mut ballot = Ballot::new(claim, deciding);
+        let asked = self.claim_of_members(claim);
+        let ask = match begun.is_next {
+            true => Ask::All,
+            false => self.contended.whom_to_ask(claim.key(), sent_at),
+        };
+        if ask != Ask::All
+            && let Some(deciding) = deciding
+        {
+            self.ask(&asked, [deciding].into(), limit, &mut ballot).await;
+            if ask == Ask::DecidingMember && ballot.refusals.contains_key(&deciding) {
+                return Ok(self.refuse(claim, &ballot, limit).await);
+            }
+            voters.remove(&deciding);
+        }
+        self.ask(&asked, voters, limit, &mut ballot).await;
         if ballot.grants.len() >= majority && self.has_floor(lease, &ballot, limit).await {
             self.learnt.note(ballot.last_token(), ballot.has_common_token(), sent_at);
+            self.contended.granted(claim.key(), begun.was_refused, self.members.clock.now());
             return Ok(Attempt::Granted(grant(&ballot)));
         }
-        self.give_up(lease, ballot, limit).await
+        self.give_up(claim, ballot, limit).await
     }
 
     fn check(&self, claim: &Claim) -> Result<(), Error> {
@@ -68,16 +75,16 @@ impl<B: LockBackend> Quorum<B> {
             .with_key(claim.key()))
     }
 
-    /// The claim as members get it: none keeps a place for it, and each has the same number in mind.
+    /// The claim as members receive it: all are to grant it the same token.
     fn claim_of_members(&self, claim: &Claim) -> Claim {
         claim
             .clone()
-            .with_patience(Patience::Leaves)
             .with_charter(self.members.charter.clone())
             .with_least_token(self.learnt.next(self.members.clock.now()))
     }
 
-    /// Asks `voters` until a majority has granted. A task waits for answers that come later.
+    /// Asks `voters` until a majority has granted. The deciding member queues a claim that waits, the others do not. A task waits for answers
+    /// that come later.
     async fn ask(
         &self,
         claim: &Claim,
@@ -86,10 +93,15 @@ impl<B: LockBackend> Quorum<B> {
         ballot: &mut Ballot,
     ) {
         ballot.asked += voters.len();
-        let mut round = self.members.round(voters, |store: Arc<B>| {
-            let claim = claim.clone();
-            async move { store.try_acquire(&claim).await }
-        });
+        let request = |number: usize| {
+            let store = Arc::clone(&self.members.member(number).store);
+            let claim = match ballot.deciding == Some(number) {
+                true => claim.clone(),
+                false => claim.clone().with_patience(Patience::Leaves),
+            };
+            (number, async move { store.try_acquire(&claim).await }.boxed())
+        };
+        let mut round = Round::new(voters.into_iter().map(request).collect::<Vec<_>>());
         let (majority, ends) = (self.members.majority(), self.members.clock.now() + limit);
         let note = |(number, answer): Answer<Attempt>| {
             self.members.note(number, &answer);
@@ -156,14 +168,12 @@ impl<B: LockBackend> Quorum<B> {
     /// Releases the granted leases, and tells why they were not enough.
     async fn give_up(
         &self,
-        lease: &Lease,
+        claim: &Claim,
         ballot: Ballot,
         limit: Duration,
     ) -> Result<Attempt, Error> {
-        let (id, majority, now) = (lease.id(), self.members.majority(), self.members.clock.now());
-        let is_refused = ballot.is_refused(majority) && ballot.grants.len() < majority;
-        let mut taken_back = self.claims.end(id, is_refused);
-        taken_back.extend(ballot.grants.keys());
+        let (lease, majority) = (claim.lease(), self.members.majority());
+        let (id, now) = (lease.id(), self.members.clock.now());
         let in_doubt = ballot.failures.iter().filter(|(_, it)| it.may_have_been_applied());
         let in_doubt: Vec<usize> = in_doubt.map(|(number, _)| *number).collect();
         for number in &in_doubt {
@@ -174,14 +184,37 @@ impl<B: LockBackend> Quorum<B> {
                 release_at_last(&members, &claims, &lease, number).await;
             });
         }
-        let unreleased = self.take_back(lease, taken_back, limit).await;
-        if is_refused {
-            return Ok(Attempt::Held(ballot.contention(majority)));
+        if ballot.is_refused(majority) && ballot.grants.len() < majority {
+            self.contended.refused(claim.key(), now, self.members.max_ttl);
+            return Ok(self.refuse(claim, &ballot, limit).await);
         }
+        let mut withdrawn = self.claims.end(id);
+        withdrawn.extend(ballot.grants.keys().copied().chain(ballot.queued_at()));
+        let unreleased = self.take_back(lease, withdrawn, limit).await;
         let is_unknown = unreleased + in_doubt.len() + ballot.unheard() > 0;
         let failures = ballot.failures.into_iter();
         let failures: Vec<_> = failures.map(|(n, it)| (self.members.name(n), it)).collect();
         Err(no_majority(ballot.grants.len(), majority, &failures, is_unknown))
+    }
+
+    /// Releases the granted leases of a claim that others keep out, and has the claim wait for the members that refused it.
+    ///
+    /// A claim that waits keeps the vote of the deciding member. It is the next holder, because claims without that vote withdraw. If it
+    /// withdrew as well, the next claim in the queue would meet the same members, and so would all claims behind it.
+    async fn refuse(&self, claim: &Claim, ballot: &Ballot, limit: Duration) -> Attempt {
+        let lease = claim.lease();
+        let mut withdrawn = self.claims.end(lease.id());
+        withdrawn.extend(ballot.grants.keys());
+        withdrawn
+            .retain(|number| Some(*number) != ballot.kept() && Some(*number) != ballot.queued_at());
+        self.take_back(lease, withdrawn, limit).await;
+        self.claims.refused(lease.id(), ballot);
+        let contention = ballot.contention(self.members.majority());
+        Attempt::Held(match ballot.kept() {
+            // The vote is asked for again before it expires, and released if the caller gives up.
+            Some(_) => contention.with_place(LockOptions::PLACE_TTL.min(lease.ttl())),
+            None => contention,
+        })
     }
 
     /// Releases members that have granted, and tells how many did not confirm it in time. Tasks go on with those.

@@ -1,8 +1,8 @@
 //! The answers to one attempt.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::contract::backend::{Attempt, Contention, Grant};
+use crate::contract::backend::{Attempt, CalledBy, Claim, Contention, Grant, Patience};
 use crate::contract::error::{Error, ErrorKind};
 
 use super::round::Answer;
@@ -13,17 +13,27 @@ pub(super) struct Ballot {
     /// How many members were asked.
     pub(super) asked: usize,
     pub(super) grants: BTreeMap<usize, Grant>,
-    refusals: Vec<Contention>,
+    pub(super) refusals: BTreeMap<usize, Contention>,
     pub(super) failures: Vec<(usize, Error)>,
+    /// The member that decides between claims.
+    pub(super) deciding: Option<usize>,
+    /// Whether the claim waits.
+    waits: bool,
 }
 
 impl Ballot {
+    pub(super) fn new(claim: &Claim, deciding: Option<usize>) -> Self {
+        Self { deciding, waits: claim.waits(), ..Self::default() }
+    }
+
     pub(super) fn note(&mut self, (number, answer): Answer<Attempt>) {
         match answer {
             Ok(Attempt::Granted(grant)) => {
                 self.grants.insert(number, grant);
             }
-            Ok(Attempt::Held(contention)) => self.refusals.push(contention),
+            Ok(Attempt::Held(contention)) => {
+                self.refusals.insert(number, contention);
+            }
             Err(error) => self.failures.push((number, error)),
         }
     }
@@ -31,10 +41,6 @@ impl Ballot {
     /// Whether a majority has answered, and others hold the key on some of them.
     pub(super) fn is_refused(&self, majority: usize) -> bool {
         !self.refusals.is_empty() && self.grants.len() + self.refusals.len() >= majority
-    }
-
-    pub(super) fn has_refusals(&self) -> bool {
-        !self.refusals.is_empty()
     }
 
     /// How many of those that were asked have not answered.
@@ -65,20 +71,57 @@ impl Ballot {
         self.grants.values().map(Grant::token).max().unwrap_or_default()
     }
 
-    /// The lease that must end for a majority to be free, if those that end sooner do as well. No place and no call is passed on.
-    pub(super) fn contention(mut self, majority: usize) -> Contention {
-        self.refusals.sort_by_key(|refusal| {
+    /// The deciding member, if it refused the claim and queues it.
+    pub(super) fn queued_at(&self) -> Option<usize> {
+        self.deciding.filter(|number| self.waits && self.refusals.contains_key(number))
+    }
+
+    /// The deciding member, if the claim keeps its vote for the next attempt.
+    pub(super) fn kept(&self) -> Option<usize> {
+        self.deciding.filter(|number| self.waits && self.grants.contains_key(number))
+    }
+
+    /// Whether the claim is the next holder as far as it knows: it has the vote of the deciding member, or is the first in the queue there. A
+    /// claim for which the key is reserved has at most that long, and then another one is the first.
+    pub(super) fn is_next(&self) -> bool {
+        let is_first = |number: usize| {
+            let refusal = &self.refusals[&number];
+            let is_held = refusal.retry_after().is_some_and(|time| time > Patience::RESERVATION);
+            refusal.called_by() == Some(CalledBy::Key) && is_held
+        };
+        self.kept().is_some() || self.queued_at().is_some_and(is_first)
+    }
+
+    /// The members whose changes the claim waits for: the one that queues it, or all that refused it.
+    pub(super) fn in_the_way(&self) -> BTreeSet<usize> {
+        match self.queued_at() {
+            Some(number) => [number].into(),
+            None => self.refusals.keys().copied().collect(),
+        }
+    }
+
+    /// The lease that must end for a majority to be free, if those that end sooner do as well, and the claim's place in the queue.
+    pub(super) fn contention(&self, majority: usize) -> Contention {
+        let mut refusals: Vec<&Contention> = self.refusals.values().collect();
+        refusals.sort_by_key(|refusal| {
             let ends = refusal.retry_after();
             (ends.is_none(), ends)
         });
-        let missing = majority.saturating_sub(self.grants.len()).clamp(1, self.refusals.len());
-        let decisive = &self.refusals[missing - 1];
+        let missing = majority.saturating_sub(self.grants.len()).clamp(1, refusals.len());
+        let decisive = refusals[missing - 1];
         let mut contention = Contention::new();
         if let Some(holder) = decisive.holder() {
             contention = contention.with_holder(holder.clone());
         }
-        match decisive.retry_after() {
-            Some(time) => contention.with_retry_after(time),
+        if let Some(time) = decisive.retry_after() {
+            contention = contention.with_retry_after(time);
+        }
+        let queue = self.queued_at().and_then(|number| self.refusals.get(&number));
+        if let Some(place) = queue.and_then(Contention::place) {
+            contention = contention.with_place(place);
+        }
+        match queue.and_then(Contention::called_by) {
+            Some(by) => contention.with_called_by(by),
             None => contention,
         }
     }

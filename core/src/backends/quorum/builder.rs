@@ -84,6 +84,7 @@ impl<B: LockBackend> QuorumBuilder<B> {
         Ok(Quorum {
             members: Arc::new(members),
             claims: Default::default(),
+            contended: Default::default(),
             late: Default::default(),
             learnt: Default::default(),
             looking: Default::default(),

@@ -5,8 +5,9 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ballot::Ballot;
 use crate::clock::Instant;
-use crate::contract::backend::LeaseId;
+use crate::contract::backend::{Heeded, LeaseId};
 use crate::sync::{Mutex, lock};
 
 /// The claims of which there is something to remember. Clones share them.
@@ -17,18 +18,32 @@ pub(super) struct Claims(Arc<Mutex<HashMap<LeaseId, Memory>>>);
 struct Memory {
     /// Its caller waits, and asks again.
     is_admitted: bool,
-    /// The last attempt was refused: the next one asks one member first, so that split votes end.
-    is_refused: bool,
+    /// An earlier attempt was refused.
+    was_refused: bool,
+    /// It was the next holder after the last attempt.
+    is_next: bool,
+    /// The members whose changes its watch reports.
+    heeded: Heeded,
     /// An attempt is under way, or was granted: a vote that comes late is welcome.
     is_wanted: bool,
     /// Answers that may still come.
     late: usize,
     /// Members with a release under way, or lost, and since when: however late it is applied, it would end a vote that the member gives now.
     unsettled: BTreeMap<usize, Instant>,
-    /// Members whose vote for an earlier attempt came during the present one.
+    /// Members whose vote for an earlier attempt was kept, or came during the present one.
     kept: BTreeSet<usize>,
     /// When there was last something to remember.
     touched: Option<Instant>,
+}
+
+/// An attempt that begins.
+pub(super) struct Begun {
+    /// An earlier attempt was refused.
+    pub(super) was_refused: bool,
+    /// The claim is the next holder, as far as is known.
+    pub(super) is_next: bool,
+    /// The members that may not vote.
+    pub(super) unsettled: BTreeSet<usize>,
 }
 
 /// The entry of a claim, for as long as its caller waits.
@@ -38,27 +53,40 @@ struct Admission {
 }
 
 impl Claims {
-    /// Remembers a claim until the result is dropped.
-    pub(super) fn admit(&self, id: LeaseId) -> impl Send + Sync + use<> {
-        self.with(id, |memory| memory.is_admitted = true);
+    /// Remembers a claim, and what its watch reports, until the result is dropped.
+    pub(super) fn admit(&self, id: LeaseId, heeded: Heeded) -> impl Send + Sync + use<> {
+        self.with(id, |memory| {
+            memory.is_admitted = true;
+            memory.heeded = heeded;
+        });
         Admission { claims: self.clone(), id }
     }
 
-    /// Begins an attempt. Tells whether an earlier one was refused, and which members may not vote.
-    pub(super) fn begin(&self, id: LeaseId) -> (bool, BTreeSet<usize>) {
+    /// Begins an attempt.
+    pub(super) fn begin(&self, id: LeaseId) -> Begun {
         self.with(id, |memory| {
             memory.is_wanted = true;
-            (memory.is_refused, memory.unsettled())
+            let (was_refused, is_next) = (memory.was_refused, memory.is_next);
+            Begun { was_refused, is_next, unsettled: memory.unsettled() }
         })
     }
 
-    /// Ends an attempt that was not granted, and tells which members have granted an earlier one meanwhile.
-    pub(super) fn end(&self, id: LeaseId, is_refused: bool) -> BTreeSet<usize> {
+    /// Ends an attempt that was not granted, and returns the members that have granted an earlier one.
+    pub(super) fn end(&self, id: LeaseId) -> BTreeSet<usize> {
         self.with(id, |memory| {
             memory.is_wanted = false;
-            memory.is_refused = is_refused;
             mem::take(&mut memory.kept)
         })
+    }
+
+    /// The attempt was refused.
+    pub(super) fn refused(&self, id: LeaseId, ballot: &Ballot) {
+        self.with(id, |memory| {
+            memory.was_refused = true;
+            memory.is_next = ballot.is_next();
+            memory.heeded.set(ballot.in_the_way());
+            memory.kept.extend(ballot.kept());
+        });
     }
 
     /// The lease is over.

@@ -125,9 +125,9 @@ impl<B: LockBackend> Members<B> {
         if present.len() >= self.majority() { present } else { all }
     }
 
-    /// The first of `voters` that answered the last time.
-    pub(super) fn first_of(&self, voters: &BTreeSet<usize>) -> Option<usize> {
-        voters.iter().copied().find(|number| self.list[*number].answers())
+    /// The member that clients ask first for a contended key: the first one that has a vote and answered the last time.
+    pub(super) fn deciding(&self) -> Option<usize> {
+        self.enlisted().into_iter().find(|number| self.list[*number].answers())
     }
 
     /// Sends a request to each of `numbers`.

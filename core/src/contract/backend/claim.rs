@@ -140,6 +140,10 @@ impl Claim {
         self.patience
     }
 
+    pub(crate) fn waits(&self) -> bool {
+        self.patience != Patience::Leaves
+    }
+
     /// Creates the error of a claim whose key is held as a lock of another kind: [`ErrorKind::WrongType`].
     pub fn wrong_type(&self) -> Error {
         let message = if self.share().is_whole() {

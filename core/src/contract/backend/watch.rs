@@ -1,5 +1,6 @@
 //! News of a key: a hint to look again, never a fact about its holder.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::poll_fn;
 use std::iter;
@@ -11,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use super::hub::{Hub, Watched};
 use crate::contract::backend::{CalledBy, LeaseId};
 use crate::contract::key::LockKey;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// Fires when something about a key may have changed since the watch began or fired last.
 ///
@@ -28,12 +29,17 @@ pub(crate) type Replaced = Vec<Waker>;
 enum Sources {
     Silent,
     One(Subscription),
-    /// Other watches, and an attachment that lives as long as they.
+    /// Other watches, of which some may be muted, and an attachment that lives as long as they.
     Several {
         watches: Vec<KeyWatch>,
+        heeded: Option<Heeded>,
         _attached: Option<Box<dyn Send + Sync>>,
     },
 }
+
+/// The watches, of [several](KeyWatch::heeding), that may fire, by number: all until it is set. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heeded(Arc<Mutex<Option<BTreeSet<usize>>>>);
 
 struct Subscription {
     hub: Arc<Hub>,
@@ -85,13 +91,21 @@ impl KeyWatch {
         if watches.is_empty() {
             return Self::silent();
         }
-        Self(Sources::Several { watches, _attached: None })
+        Self(Sources::Several { watches, heeded: None, _attached: None })
+    }
+
+    /// Creates a watch that fires for a change of those of `watches` that are `heeded` when it is polled.
+    pub(crate) fn heeding(watches: impl IntoIterator<Item = Self>, heeded: Heeded) -> Self {
+        let watches = watches.into_iter().collect();
+        Self(Sources::Several { watches, heeded: Some(heeded), _attached: None })
     }
 
     /// Keeps `attached` for as long as the watch. Its drop ends the backend's own watching.
     #[must_use]
     pub fn with_attached(self, attached: impl Send + Sync + 'static) -> Self {
-        Self(Sources::Several { watches: vec![self], _attached: Some(Box::new(attached)) })
+        let attached: Box<dyn Send + Sync> = Box::new(attached);
+        let watches = vec![self];
+        Self(Sources::Several { watches, heeded: None, _attached: Some(attached) })
     }
 
     /// Waits until something may have changed.
@@ -117,7 +131,9 @@ impl KeyWatch {
         match &mut self.0 {
             Sources::Silent => false,
             Sources::One(subscription) => subscription.has_changed(),
-            Sources::Several { watches, .. } => watches.iter_mut().any(Self::has_changed),
+            Sources::Several { watches, heeded, .. } => {
+                audible(watches, heeded.as_ref()).any(Self::has_changed)
+            }
         }
     }
 
@@ -151,7 +167,9 @@ impl KeyWatch {
         match &mut self.0 {
             Sources::Silent => (Poll::Pending, Replaced::new()),
             Sources::One(subscription) => subscription.poll_changed(cx),
-            Sources::Several { watches, .. } => poll_each(watches, cx),
+            Sources::Several { watches, heeded, .. } => {
+                poll_each(audible(watches, heeded.as_ref()), cx)
+            }
         }
     }
 }
@@ -166,8 +184,31 @@ impl fmt::Debug for KeyWatch {
     }
 }
 
+impl Heeded {
+    /// From now on, these may fire.
+    pub(crate) fn set(&self, numbers: BTreeSet<usize>) {
+        *lock(&self.0) = Some(numbers);
+    }
+
+    fn contains(&self, number: usize) -> bool {
+        lock(&self.0).as_ref().is_none_or(|numbers| numbers.contains(&number))
+    }
+}
+
+/// The watches that are not muted.
+fn audible<'a>(
+    watches: &'a mut [KeyWatch],
+    heeded: Option<&'a Heeded>,
+) -> impl Iterator<Item = &'a mut KeyWatch> {
+    let is_heeded = move |number: usize| heeded.is_none_or(|heeded| heeded.contains(number));
+    watches.iter_mut().enumerate().filter(move |(number, _)| is_heeded(*number)).map(|(_, it)| it)
+}
+
 /// Polls all of them: one event that several tell of is reported once.
-fn poll_each(watches: &mut [KeyWatch], cx: &mut Context<'_>) -> (Poll<()>, Replaced) {
+fn poll_each<'a>(
+    watches: impl Iterator<Item = &'a mut KeyWatch>,
+    cx: &mut Context<'_>,
+) -> (Poll<()>, Replaced) {
     let (mut changed, mut replaced) = (Poll::Pending, Replaced::new());
     for watch in watches {
         let (polled, of_watch) = watch.poll_under_lock(cx);

@@ -1,0 +1,78 @@
+//! The keys that clients compete for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Instant;
+use crate::contract::key::LockKey;
+use crate::sync::{Mutex, lock};
+
+/// How long claims for a contended key ask the deciding member alone. That member may have a lease that no majority has, for example of a
+/// client that was killed while it acquired the lock.
+const SURVEY_EVERY: Duration = Duration::from_secs(1);
+
+/// Entries that are kept without a search for old ones.
+const FEW: usize = 64;
+
+/// The contended keys of a client. Clones share them.
+///
+/// If all claims for a contended key asked all members, each of them would get some of the votes and none of them a majority. So one member,
+/// the deciding one, is asked first, and it has a queue.
+#[derive(Clone, Default)]
+pub(super) struct ContendedKeys(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// When this client last found out whether a majority of the members has granted the key.
+    surveyed: HashMap<LockKey, Instant>,
+    /// Old entries are removed when there are more.
+    limit: usize,
+}
+
+/// Whom to ask for a key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Ask {
+    /// All members at the same time.
+    All,
+    /// The deciding member, and the others only if it grants the lease.
+    DecidingMember,
+    /// The deciding member, and then the others even if it refuses.
+    DecidingMemberFirst,
+}
+
+impl ContendedKeys {
+    pub(super) fn whom_to_ask(&self, key: &LockKey, now: Instant) -> Ask {
+        match lock(&self.0).surveyed.get(key) {
+            None => Ask::All,
+            Some(surveyed) if now.since(*surveyed) < SURVEY_EVERY => Ask::DecidingMember,
+            Some(_) => Ask::DecidingMemberFirst,
+        }
+    }
+
+    /// A claim was refused after a majority had answered.
+    pub(super) fn refused(&self, key: &LockKey, now: Instant, max_ttl: Duration) {
+        let mut state = lock(&self.0);
+        state.surveyed.insert(key.clone(), now);
+        if state.surveyed.len() > state.limit.max(FEW) {
+            state.surveyed.retain(|_, surveyed| now.since(*surveyed) < max_ttl);
+            state.limit = 2 * state.surveyed.len();
+        }
+    }
+
+    /// A claim was granted. The key is no longer contended unless the claim was refused before.
+    pub(super) fn granted(&self, key: &LockKey, was_refused: bool, now: Instant) {
+        if was_refused {
+            self.released(key, now);
+        } else {
+            lock(&self.0).surveyed.remove(key);
+        }
+    }
+
+    /// A lease that this client held is released.
+    pub(super) fn released(&self, key: &LockKey, now: Instant) {
+        if let Some(surveyed) = lock(&self.0).surveyed.get_mut(key) {
+            *surveyed = now;
+        }
+    }
+}

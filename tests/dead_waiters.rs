@@ -1,0 +1,146 @@
+//! A waiter that dies keeps a key idle no longer than its store's page says.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use leasehold::backend::{Attempt, Claim, Lease, LockBackend, Patience};
+use leasehold::memory::MemoryBackend;
+use leasehold::{LockClient, LockKey};
+use leasehold_testbed::{Etcd, Redis, ZooKeeper, patiently, until};
+use tokio::process::{Child, Command};
+use tokio::time::sleep;
+
+const KEY: &str = "dead-waiters";
+
+/// The reservation of 250 ms, and a round trip.
+const RESERVED: Duration = Duration::from_millis(300);
+
+/// After that time without a request of the waiter, a release on Redis grants it no lock that it has not asked for. A waiter that dies earlier,
+/// and whose death the server has not noticed, costs its TTL (`docs/promises.md`).
+const STALE: Duration = Duration::from_millis(300);
+
+/// The lifetime of a queue entry, and the second within which etcd ends leases or the tick (500 ms here) within which ZooKeeper ends sessions.
+/// The last second is for the machine.
+const QUEUED: Duration = Duration::from_secs(10 + 1 + 1);
+
+/// A client with the lock, and one that waits for it behind a waiter that dies.
+struct Scene {
+    holder: LockClient,
+    next: LockClient,
+    key: LockKey,
+}
+
+/// How long the key was idle, and how long ago the waiter had died when the next one acquired the lock.
+#[derive(Debug)]
+struct Idle {
+    since_release: Duration,
+    since_death: Duration,
+}
+
+impl Scene {
+    fn new([holder, next]: [LockClient; 2]) -> Self {
+        Self { holder, next, key: LockKey::new(KEY).unwrap() }
+    }
+
+    async fn at(url: &str) -> Self {
+        let connect = async || leasehold::connect(url).await.unwrap();
+        Self::new([connect().await, connect().await])
+    }
+
+    async fn until_waiting(&self, count: u64) {
+        let backend = self.holder.backend();
+        let waiting = async || backend.inspect(&self.key).await.unwrap().waiting();
+        until("claims are queued", async || waiting().await == Some(count)).await;
+    }
+
+    /// Has a waiter die behind the holder and before the next waiter.
+    async fn idle<W>(&self, waits: impl AsyncFn() -> W, dies: impl AsyncFn(W)) -> Idle {
+        let guard = self.holder.mutex(&self.key).unwrap().lock().await.unwrap();
+        let waiter = waits().await;
+        self.until_waiting(1).await;
+        let mutex = self.next.mutex(&self.key).unwrap();
+        let next = tokio::spawn(async move { (mutex.lock().await.unwrap(), Instant::now()) });
+        self.until_waiting(2).await;
+        sleep(STALE).await;
+
+        dies(waiter).await;
+        let died_at = Instant::now();
+        guard.release().await.unwrap();
+        let released_at = Instant::now();
+        let (guard, granted_at) = next.await.unwrap();
+
+        guard.release().await.unwrap();
+        Idle {
+            since_release: granted_at.saturating_duration_since(released_at),
+            since_death: granted_at - died_at,
+        }
+    }
+
+    /// Asserts that the key is idle for 300 ms at most. The machine may be busy, so the middle one of five times counts, and the longest one only
+    /// has to be far below the lifetimes of a queue entry and of a lease.
+    async fn assert_idle_briefly<W>(&self, waits: impl AsyncFn() -> W, dies: impl AsyncFn(W)) {
+        let mut times = Vec::new();
+        for _ in 0..5 {
+            times.push(self.idle(&waits, &dies).await.since_release);
+        }
+        times.sort();
+        assert!(times[2] <= RESERVED && times[4] <= RESERVED * 5, "{times:?}");
+    }
+}
+
+/// Starts a process that waits for the key.
+async fn start(url: &str) -> Child {
+    // Cargo puts examples next to the directory of tests.
+    let here = std::env::current_exe().unwrap();
+    let program: PathBuf = here.ancestors().nth(2).unwrap().join("examples/one_shot");
+    let mut command = Command::new(program);
+    command.arg(KEY).env("LEASEHOLD_BACKEND", url).kill_on_drop(true).spawn().unwrap()
+}
+
+async fn kill(mut process: Child) {
+    process.kill().await.unwrap();
+}
+
+#[tokio::test]
+async fn in_memory_keep_a_key_idle_for_300_ms_at_most() {
+    let store = MemoryBackend::new();
+    let client = || LockClient::new(store.clone()).erase();
+    let scene = Scene::new([client(), client()]);
+    // Nothing listens for the claim, and nothing asks for it again.
+    let waits = async || {
+        let lease = Lease::new(&scene.key, Duration::from_secs(30));
+        let claim = Claim::new(lease).with_patience(Patience::Waits);
+        assert!(matches!(store.try_acquire(&claim).await.unwrap(), Attempt::Held(_)));
+    };
+
+    scene.assert_idle_briefly(waits, async |()| {}).await;
+}
+
+#[tokio::test]
+async fn on_redis_keep_a_key_idle_for_300_ms_at_most() {
+    let redis = Redis::start().await;
+    let url = patiently(&redis.url());
+    let scene = Scene::at(&url).await;
+
+    scene.assert_idle_briefly(async || start(&url).await, kill).await;
+}
+
+#[tokio::test]
+async fn on_etcd_keep_a_key_idle_for_the_lifetime_of_a_queue_entry_at_most() {
+    let etcd = Etcd::start().await;
+    let url = patiently(&etcd.url());
+
+    let idle = Scene::at(&url).await.idle(async || start(&url).await, kill).await;
+
+    assert!(idle.since_death <= QUEUED, "{idle:?}");
+}
+
+#[tokio::test]
+async fn on_zookeeper_keep_a_key_idle_for_the_lifetime_of_a_queue_entry_at_most() {
+    let zookeeper = ZooKeeper::start().await;
+    let url = patiently(&zookeeper.url());
+
+    let idle = Scene::at(&url).await.idle(async || start(&url).await, kill).await;
+
+    assert!(idle.since_death <= QUEUED, "{idle:?}");
+}
