@@ -30,8 +30,8 @@ impl ZooKeeperBackend {
         let to = own.changed(own.share, State::Queued);
         let known = self.claims.find(lease).and_then(|known| known.session);
         if to != *own || known.is_none_or(|session| session.id != hook.id()) {
-            let data = &entry::queued(&self.waiting_lease(claim));
             let (state, guard) = (State::Queued, Guard::None);
+            let data = &entry::data(state, &self.waiting_lease(claim));
             let step = Move { lease, from: own, to: &to, state, data, guard, is_touched: false };
             self.relocate(&hook, step).await?;
         }
