@@ -16,8 +16,8 @@ const HELD: &str = "held";
 /// The first word of a waiter's data.
 const QUEUED: &str = "queued";
 
-/// The beginning of the first word of the data of a node that was made to hold if it gets the number that follows.
-const HELD_AS: &str = "held-as-";
+/// Precedes, in the place of a holder's token, the number that its node needs to hold the lock: see [`State::HeldAs`].
+const IF_NUMBERED: char = '@';
 
 /// Curator's word for a holder that is to finish.
 pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
@@ -126,10 +126,10 @@ impl Entry {
 
 fn write(state: State, lease: &Lease, token: u64) -> Vec<u8> {
     let (fingerprint, ttl) = (lease.id().fingerprint(), lease.ttl().as_millis());
-    let state = match state {
-        State::Held => HELD.to_owned(),
-        State::Queued => QUEUED.to_owned(),
-        State::HeldAs(number) => format!("{HELD_AS}{number}"),
+    let (state, token) = match state {
+        State::Held => (HELD, token.to_string()),
+        State::Queued => (QUEUED, token.to_string()),
+        State::HeldAs(number) => (HELD, format!("{IF_NUMBERED}{number}")),
     };
     let text = match lease.description() {
         Some(description) => format!("{state} {fingerprint} {ttl} {token} {description}"),
@@ -150,16 +150,19 @@ struct Text {
 
 impl Text {
     fn read(text: &str) -> Option<Self> {
-        let (state, rest) = text.split_once(' ')?;
-        let state = match state {
+        let mut parts = text.splitn(5, ' ');
+        let state = match parts.next()? {
             HELD => State::Held,
             QUEUED => State::Queued,
-            state => State::HeldAs(state.strip_prefix(HELD_AS)?.parse().ok()?),
+            _ => return None,
         };
-        let mut parts = rest.splitn(4, ' ');
         let fingerprint = parts.next()?.parse().ok()?;
         let ttl = Duration::from_millis(parts.next()?.parse().ok()?);
-        let token = parts.next()?.parse().ok()?;
+        let token = parts.next()?;
+        let (state, token) = match token.strip_prefix(IF_NUMBERED) {
+            Some(number) => (State::HeldAs(number.parse().ok()?), 0),
+            None => (state, token.parse().ok()?),
+        };
         let description = parts.next().and_then(|text| Description::new(text).ok());
         Some(Self { state, fingerprint, ttl, token, description })
     }
@@ -189,7 +192,15 @@ mod tests {
 
     #[test]
     fn data_of_other_programs_are_foreign() {
-        for data in ["", "10.0.0.1", "__REVOKE__", "held", "held x", "held 00000000 x 0", "held-as-x 0 1 0"] {
+        for data in [
+            "",
+            "10.0.0.1",
+            "__REVOKE__",
+            "held",
+            "held x",
+            "held 00000000 x 0",
+            "held 00000000 1 @",
+        ] {
             assert!(Text::read(data).is_none(), "{data}");
         }
     }

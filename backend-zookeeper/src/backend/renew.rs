@@ -97,7 +97,10 @@ impl ZooKeeperBackend {
         let renewing = leases.into_iter().zip(looks);
         let renewing =
             renewing.map(async |((i, lease), look)| (i, self.renew_at(lease, &hook, look).await));
-        join_all(renewing).await
+        let renewed = join_all(renewing).await;
+        // Others may need the connection for their renewals.
+        hook.session.close().await;
+        renewed
     }
 
     /// The session of those with this TTL, on a server that has all that the leader has now.
