@@ -140,7 +140,7 @@ impl ZooKeeperConfig {
         format!("{scheme}://{server}")
     }
 
-    /// Whether the addresses of names are ours to try. With TLS, the client crate needs the name, to compare it with the certificate.
+    /// Whether the client crate is given addresses, and not names.
     pub(crate) fn resolves(&self) -> bool {
         !self.is_secure
     }

@@ -20,6 +20,7 @@ use crate::addresses::Addresses;
 use crate::config::ZooKeeperConfig;
 use crate::driver::Driver;
 use crate::error::{self, Failure};
+use crate::session::Use;
 
 /// How long the session of the connection for reads and watches lasts without it. Nothing hangs on it, and a server that says nothing
 /// for two fifths of it is given up.
@@ -87,20 +88,17 @@ impl Servers {
 
     /// The connection for all that belongs to no lease's session.
     pub(crate) async fn main(&self) -> Result<Arc<Link>, Failure> {
-        let connecting = async {
-            let mut main = self.main.lock().await;
-            if let Some(link) = &*main
-                && link.is_alive()
-            {
-                return Ok(Arc::clone(link));
-            }
-            let link = self.connect(&self.config.connector(READING_SESSION), ANY).await?;
-            Ok(Arc::clone(main.insert(Arc::new(link))))
-        };
         // Callers that wait while another connects wait no longer than it does.
         let servers = u32::try_from(self.config.servers.len()).unwrap_or(u32::MAX);
-        let connected = timeout(self.config.timeout * servers, connecting).await;
-        connected.unwrap_or_else(|_| Err(Failure::ServerDown(error::unreachable())))
+        let waited = timeout(self.config.timeout * servers, self.main.lock()).await;
+        let mut main = waited.map_err(|_| Failure::ServerDown(error::unreachable()))?;
+        if let Some(link) = &*main
+            && link.is_alive()
+        {
+            return Ok(Arc::clone(link));
+        }
+        let link = self.connect(&self.config.connector(READING_SESSION), ANY).await?;
+        Ok(Arc::clone(main.insert(Arc::new(link))))
     }
 
     /// The shortest and the longest session that a server allows.
@@ -123,18 +121,19 @@ impl Servers {
         Ok((shortest, longest))
     }
 
-    /// Turns to a server that accepts two connections more. That takes the last one for a moment, and for no session.
+    /// Turns to a server that accepts two connections more. To find out takes the last one for a moment, and no session.
     async fn find_room(&self) -> Result<(), Failure> {
         let mut full = Ok(());
         for _ in 0..self.config.servers.len() {
             let turn = self.turn.load(Ordering::Relaxed);
             let server = self.server(turn);
-            let addresses = match self.config.resolves() {
-                true => self.addresses.of(server).await.unwrap_or_default(),
-                false => Vec::new(),
+            let addresses = timeout(self.config.timeout, self.addresses(server)).await;
+            let address = addresses.ok().and_then(Result::ok).and_then(|all| all.first().cloned());
+            let is_full = match address.filter(|_| self.config.resolves()) {
+                Some(address) => self.driver.is_full(address, self.config.timeout / REFUSAL).await,
+                None => false,
             };
-            let Some(address) = addresses.first() else { return Ok(()) };
-            if !self.driver.is_full(address.clone(), self.config.timeout / REFUSAL).await {
+            if !is_full {
                 return Ok(());
             }
             full = Err(Failure::NoRoom(error::no_room()).at(server));
@@ -143,29 +142,46 @@ impl Servers {
         full
     }
 
+    /// The addresses of a server, in the order in which to try them. With TLS, the client crate needs the name: it compares the name with
+    /// the certificate.
+    async fn addresses(&self, server: &str) -> Result<Vec<String>, Failure> {
+        match self.config.resolves() {
+            true => self.addresses.of(server).await,
+            false => Ok(vec![server.to_owned()]),
+        }
+    }
+
     /// Begins a session that ends so long after the leader has heard of it last, also if its connection is lost.
-    pub(crate) async fn begin(&self, timeout: Duration) -> Result<Link, Failure> {
-        let link = self.insist(&self.config.connector(timeout).with_detached(), timeout).await?;
+    pub(crate) async fn begin(&self, of: Use, timeout: Duration) -> Result<Link, Failure> {
+        let connector = self.config.connector(timeout).with_detached();
+        let link = self.connect_for(of, &connector, timeout).await?;
         Ok(link.that_leaves_its_session())
     }
 
     /// Connects to a session again: the leader counts its time from then on, if it leads when it commits a write of this connection.
     pub(crate) async fn attach(
         &self,
+        of: Use,
         session: &SessionInfo,
         timeout: Duration,
     ) -> Result<Link, Failure> {
         let connector = self.config.connector(timeout).with_detached();
-        let link = self.insist(&connector.with_session(session.clone()), timeout).await?;
+        let connector = connector.with_session(session.clone());
+        let link = self.connect_for(of, &connector, timeout).await?;
         Ok(link.that_leaves_its_session())
     }
 
-    /// Connects, if need be in place of the main connection: the leases of a holder depend on it. The main connection is made again when
+    /// Connects for a holder, if need be in place of the main connection: its leases depend on that. The main connection is made again when
     /// there is room.
-    async fn insist(&self, connector: &Connector, least: Duration) -> Result<Link, Failure> {
+    async fn connect_for(
+        &self,
+        of: Use,
+        connector: &Connector,
+        least: Duration,
+    ) -> Result<Link, Failure> {
         match self.patiently(connector, least).await {
-            Err(Failure::NoRoom(_)) => {
-                if let Some(main) = self.main.lock().await.take() {
+            Err(Failure::NoRoom(_)) if of == Use::Locks => {
+                if let Some(main) = self.main.try_lock().ok().and_then(|mut main| main.take()) {
                     main.give_up();
                 }
                 self.patiently(connector, least).await
@@ -230,10 +246,7 @@ impl Servers {
         connector: &Connector,
     ) -> Result<(Client, AbortHandle), Failure> {
         let ends = Instant::now() + self.config.timeout;
-        let addresses = match self.config.resolves() {
-            true => self.addresses.of(server).await?,
-            false => vec![server.to_owned()],
-        };
+        let addresses = self.addresses(server).await?;
         let mut unusable = Failure::ServerDown(error::unreachable());
         for (i, address) in addresses.iter().enumerate() {
             let rest = u32::try_from(addresses.len() - i).unwrap_or(u32::MAX);
@@ -443,5 +456,73 @@ impl Drop for Waiting<'_> {
             self.link.give_up();
             leave(&self.link.turns, self.link.turn);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_testbed::ZooKeeper;
+    use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+    use super::*;
+
+    /// A name that the tests resolve.
+    const NAME: &str = "db.example:2181";
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn servers(names: &[&str], addresses: &[&str]) -> Servers {
+        let config = ZooKeeperConfig::from_servers(names.iter().copied()).unwrap();
+        let mut servers = Servers::new(config.timeout(TTL / 2).unwrap()).unwrap();
+        servers.addresses.fixed = Some(addresses.iter().map(ToString::to_string).collect());
+        servers
+    }
+
+    async fn uses_the_address_that_serves(silent: &str) {
+        let zookeeper = ZooKeeper::start().await;
+        let good = zookeeper.endpoints().remove(0);
+        let servers = servers(&[NAME], &[silent, &good]);
+
+        let range = servers.range().await.map_err(Failure::into_error).unwrap();
+
+        assert!(range.0 <= TTL && TTL <= range.1, "{range:?}");
+        let first = servers.addresses.of(NAME).await.map_err(Failure::into_error).unwrap();
+        assert_eq!(first, [good, silent.to_owned()], "the address that serves is tried first");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_address_that_accepts_and_says_nothing_is_passed_over() {
+        let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+
+        uses_the_address_that_serves(&mute.local_addr().unwrap().to_string()).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_address_that_swallows_packets_is_passed_over() {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let full = socket.listen(0).unwrap();
+        let address = full.local_addr().unwrap();
+        // Its queue takes one or two connections, and the kernel drops all further packets.
+        let mut queued = Vec::new();
+        while let Ok(Ok(stream)) =
+            timeout(Duration::from_millis(200), TcpStream::connect(address)).await
+        {
+            queued.push(stream);
+        }
+
+        uses_the_address_that_serves(&address.to_string()).await;
+    }
+
+    #[tokio::test]
+    async fn an_address_that_refuses_costs_no_time() {
+        let began = Instant::now();
+
+        // Nothing listens there.
+        let error = servers(&[NAME], &["127.0.0.1:1", "127.0.0.1:2"]).range().await.unwrap_err();
+
+        let error = error.into_error();
+        assert_eq!(error.to_string(), format!("{NAME}: connection refused"));
+        assert!(began.elapsed() < TTL / 4, "{:?}", began.elapsed());
     }
 }

@@ -72,6 +72,11 @@ impl Failure {
         matches!(self, Self::Mismatch(ClientError::NoNode))
     }
 
+    /// Whether the server does not let this user do that.
+    pub(crate) fn is_denial(&self) -> bool {
+        matches!(self, Self::Final(error) if error.kind() == ErrorKind::Denied)
+    }
+
     /// The failure of a request that changes nothing, or nothing that matters: it may be made again.
     pub(crate) fn of_a_look(self) -> Self {
         match self {
@@ -102,8 +107,7 @@ pub(crate) fn request(error: ClientError) -> Failure {
             Failure::Unknown(new(ErrorKind::Indeterminate, message, error))
         }
         ClientError::NoAuth => {
-            let message =
-                "the server does not let this user do that: its access lists are another's";
+            let message = "permission denied: nodes of the lock belong to another user";
             Failure::Final(new(ErrorKind::Denied, message, error))
         }
         ClientError::AuthFailed => Failure::Final(refused_user(error)),
@@ -170,8 +174,8 @@ pub(crate) fn refused(refused: &io::Error) -> Error {
 
 /// The error of a server that closes new connections immediately.
 pub(crate) fn no_room() -> Error {
-    let message = "the server closes new connections, because this address has too many: raise maxClientCnxns in the \
-                   server's configuration, or run fewer clients here";
+    let message = "the server closes new connections immediately, as it does at its limit for one address: raise \
+                   maxClientCnxns in its configuration, or run fewer clients here";
     Error::new(ErrorKind::Unavailable, message)
 }
 

@@ -189,7 +189,7 @@ impl Sessions {
         let doubts = self.doubts.load(Ordering::Relaxed);
         let kept_at = self.clock.now();
         let ttl = counted(ttl);
-        let link = Arc::new(servers.begin(ttl).await?);
+        let link = Arc::new(servers.begin(of, ttl).await?);
         let info = link.client().session().clone();
         let attached = Attached { info, link: Some(Arc::clone(&link)), kept_at };
         let id = link.client().session_id().0;
@@ -219,7 +219,7 @@ impl Sessions {
             link.give_up();
         }
         let now = self.clock.now();
-        let link = Arc::new(servers.attach(&state.info, session.ttl).await?);
+        let link = Arc::new(servers.attach(session.of, &state.info, session.ttl).await?);
         state.info = link.client().session().clone();
         state.kept_at = now;
         state.link = Some(Arc::clone(&link));

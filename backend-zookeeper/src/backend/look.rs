@@ -180,6 +180,8 @@ async fn is_in_use(link: &Link, node: &str) -> Result<bool, Failure> {
     match link.reply(link.client().list_children(node)).await {
         Ok(children) => Ok(children.iter().any(|name| Name::read(name).is_some())),
         Err(failure) if failure.is_absence() => Ok(false),
+        // It is another user's. To inspect it tells that.
+        Err(failure) if failure.is_denial() => Ok(true),
         Err(failure) => Err(failure),
     }
 }
