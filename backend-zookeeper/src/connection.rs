@@ -43,7 +43,7 @@ const SUSPICIOUS: Duration = Duration::from_millis(300);
 const REFUSAL: u32 = 10;
 
 /// How long to wait before the next attempt where others use the last connection: about as long as it takes them to renew a session.
-const OTHERS: Duration = Duration::from_millis(20);
+const OTHERS: Duration = Duration::from_millis(10);
 
 /// How long to wait for the last connection: part of the time that a renewal has, after which a holder gives up its main connection.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -97,7 +97,7 @@ impl Servers {
         {
             return Ok(Arc::clone(link));
         }
-        let link = self.connect(&self.config.connector(READING_SESSION), ANY).await?;
+        let link = self.patiently(&self.config.connector(READING_SESSION), ANY).await?;
         Ok(Arc::clone(main.insert(Arc::new(link))))
     }
 
@@ -171,8 +171,7 @@ impl Servers {
         Ok(link.that_leaves_its_session())
     }
 
-    /// Connects for a holder, if need be in place of the main connection: its leases depend on that. The main connection is made again when
-    /// there is room.
+    /// Connects for a holder, if need be in place of the main connection: its leases depend on that.
     async fn connect_for(
         &self,
         of: Use,
@@ -184,7 +183,10 @@ impl Servers {
                 if let Some(main) = self.main.try_lock().ok().and_then(|mut main| main.take()) {
                     main.give_up();
                 }
-                self.patiently(connector, least).await
+                let link = self.patiently(connector, least).await?;
+                // If there is room, before a client that begins uses it. If there is none, the next request makes it.
+                drop(timeout(OTHERS * 5, self.main()).await);
+                Ok(link)
             }
             connected => connected,
         }

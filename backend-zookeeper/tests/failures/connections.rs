@@ -62,6 +62,7 @@ async fn a_holder_keeps_its_lock_and_a_waiter_is_served_at_the_limit_of_connecti
     guard.release().await.unwrap();
 
     let first = serves.recv().await.unwrap();
+
     assert!(first - since < SOON, "the first waiter was served after {:?}", first - since);
     for _ in 1..LIMIT * 2 {
         timeout(TTL * 30, serves.recv()).await.expect("all waiters are served");
