@@ -140,6 +140,11 @@ impl ZooKeeperConfig {
         format!("{scheme}://{server}")
     }
 
+    /// Whether the client crate is given addresses, and not names.
+    pub(crate) fn resolves(&self) -> bool {
+        !self.is_secure
+    }
+
     /// The access list of our nodes.
     pub(crate) fn acls(&self) -> Acls<'static> {
         if self.has_password { Acls::creator_all() } else { Acls::anyone_all() }

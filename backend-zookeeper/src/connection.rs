@@ -1,29 +1,26 @@
-//! Connections to the ensemble, each to one server, and the thread that drives them.
+//! Connections to the ensemble, each to one server.
 //!
 //! The client crate connects again by itself, and sends then the requests that came meanwhile, also for callers that have gone. So no
 //! connection of ours outlives its first loss: the next request makes another.
 
 use std::fmt;
-use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex as StdMutex};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use leasehold_core::backend::why_unreachable;
 use leasehold_core::{Error, ErrorKind};
-use spawns_core::{Spawn, Task};
-use tokio::net::TcpStream;
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::Handle;
 use tokio::select;
 use tokio::sync::{Mutex, watch};
-use tokio::task::{AbortHandle, JoinHandle};
-use tokio::time::timeout;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
 use zookeeper_client::{Client, Connector, Error as ClientError, SessionInfo, SessionState};
 
+use crate::addresses::Addresses;
 use crate::config::ZooKeeperConfig;
+use crate::driver::Driver;
 use crate::error::{self, Failure};
-use crate::sync::locked;
+use crate::session::Use;
 
 /// How long the session of the connection for reads and watches lasts without it. Nothing hangs on it, and a server that says nothing
 /// for two fifths of it is given up.
@@ -42,13 +39,19 @@ const ANY: Duration = Duration::ZERO;
 /// Long for a healthy ensemble, whose replies take milliseconds.
 const SUSPICIOUS: Duration = Duration::from_millis(300);
 
-/// A refusal, by the server or by the look-up of its name, takes a round trip: the next server need wait no longer than this part of the
-/// limit.
+/// A refusal takes a round trip: the next server need wait no longer than this part of the limit.
 const REFUSAL: u32 = 10;
+
+/// How long to wait before the next attempt where others use the last connection: about as long as it takes them to renew a session.
+const OTHERS: Duration = Duration::from_millis(10);
+
+/// How long to wait for the last connection: part of the time that a renewal has, after which a holder gives up its main connection.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The servers of an ensemble, one of which is spoken to at a time.
 pub(crate) struct Servers {
     config: ZooKeeperConfig,
+    addresses: Addresses,
     driver: Driver,
     /// Counts up with each change of the server that is spoken to.
     turn: Arc<AtomicUsize>,
@@ -61,6 +64,7 @@ impl Servers {
     pub(crate) fn new(config: ZooKeeperConfig) -> Result<Self, Error> {
         Ok(Self {
             driver: Driver::start()?,
+            addresses: Addresses::new(),
             config,
             turn: Arc::default(),
             main: Mutex::default(),
@@ -84,51 +88,119 @@ impl Servers {
 
     /// The connection for all that belongs to no lease's session.
     pub(crate) async fn main(&self) -> Result<Arc<Link>, Failure> {
-        let connecting = async {
-            let mut main = self.main.lock().await;
-            if let Some(link) = &*main
-                && link.is_alive()
-            {
-                return Ok(Arc::clone(link));
-            }
-            let link = self.connect(&self.config.connector(READING_SESSION), ANY).await?;
-            Ok(Arc::clone(main.insert(Arc::new(link))))
-        };
         // Callers that wait while another connects wait no longer than it does.
         let servers = u32::try_from(self.config.servers.len()).unwrap_or(u32::MAX);
-        let connected = timeout(self.config.timeout * servers, connecting).await;
-        connected.unwrap_or_else(|_| Err(Failure::ServerDown(error::unreachable())))
+        let waited = timeout(self.config.timeout * servers, self.main.lock()).await;
+        let mut main = waited.map_err(|_| Failure::ServerDown(error::unreachable()))?;
+        if let Some(link) = &*main
+            && link.is_alive()
+        {
+            return Ok(Arc::clone(link));
+        }
+        let link = self.patiently(&self.config.connector(READING_SESSION), ANY).await?;
+        Ok(Arc::clone(main.insert(Arc::new(link))))
     }
 
     /// The shortest and the longest session that a server allows.
+    ///
+    /// Servers limit the connections of an address. A client that begins needs two of them: the main connection, which it keeps, and
+    /// another for a moment. So clients that begin leave the last one to clients that renew a lease.
     pub(crate) async fn range(&self) -> Result<(Duration, Duration), Failure> {
-        let longest = self.connect(&self.config.connector(DAY), ANY).await?;
+        self.find_room().await?;
+        self.main().await?;
+        let longest = self.patiently(&self.config.connector(DAY), ANY).await?.session_timeout();
         let began = Instant::now();
         let shortest = loop {
-            match self.connect(&self.config.connector(MIN_TTL), ANY).await {
+            // The server may still count the connection before.
+            match self.patiently(&self.config.connector(MIN_TTL), ANY).await {
                 // The client crate gives up sooner than the caller: the servers have just answered.
                 Err(Failure::ServerDown(_)) if began.elapsed() < self.config.timeout => {}
-                connected => break connected?,
+                connected => break connected?.session_timeout(),
             }
         };
-        Ok((shortest.session_timeout(), longest.session_timeout()))
+        Ok((shortest, longest))
+    }
+
+    /// Turns to a server that accepts two connections more. To find out takes the last one for a moment, and no session.
+    async fn find_room(&self) -> Result<(), Failure> {
+        let mut full = Ok(());
+        for _ in 0..self.config.servers.len() {
+            let turn = self.turn.load(Ordering::Relaxed);
+            let server = self.server(turn);
+            let addresses = timeout(self.config.timeout, self.addresses(server)).await;
+            let address = addresses.ok().and_then(Result::ok).and_then(|all| all.first().cloned());
+            let is_full = match address.filter(|_| self.config.resolves()) {
+                Some(address) => self.driver.is_full(address, self.config.timeout / REFUSAL).await,
+                None => false,
+            };
+            if !is_full {
+                return Ok(());
+            }
+            full = Err(Failure::NoRoom(error::no_room()).at(server));
+            self.leave(turn);
+        }
+        full
+    }
+
+    /// The addresses of a server, in the order in which to try them. With TLS, the client crate needs the name: it compares the name with
+    /// the certificate.
+    async fn addresses(&self, server: &str) -> Result<Vec<String>, Failure> {
+        match self.config.resolves() {
+            true => self.addresses.of(server).await,
+            false => Ok(vec![server.to_owned()]),
+        }
     }
 
     /// Begins a session that ends so long after the leader has heard of it last, also if its connection is lost.
-    pub(crate) async fn begin(&self, timeout: Duration) -> Result<Link, Failure> {
-        let link = self.connect(&self.config.connector(timeout).with_detached(), timeout).await?;
+    pub(crate) async fn begin(&self, of: Use, timeout: Duration) -> Result<Link, Failure> {
+        let connector = self.config.connector(timeout).with_detached();
+        let link = self.connect_for(of, &connector, timeout).await?;
         Ok(link.that_leaves_its_session())
     }
 
     /// Connects to a session again: the leader counts its time from then on, if it leads when it commits a write of this connection.
     pub(crate) async fn attach(
         &self,
+        of: Use,
         session: &SessionInfo,
         timeout: Duration,
     ) -> Result<Link, Failure> {
         let connector = self.config.connector(timeout).with_detached();
-        let link = self.connect(&connector.with_session(session.clone()), timeout).await?;
+        let connector = connector.with_session(session.clone());
+        let link = self.connect_for(of, &connector, timeout).await?;
         Ok(link.that_leaves_its_session())
+    }
+
+    /// Connects for a holder, if need be in place of the main connection: its leases depend on that.
+    async fn connect_for(
+        &self,
+        of: Use,
+        connector: &Connector,
+        least: Duration,
+    ) -> Result<Link, Failure> {
+        match self.patiently(connector, least).await {
+            Err(Failure::NoRoom(_)) if of == Use::Locks => {
+                if let Some(main) = self.main.try_lock().ok().and_then(|mut main| main.take()) {
+                    main.give_up();
+                }
+                let link = self.patiently(connector, least).await?;
+                // If there is room, before a client that begins uses it. If there is none, the next request makes it.
+                drop(timeout(OTHERS * 5, self.main()).await);
+                Ok(link)
+            }
+            connected => connected,
+        }
+    }
+
+    /// Connects, and waits a little where others use the last connection.
+    async fn patiently(&self, connector: &Connector, least: Duration) -> Result<Link, Failure> {
+        let began = Instant::now();
+        loop {
+            match self.connect(connector, least).await {
+                Err(Failure::NoRoom(_)) if began.elapsed() < PATIENCE => sleep(OTHERS).await,
+                connected => return connected,
+            }
+        }
     }
 
     /// Connects to the server that is spoken to, or if that one cannot be used to the next. The session is to last for `least`.
@@ -161,27 +233,42 @@ impl Servers {
         least: Duration,
     ) -> Result<Link, Failure> {
         let mut attempt = Attempt { servers: self, turn, began: Instant::now(), is_over: false };
-        let endpoint = self.config.endpoint(self.server(turn));
-        let connecting = self.driver.connect(connector, endpoint);
+        let connecting = self.reach(self.server(turn), &connector);
         let connected = timeout(self.config.timeout, connecting).await;
         attempt.is_over = true;
-        match connected {
-            Ok(Ok((client, task))) => Link::new(self, turn, client, task).that_lasts(least),
-            Ok(Err(error)) => Err(match error::connect(error) {
-                Failure::ServerDown(_) => Failure::ServerDown(self.why_down(turn).await),
-                failure => failure,
-            }),
-            Err(_) => Err(Failure::ServerDown(error::unreachable())),
-        }
+        let (client, task) =
+            connected.unwrap_or_else(|_| Err(Failure::ServerDown(error::unreachable())))?;
+        Link::new(self, turn, client, task).that_lasts(least)
     }
 
-    /// The reason that the client crate keeps to itself, as an attempt to reach the same server shows it.
-    async fn why_down(&self, turn: usize) -> Error {
-        let limit = self.config.timeout / REFUSAL;
-        let reached = timeout(limit, TcpStream::connect(self.server(turn))).await;
-        let refused = reached.ok().and_then(Result::err);
-        let why = refused.as_ref().and_then(|refused| why_unreachable(refused));
-        why.map_or_else(error::unreachable, |why| Error::new(ErrorKind::Unavailable, why))
+    /// Connects to one of a server's addresses. Each has an equal part of the time, up to the beginning of the session.
+    async fn reach(
+        &self,
+        server: &str,
+        connector: &Connector,
+    ) -> Result<(Client, AbortHandle), Failure> {
+        let ends = Instant::now() + self.config.timeout;
+        let addresses = self.addresses(server).await?;
+        let mut unusable = Failure::ServerDown(error::unreachable());
+        for (i, address) in addresses.iter().enumerate() {
+            let rest = u32::try_from(addresses.len() - i).unwrap_or(u32::MAX);
+            let part = ends.saturating_duration_since(Instant::now()) / rest;
+            let connecting = self.driver.connect(connector.clone(), self.config.endpoint(address));
+            unusable = match timeout(part, connecting).await {
+                Ok(Ok(connected)) => {
+                    self.addresses.worked(server, address);
+                    return Ok(connected);
+                }
+                Ok(Err(error)) => match error::connect(error) {
+                    Failure::ServerDown(_) => {
+                        self.driver.why_down(address.clone(), part / REFUSAL).await
+                    }
+                    failure => return Err(failure),
+                },
+                Err(_) => Failure::ServerDown(error::unreachable()),
+            };
+        }
+        Err(unusable)
     }
 
     fn leave(&self, turn: usize) {
@@ -315,7 +402,7 @@ impl Link {
         match failure {
             Failure::Mismatch(_) | Failure::Final(_) => {}
             Failure::SessionGone(_) => self.give_up(),
-            Failure::Unknown(_) | Failure::ServerDown(_) => {
+            Failure::Unknown(_) | Failure::ServerDown(_) | Failure::NoRoom(_) => {
                 self.give_up();
                 leave(&self.turns, self.turn);
             }
@@ -374,93 +461,70 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The thread in which connections are served: none of them ends with a caller's runtime.
-struct Driver {
-    /// `None` once it is dropped.
-    runtime: Option<Runtime>,
-    handle: Handle,
-}
+#[cfg(test)]
+mod tests {
+    use leasehold_testbed::ZooKeeper;
+    use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-impl Driver {
-    fn start() -> Result<Self, Error> {
-        let mut builder = Builder::new_multi_thread();
-        let builder = builder.worker_threads(1).thread_name("leasehold-zookeeper").enable_all();
-        let runtime = builder.build().map_err(|error| {
-            let message = "the thread for connections cannot be started";
-            Error::new(ErrorKind::Refused, message).with_source(error)
-        })?;
-        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
+    use super::*;
+
+    /// A name that the tests resolve.
+    const NAME: &str = "db.example:2181";
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn servers(names: &[&str], addresses: &[&str]) -> Servers {
+        let config = ZooKeeperConfig::from_servers(names.iter().copied()).unwrap();
+        let mut servers = Servers::new(config.timeout(TTL / 2).unwrap()).unwrap();
+        servers.addresses.fixed = Some(addresses.iter().map(ToString::to_string).collect());
+        servers
     }
 
-    /// Connects to one server, and tells which task serves the connection.
-    async fn connect(
-        &self,
-        connector: Connector,
-        endpoint: String,
-    ) -> Result<(Client, AbortHandle), ClientError> {
-        let spawner = Spawner { handle: self.handle.clone(), spawned: Arc::default() };
-        let spawned = Arc::clone(&spawner.spawned);
-        let connecting = async move { connector.connect(&endpoint).await };
-        let connecting = Scoped { spawner, future: Box::pin(connecting) };
-        let client = Connecting(self.handle.spawn(connecting)).await?;
-        let task = locked(&spawned).take();
-        let task = task.ok_or(ClientError::ClientClosed)?;
-        Ok((client, task))
-    }
-}
+    async fn uses_the_address_that_serves(silent: &str) {
+        let zookeeper = ZooKeeper::start().await;
+        let good = zookeeper.endpoints().remove(0);
+        let servers = servers(&[NAME], &[silent, &good]);
 
-impl Drop for Driver {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // To wait for it is not allowed in another runtime.
-            runtime.shutdown_background();
+        let range = servers.range().await.map_err(Failure::into_error).unwrap();
+
+        assert!(range.0 <= TTL && TTL <= range.1, "{range:?}");
+        let first = servers.addresses.of(NAME).await.map_err(Failure::into_error).unwrap();
+        assert_eq!(first, [good, silent.to_owned()], "the address that serves is tried first");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_address_that_accepts_and_says_nothing_is_passed_over() {
+        let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+
+        uses_the_address_that_serves(&mute.local_addr().unwrap().to_string()).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_address_that_swallows_packets_is_passed_over() {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let full = socket.listen(0).unwrap();
+        let address = full.local_addr().unwrap();
+        // Its queue takes one or two connections, and the kernel drops all further packets.
+        let mut queued = Vec::new();
+        while let Ok(Ok(stream)) =
+            timeout(Duration::from_millis(200), TcpStream::connect(address)).await
+        {
+            queued.push(stream);
         }
+
+        uses_the_address_that_serves(&address.to_string()).await;
     }
-}
 
-/// A task that connects, and ends if its caller waits for it no more.
-struct Connecting(JoinHandle<Result<Client, ClientError>>);
+    #[tokio::test]
+    async fn an_address_that_refuses_costs_no_time() {
+        let began = Instant::now();
 
-impl Future for Connecting {
-    type Output = Result<Client, ClientError>;
+        // Nothing listens there.
+        let error = servers(&[NAME], &["127.0.0.1:1", "127.0.0.1:2"]).range().await.unwrap_err();
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let joined = std::task::ready!(Pin::new(&mut self.0).poll(cx));
-        Poll::Ready(joined.unwrap_or(Err(ClientError::ClientClosed)))
-    }
-}
-
-impl Drop for Connecting {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Tells the client crate where its tasks run: it takes that from the thread that polls it.
-struct Scoped<F> {
-    spawner: Spawner,
-    future: Pin<Box<F>>,
-}
-
-impl<F: Future> Future for Scoped<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let Self { spawner, future } = &mut *self;
-        let _scope = spawns_core::enter(spawner);
-        future.as_mut().poll(cx)
-    }
-}
-
-/// Runs the client crate's tasks, and knows the last.
-struct Spawner {
-    handle: Handle,
-    spawned: Arc<StdMutex<Option<AbortHandle>>>,
-}
-
-impl Spawn for Spawner {
-    fn spawn(&self, task: Task) {
-        let spawned = self.handle.spawn(Box::into_pin(task.future));
-        *locked(&self.spawned) = Some(spawned.abort_handle());
+        let error = error.into_error();
+        assert_eq!(error.to_string(), format!("{NAME}: connection refused"));
+        assert!(began.elapsed() < TTL / 4, "{:?}", began.elapsed());
     }
 }

@@ -10,11 +10,14 @@ use zookeeper_client::Stat;
 
 use crate::name::{Name, State};
 
-/// The beginning of a holder's data.
-const HELD: &str = "held ";
+/// The first word of a holder's data.
+const HELD: &str = "held";
 
-/// The beginning of a waiter's data.
-const QUEUED: &str = "queued ";
+/// The first word of a waiter's data.
+const QUEUED: &str = "queued";
+
+/// Precedes, in the place of a holder's token, the number that its node needs to hold the lock: see [`State::HeldAs`].
+const IF_NUMBERED: char = '@';
 
 /// Curator's word for a holder that is to finish.
 pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
@@ -37,14 +40,9 @@ pub(crate) fn token(zxid: i64) -> u64 {
     u64::try_from(zxid).unwrap_or_default() << SHIFT
 }
 
-/// The data of a holder that was granted by the creation of its node.
-pub(crate) fn held(lease: &Lease) -> Vec<u8> {
-    write(HELD, lease, 0)
-}
-
-/// The data of a waiter.
-pub(crate) fn queued(lease: &Lease) -> Vec<u8> {
-    write(QUEUED, lease, 0)
+/// The data of a node in this state, whose creation is its grant if it holds the lock.
+pub(crate) fn data(state: State, lease: &Lease) -> Vec<u8> {
+    write(state, lease, 0)
 }
 
 impl Entry {
@@ -53,9 +51,10 @@ impl Entry {
         Self { name, data, stat, text }
     }
 
-    /// Whether it only queues, even as the first in line.
-    pub(crate) fn is_queued(&self) -> bool {
-        self.text.as_ref().is_some_and(|text| text.state == State::Queued)
+    /// Whether it was granted the lock, if the order lets it hold. The first in the queue may be a waiter, or a claim under way.
+    pub(crate) fn is_granted(&self) -> bool {
+        let state = self.text.as_ref().map(|text| text.state.of(self.name.number));
+        state.is_none_or(|state| state == State::Held)
     }
 
     /// Whether Curator's `Revoker` asks its holder to finish.
@@ -83,12 +82,15 @@ impl Entry {
 
     /// The data that the node is to have for this lease.
     pub(crate) fn renewed(&self, lease: &Lease) -> Vec<u8> {
-        write(HELD, lease, self.text.as_ref().map_or_else(|| self.token(), |text| text.token))
+        match &self.text {
+            Some(text) => write(text.state, lease, text.token),
+            None => write(State::Held, lease, self.token()),
+        }
     }
 
     /// The same once the node is moved: its creation is no longer its grant.
     pub(crate) fn moved(&self, lease: &Lease) -> Vec<u8> {
-        write(HELD, lease, self.token())
+        write(State::Held, lease, self.token())
     }
 
     /// For how long it stays, at most, unless it is renewed.
@@ -122,11 +124,16 @@ impl Entry {
     }
 }
 
-fn write(state: &str, lease: &Lease, token: u64) -> Vec<u8> {
+fn write(state: State, lease: &Lease, token: u64) -> Vec<u8> {
     let (fingerprint, ttl) = (lease.id().fingerprint(), lease.ttl().as_millis());
+    let (state, token) = match state {
+        State::Held => (HELD, token.to_string()),
+        State::Queued => (QUEUED, token.to_string()),
+        State::HeldAs(number) => (HELD, format!("{IF_NUMBERED}{number}")),
+    };
     let text = match lease.description() {
-        Some(description) => format!("{state}{fingerprint} {ttl} {token} {description}"),
-        None => format!("{state}{fingerprint} {ttl} {token}"),
+        Some(description) => format!("{state} {fingerprint} {ttl} {token} {description}"),
+        None => format!("{state} {fingerprint} {ttl} {token}"),
     };
     text.into_bytes()
 }
@@ -143,14 +150,19 @@ struct Text {
 
 impl Text {
     fn read(text: &str) -> Option<Self> {
-        let (state, rest) = match text.strip_prefix(HELD) {
-            Some(rest) => (State::Held, rest),
-            None => (State::Queued, text.strip_prefix(QUEUED)?),
+        let mut parts = text.splitn(5, ' ');
+        let state = match parts.next()? {
+            HELD => State::Held,
+            QUEUED => State::Queued,
+            _ => return None,
         };
-        let mut parts = rest.splitn(4, ' ');
         let fingerprint = parts.next()?.parse().ok()?;
         let ttl = Duration::from_millis(parts.next()?.parse().ok()?);
-        let token = parts.next()?.parse().ok()?;
+        let token = parts.next()?;
+        let (state, token) = match token.strip_prefix(IF_NUMBERED) {
+            Some(number) => (State::HeldAs(number.parse().ok()?), 0),
+            None => (state, token.parse().ok()?),
+        };
         let description = parts.next().and_then(|text| Description::new(text).ok());
         Some(Self { state, fingerprint, ttl, token, description })
     }
@@ -168,17 +180,27 @@ mod tests {
             .with_description(Some(Description::new("a host/1 x").unwrap()));
         let read = |data: Vec<u8>| Text::read(&String::from_utf8(data).unwrap()).unwrap();
 
-        let text = read(queued(&lease));
+        let text = read(data(State::Queued, &lease));
         assert_eq!((text.state, text.token, text.ttl), (State::Queued, 0, lease.ttl()));
         assert_eq!(text.fingerprint, lease.id().fingerprint());
         assert_eq!(text.description.as_ref(), lease.description());
-        assert_eq!(read(held(&lease)).state, State::Held);
-        assert_eq!(read(write(HELD, &lease, 42)).token, 42);
+        for state in [State::Held, State::HeldAs(7)] {
+            assert_eq!(read(data(state, &lease)).state, state);
+        }
+        assert_eq!(read(write(State::Held, &lease, 42)).token, 42);
     }
 
     #[test]
     fn data_of_other_programs_are_foreign() {
-        for data in ["", "10.0.0.1", "__REVOKE__", "held", "held x", "held 00000000 x 0"] {
+        for data in [
+            "",
+            "10.0.0.1",
+            "__REVOKE__",
+            "held",
+            "held x",
+            "held 00000000 x 0",
+            "held 00000000 1 @",
+        ] {
             assert!(Text::read(data).is_none(), "{data}");
         }
     }

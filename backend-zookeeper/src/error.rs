@@ -1,5 +1,8 @@
 //! The meaning of the client crate's errors, one by one.
 
+use std::io;
+
+use leasehold_core::backend::why_unreachable;
 use leasehold_core::{Error, ErrorKind};
 use zookeeper_client::Error as ClientError;
 
@@ -11,6 +14,8 @@ pub(crate) const BACKEND: &str = "zookeeper";
 pub(crate) enum Failure {
     /// No server can be reached, or the one that was cannot serve: nothing was applied, and another may.
     ServerDown(Error),
+    /// The server has begun no session, and may do so soon or for another: nothing was applied.
+    NoRoom(Error),
     /// The connection broke, or no reply came in time: the request may or may not have been applied.
     Unknown(Error),
     /// The session has ended: so has all that hung on it.
@@ -25,6 +30,7 @@ impl Failure {
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::ServerDown(error)
+            | Self::NoRoom(error)
             | Self::Unknown(error)
             | Self::SessionGone(error)
             | Self::Final(error) => error,
@@ -40,6 +46,7 @@ impl Failure {
         let named = |error: Error| Error::new(error.kind(), format!("{server}: {error}"));
         match self {
             Self::ServerDown(error) => Self::ServerDown(named(error)),
+            Self::NoRoom(error) => Self::NoRoom(named(error)),
             Self::Final(error) => Self::Final(named(error)),
             failure => failure,
         }
@@ -63,6 +70,11 @@ impl Failure {
     /// Whether the server says that there is no such node.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::Mismatch(ClientError::NoNode))
+    }
+
+    /// Whether the server does not let this user do that.
+    pub(crate) fn is_denial(&self) -> bool {
+        matches!(self, Self::Final(error) if error.kind() == ErrorKind::Denied)
     }
 
     /// The failure of a request that changes nothing, or nothing that matters: it may be made again.
@@ -95,8 +107,7 @@ pub(crate) fn request(error: ClientError) -> Failure {
             Failure::Unknown(new(ErrorKind::Indeterminate, message, error))
         }
         ClientError::NoAuth => {
-            let message =
-                "the server does not let this user do that: its access lists are another's";
+            let message = "permission denied: nodes of the lock belong to another user";
             Failure::Final(new(ErrorKind::Denied, message, error))
         }
         ClientError::AuthFailed => Failure::Final(refused_user(error)),
@@ -151,8 +162,20 @@ pub(crate) fn connect(error: ClientError) -> Failure {
 
 /// The error of a server that does not begin a session: the client crate does not tell why.
 pub(crate) fn unreachable() -> Error {
-    let message =
-        "the server begins no session: is it ZooKeeper, and has it a majority of servers with it?";
+    let message = "the server begins no session: is it ZooKeeper, has it a majority of servers with it, and may this address \
+                   have more connections (maxClientCnxns)?";
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+/// The error of a server that cannot be connected to, or whose name has no address.
+pub(crate) fn refused(refused: &io::Error) -> Error {
+    why_unreachable(refused).map_or_else(unreachable, |why| Error::new(ErrorKind::Unavailable, why))
+}
+
+/// The error of a server that closes new connections immediately.
+pub(crate) fn no_room() -> Error {
+    let message = "the server closes new connections immediately, as it does at its limit for one address: raise \
+                   maxClientCnxns in its configuration, or run fewer clients here";
     Error::new(ErrorKind::Unavailable, message)
 }
 

@@ -45,8 +45,10 @@ mod layout;
 mod name;
 mod queue;
 
+mod addresses;
 mod claims;
 mod connection;
+mod driver;
 mod session;
 mod sync;
 mod watch;

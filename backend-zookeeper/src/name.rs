@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `_c_<tag>-lock-NNNNNNNNNN` | a mutex, as Curator's `InterProcessMutex` |
 //! | `_c_<tag>-__READ__NNNNNNNNNN`, `_c_<tag>-__WRIT__NNNNNNNNNN` | a reader, a writer, as Curator's `InterProcessReadWriteLock` |
-//! | `_c_<tag>-unit-<state>-<units>-<limit>-NNNNNNNNNN` | units of a limit; the state is `h` for a holder, `q` for a waiter |
+//! | `_c_<tag>-unit-<state>-<units>-<limit>-NNNNNNNNNN` | units of a limit; the state is `h`, `q` or a number, see [`State`] |
 //!
 //! The number is the server's. The tag is of a [lease](crate::layout::tag), or Curator's protection id. Curator may leave that out.
 
@@ -29,6 +29,22 @@ pub(crate) const LAST_NUMBER: u32 = (1 << 31) - (1 << 20);
 pub(crate) enum State {
     Held,
     Queued,
+    /// It holds the lock if its node has this number, and waits otherwise.
+    ///
+    /// A claim looks at the queue before its node is made. If the node gets the number that was next then, no other node was made in
+    /// between. So the claim was granted by the creation of its node, without another write that says so.
+    HeldAs(u32),
+}
+
+impl State {
+    /// The state of a node with this number: it holds the lock or it waits.
+    pub(crate) fn of(self, number: u32) -> Self {
+        match self {
+            Self::HeldAs(next) if next == number => Self::Held,
+            Self::HeldAs(_) => Self::Queued,
+            state => state,
+        }
+    }
 }
 
 /// The name of a holder or waiter.
@@ -56,6 +72,7 @@ impl Name {
             WRITE => (Share::WRITER, None),
             _ => units(kind.strip_prefix(UNIT)?)?,
         };
+        let state = state.map(|state| state.of(number));
         Some(Self { text: text.to_owned(), tag: tag.to_owned(), share, state, number })
     }
 
@@ -67,8 +84,9 @@ impl Name {
             Share::READER => format!("_c_{tag}-{READ}"),
             Share::Units { units, limit } => {
                 let state = match state {
-                    State::Held => 'h',
-                    State::Queued => 'q',
+                    State::Held => "h".to_owned(),
+                    State::Queued => "q".to_owned(),
+                    State::HeldAs(number) => number.to_string(),
                 };
                 format!("_c_{tag}-{UNIT}{state}-{units}-{limit}-")
             }
@@ -83,6 +101,9 @@ impl Name {
 
     /// The same place in the order, in another state or with other units.
     pub(crate) fn changed(&self, share: Share, state: State) -> Self {
+        if share == self.share && self.state.is_none_or(|current| current == state) {
+            return self.clone();
+        }
         let text = format!("{}{:0DIGITS$}", Self::head(&self.tag, share, state), self.number);
         Self::read(&text).expect("a name that was read and written anew is one")
     }
@@ -111,7 +132,7 @@ fn units(text: &str) -> Option<(Share, Option<State>)> {
     let state = match parts.next()? {
         "h" => State::Held,
         "q" => State::Queued,
-        _ => return None,
+        number => State::HeldAs(number.parse().ok()?),
     };
     let (units, limit) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     parts.next().is_none().then_some((Share::Units { units, limit }, Some(state)))
@@ -128,13 +149,13 @@ mod tests {
         let shares =
             [Share::Whole, Share::READER, Share::WRITER, Share::Units { units: 2, limit: 3 }];
         for share in shares {
-            for state in [State::Held, State::Queued] {
+            for state in [State::Held, State::Queued, State::HeldAs(12), State::HeldAs(11)] {
                 let text = format!("{}0000000012", Name::head(TAG, share, state));
                 let name = Name::read(&text).unwrap();
 
                 assert_eq!((name.tag.as_str(), name.share, name.number), (TAG, share, 12));
-                assert!(name.state.is_none_or(|read| read == state));
-                assert_eq!(name.changed(share, state), name);
+                assert!(name.state.is_none_or(|read| read == state.of(12)));
+                assert_eq!(name.changed(share, state.of(12)), name);
             }
         }
     }

@@ -20,6 +20,10 @@ pub(crate) struct Queue {
     pub(crate) version: i32,
     /// The zxid of the last change.
     pub(crate) changed: i64,
+    /// The number that the next node gets.
+    pub(crate) next: u32,
+    /// The zxid with which the lock's node was made: the numbers of another begin anew. 0 if there is no node.
+    pub(crate) made: i64,
 }
 
 /// The decision about a claim.
@@ -36,7 +40,8 @@ impl Queue {
     pub(crate) fn new(children: &[String], stat: &Stat) -> Self {
         let entries = children.iter().filter_map(|name| Name::read(name)).collect();
         let is_asked = children.iter().any(|name| name == REVOCATION);
-        Self { is_asked, version: stat.version, changed: stat.pzxid, ..Self::of(entries) }
+        let (version, changed, made) = (stat.version, stat.pzxid, stat.czxid);
+        Self { is_asked, version, changed, next: next_number(stat), made, ..Self::of(entries) }
     }
 
     fn of(mut entries: Vec<Name>) -> Self {
@@ -93,6 +98,13 @@ impl Queue {
             Share::Units { .. } => None,
         }
     }
+}
+
+/// The number that the next child of this node gets: that of all children that were ever made.
+///
+/// Servers count a child's creation and its deletion, each once, in `cversion`.
+fn next_number(stat: &Stat) -> u32 {
+    stat.cversion.wrapping_add(stat.num_children).cast_unsigned() / 2
 }
 
 /// Whether `own` must fit beside `other`: those before it, and those that came later and hold by a larger limit.

@@ -2,9 +2,9 @@
 //!
 //! A session lasts from when the leader has heard of it last, and a reply of another server does not tell when that was: servers
 //! pass on their news every half tick. So Leasehold renews a session by connecting to it again, which the leader has to allow: from then on
-//! the leader counts the session's time anew. A write on the same connection shows that the leader still leads. A connection lasts for a
-//! twelfth of the TTL, for the sake of acquisitions. The client crate sends no pings on one that young: nothing but renewals keeps a
-//! session alive.
+//! the leader counts the session's time anew. A write on the same connection shows that the leader still leads. A connection is closed
+//! soon, because servers limit the connections of an address, and the renewals of other clients need them too. The client crate sends no
+//! pings on one that young: nothing but renewals keeps a session alive.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,6 +28,12 @@ const FRESH: u32 = 12;
 
 /// The same of waiters: a place is kept for less time than was asked for, and no holder believes in it.
 const FRESH_PLACE: u32 = 3;
+
+/// How long a connection to a session of holders lasts at most: acquisitions one after the other share it.
+const SHARED: Duration = Duration::from_millis(80);
+
+/// How long a connection to a session of waiters lasts at most: the places of many that come together are made on it.
+const SHARED_PLACE: Duration = Duration::from_millis(5);
 
 /// The sessions of a client.
 ///
@@ -57,6 +63,7 @@ pub(crate) enum Use {
 /// One of ZooKeeper's sessions.
 pub(crate) struct Session {
     pub(crate) id: i64,
+    of: Use,
     ttl: Duration,
     /// How many doubts there were when it began.
     doubts: u64,
@@ -141,14 +148,24 @@ impl Sessions {
                 attached => return attached,
             }
         }
-        let hook = self.begin(servers, ttl).await?;
+        let hook = self.begin(servers, of, ttl).await?;
         *slot = Some(Arc::clone(&hook.session));
         Ok(hook)
     }
 
     /// A session for one lease of ours.
     pub(crate) async fn own(&self, servers: &Servers, ttl: Duration) -> Result<Hook, Failure> {
-        self.begin(servers, ttl).await
+        self.begin(servers, Use::Locks, ttl).await
+    }
+
+    /// Until when the place of a waiter is kept that hangs on this session. `None` if it is to hang on another, or to be kept alive now.
+    pub(crate) async fn keeps_place(&self, session: &Session, ttl: Duration) -> Option<Instant> {
+        let is_right = (session.of, session.ttl) == (Use::Places, counted(ttl));
+        if !is_right || session.doubts != self.doubts.load(Ordering::Relaxed) {
+            return None;
+        }
+        let kept_at = session.state.lock().await.kept_at;
+        (self.clock.now().since(kept_at) <= ttl / FRESH_PLACE).then(|| kept_at + session.ttl)
     }
 
     /// Makes sure that the servers take no more requests that were sent by `sent_at`.
@@ -168,16 +185,16 @@ impl Sessions {
         }
     }
 
-    async fn begin(&self, servers: &Servers, ttl: Duration) -> Result<Hook, Failure> {
+    async fn begin(&self, servers: &Servers, of: Use, ttl: Duration) -> Result<Hook, Failure> {
         let doubts = self.doubts.load(Ordering::Relaxed);
         let kept_at = self.clock.now();
         let ttl = counted(ttl);
-        let link = Arc::new(servers.begin(ttl).await?);
+        let link = Arc::new(servers.begin(of, ttl).await?);
         let info = link.client().session().clone();
         let attached = Attached { info, link: Some(Arc::clone(&link)), kept_at };
         let id = link.client().session_id().0;
         let (state, uses) = (Mutex::new(attached), Arc::default());
-        let session = Arc::new(Session { id, ttl, doubts, state, uses });
+        let session = Arc::new(Session { id, of, ttl, doubts, state, uses });
         session.close_later(servers, &link);
         Ok(session.hook(link, kept_at))
     }
@@ -202,7 +219,7 @@ impl Sessions {
             link.give_up();
         }
         let now = self.clock.now();
-        let link = Arc::new(servers.attach(&state.info, session.ttl).await?);
+        let link = Arc::new(servers.attach(session.of, &state.info, session.ttl).await?);
         state.info = link.client().session().clone();
         state.kept_at = now;
         state.link = Some(Arc::clone(&link));
@@ -241,7 +258,11 @@ impl Session {
     /// Closes a connection before the client crate pings on it.
     fn close_later(self: &Arc<Self>, servers: &Servers, link: &Arc<Link>) {
         let (session, link) = (Arc::downgrade(self), Arc::downgrade(link));
-        let age = self.ttl / FRESH;
+        let shared = match self.of {
+            Use::Locks => SHARED,
+            Use::Places => SHARED_PLACE,
+        };
+        let age = shared.min(self.ttl / FRESH);
         servers.tasks().spawn(async move {
             sleep(age).await;
             if let (Some(session), Some(link)) = (session.upgrade(), link.upgrade()) {

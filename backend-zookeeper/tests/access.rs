@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use leasehold_core::backend::{Claim, Lease, LockBackend, Patience, Share, Tenure};
-use leasehold_core::{Error, ErrorKind, LockKey};
-use leasehold_testbed::{ZooKeeper, ZooKeeperOptions, patiently, until_some};
+use leasehold_core::{Error, ErrorKind, LockClient, LockKey};
+use leasehold_testbed::{ZooKeeper, ZooKeeperOptions, patiently, until, until_some};
 use leasehold_zookeeper::ZooKeeperBackend;
+use tokio::time::timeout;
+use zookeeper_client::{Acls, Client, CreateMode};
 
 const SECRET: &str = "S3CR3T-CANARY";
 
@@ -64,6 +66,66 @@ async fn a_user_of_digest_has_its_locks_for_itself() {
     ] {
         assert_denied(all_operations(&other).await);
     }
+}
+
+/// A user and a client without one, on servers whose node above all locks is open to everybody.
+async fn two_users(zookeeper: &ZooKeeper) -> [ZooKeeperBackend; 2] {
+    let anybody = connect(&patiently(&zookeeper.url())).await;
+    all_operations(&anybody).await.unwrap();
+    [connect(&url_of(&format!("locker:{SECRET}"), zookeeper, "")).await, anybody]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_users_of_one_url_exclude_each_other() {
+    let zookeeper = ZooKeeper::start().await;
+    let [user, anybody] = two_users(&zookeeper).await;
+
+    for (first, second) in [(&user, &anybody), (&anybody, &user)] {
+        let holder = LockClient::new(first.clone());
+        let waiter = LockClient::new(second.clone());
+        // Its node was made by the client without a user.
+        let guard = holder.mutex("job").unwrap().lock().await.unwrap();
+        assert!(waiter.mutex("job").unwrap().try_lock().await.unwrap().is_err(), "both hold it");
+
+        let waiting = tokio::spawn(async move { waiter.mutex("job").unwrap().lock().await });
+        let name = LockKey::new("job").unwrap();
+        let is_queued = async || anybody_waits(&zookeeper, &name).await;
+        until("it waits", is_queued).await;
+        guard.release().await.unwrap();
+        let served = timeout(TTL / 5, waiting).await.expect("it is notified");
+        served.unwrap().unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_of_another_user_is_refused_with_the_reason_and_listed() {
+    let zookeeper = ZooKeeper::start().await;
+    let [user, anybody] = two_users(&zookeeper).await;
+    let lease =
+        |name: &str| Lease::new(&LockKey::new(name).unwrap(), TTL).with_tenure(Tenure::Kept);
+    let (theirs, ours) = (lease("a-theirs"), lease("b-ours"));
+    user.try_acquire(&Claim::new(theirs.clone())).await.unwrap();
+    anybody.try_acquire(&Claim::new(ours.clone())).await.unwrap();
+    // Another program keeps something there, too.
+    let other = Client::connect(&zookeeper.endpoints()[0]).await.unwrap();
+    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    other.create("/lock/c-other", b"data", &persistent).await.unwrap();
+    other.create("/lock/c-other/child", b"data", &persistent).await.unwrap();
+
+    let refused = anybody.try_acquire(&Claim::new(lease("a-theirs"))).await;
+    let listed = anybody.list("", None).await.unwrap();
+
+    assert!(refused.as_ref().unwrap_err().to_string().contains("another user"), "{refused:?}");
+    assert_denied(refused);
+    assert_denied(anybody.inspect(theirs.key()).await);
+    let names: Vec<_> = listed.keys().iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["a-theirs", "b-ours"]);
+}
+
+/// Whether a claim waits for a lock, by the names of its nodes.
+async fn anybody_waits(zookeeper: &ZooKeeper, key: &LockKey) -> bool {
+    let client = Client::connect(&zookeeper.endpoints()[0]).await.unwrap();
+    client.list_children(&format!("/lock/{key}")).await.unwrap().len() == 2
 }
 
 #[cfg(feature = "sasl")]

@@ -2,6 +2,7 @@
 
 mod access;
 mod belief;
+mod elections;
 mod failures;
 mod interop;
 mod runtimes;

@@ -1,12 +1,13 @@
-//! A client that outlives the runtime on which it was made.
+//! A client that outlives the runtime on which it was made, and connections that end while it is idle.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use leasehold_core::backend::LockBackend;
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release, Tenure};
 use leasehold_core::{LockClient, LockKey};
-use leasehold_testbed::{ZooKeeper, patiently, until};
+use leasehold_testbed::{FaultProxy, ZooKeeper, patiently, until, until_some};
 use leasehold_zookeeper::ZooKeeperBackend;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 #[test]
@@ -39,4 +40,52 @@ fn another_runtime_is_told_of_what_happens_to_its_locks() {
         assert_eq!(forced.ended().len(), 1);
         timeout(Duration::from_secs(2), guard.lost()).await.expect("it is told at once");
     });
+}
+
+#[test]
+fn a_client_serves_one_runtime_after_the_other() {
+    // For the server alone.
+    let servers = Runtime::new().unwrap();
+    let zookeeper = servers.block_on(ZooKeeper::start());
+    let client = OnceLock::new();
+
+    for _ in 0..4 {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            if client.get().is_none() {
+                let backend = ZooKeeperBackend::connect(&patiently(&zookeeper.url())).await;
+                client.set(LockClient::new(backend.unwrap())).unwrap();
+            }
+            let mutex = client.get().unwrap().mutex("job").unwrap();
+            let guard = mutex.try_lock().await.unwrap().expect("it is free");
+            guard.release().await.unwrap();
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_was_never_sent_has_no_unknown_outcome() {
+    const ROUNDS: usize = 20;
+
+    let zookeeper = ZooKeeper::start().await;
+    let proxy = FaultProxy::start(zookeeper.endpoints().remove(0)).await;
+    let url = patiently(&format!("zookeeper://{}", proxy.address()));
+    let backend = ZooKeeperBackend::connect(&url).await.unwrap();
+    let key = LockKey::new("job").unwrap();
+
+    for _ in 0..ROUNDS {
+        let lease = Lease::new(&key, Duration::from_secs(10)).with_tenure(Tenure::Kept);
+        let granted = until_some("granted", async || {
+            match backend.try_acquire(&Claim::new(lease.clone())).await {
+                Ok(attempt) => Some(attempt),
+                Err(error) => {
+                    assert!(!error.may_have_been_applied(), "{error}");
+                    None
+                }
+            }
+        });
+        assert!(matches!(granted.await, Attempt::Granted(_)));
+        assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
+        proxy.disconnect().await;
+    }
 }

@@ -236,7 +236,8 @@ async fn pass(
 ) -> io::Result<()> {
     let (sender, mut receiver) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
     let mut forecast = weather.clone();
-    let read = async {
+    // With its sender, it ends the other half, which first passes on all that came before.
+    let read = async move {
         loop {
             let mut chunk = vec![0; 16 * 1024];
             let len = from.read(&mut chunk).await?;
@@ -261,10 +262,7 @@ async fn pass(
         }
         Ok(())
     };
-    tokio::select! {
-        end = read => end,
-        end = write => end,
-    }
+    tokio::try_join!(read, write).map(drop)
 }
 
 #[cfg(test)]

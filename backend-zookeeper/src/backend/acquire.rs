@@ -56,12 +56,15 @@ impl ZooKeeperBackend {
 
     async fn attempt(&self, trial: &mut Trial<'_>, is_new: bool) -> Result<Attempt, Failure> {
         let (claim, lease) = (trial.claim, trial.claim.lease());
-        if is_new && lease.tenure() == Tenure::Kept {
-            // Most often the lock is free: its node is made, and found to be the first, in one round trip.
-            match self.join(trial).await {
-                // A session that we took for alive has ended, or others were granted meanwhile.
-                Err(Failure::SessionGone(_) | Failure::Mismatch(_)) => {}
-                joined => return joined,
+        if is_new {
+            // A queue that is read late may refuse a claim wrongly. It never admits one wrongly: see `State::HeldAs`.
+            let queue = self.glance(claim.key()).await?;
+            let last = Name::last(&tag(lease), claim.share());
+            if queue.entry(&last.tag).is_none() && queue.verdict(&last) == Verdict::Admitted {
+                match self.join(trial, &queue).await {
+                    Err(Failure::Mismatch(_) | Failure::SessionGone(_)) => {}
+                    joined => return joined,
+                }
             }
         }
         self.settle(lease).await?;
@@ -84,14 +87,6 @@ impl ZooKeeperBackend {
         Ok(Attempt::Held(Contention::new().with_retry_after(AFTER_LOSING)))
     }
 
-    /// Makes a node without a look before.
-    async fn join(&self, trial: &mut Trial<'_>) -> Result<Attempt, Failure> {
-        let lease = trial.claim.lease();
-        let hook = self.hook(lease).await?;
-        let made = self.make(trial, &hook, State::Held, &entry::held(lease)).await?;
-        self.decide(trial, hook, made).await
-    }
-
     /// Makes a node where it has none: for a claim that will be refused in line, or not at all.
     async fn enter(&self, trial: &mut Trial<'_>, queue: &Queue) -> Result<Attempt, Failure> {
         let (claim, lease) = (trial.claim, trial.claim.lease());
@@ -103,36 +98,41 @@ impl ZooKeeperBackend {
             }
             Verdict::Refused => {
                 let hook = self.place_hook(claim).await?;
-                let data = entry::queued(&self.waiting_lease(claim));
+                let data = entry::data(State::Queued, &self.waiting_lease(claim));
                 let made = self.make(trial, &hook, State::Queued, &data).await?;
                 drop(hook);
                 self.go_on(trial, &made.queue, &made.own).await
             }
-            Verdict::Admitted => self.join(trial).await,
+            Verdict::Admitted => self.join(trial, queue).await,
         }
     }
 
-    /// Decides about a claim whose node was just made as that of a holder.
-    async fn decide(
-        &self,
-        trial: &mut Trial<'_>,
-        hook: Hook,
-        made: Made,
-    ) -> Result<Attempt, Failure> {
-        let Made { own, stat, queue } = made;
-        let first = queue.entry(&own.tag).filter(|first| first.text != own.text).cloned();
-        let is_admitted = queue.verdict(&own) == Verdict::Admitted;
-        // A change since then may be a grant to another, whose token is above that of this node: a move gives a newer one.
-        let is_unchanged = queue.changed == stat.czxid;
-        if first.is_none() && is_admitted && is_unchanged && !queue.has_other_limits(own.share) {
-            return self.granted(trial, &hook, &queue, &own, &stat).await;
+    /// Makes the node of a claim that `queue` admits. If no other was made in between, the claim is granted with that.
+    async fn join(&self, trial: &mut Trial<'_>, queue: &Queue) -> Result<Attempt, Failure> {
+        let lease = trial.claim.lease();
+        let hook = self.hook(lease).await?;
+        let state = match queue.has_other_limits(lease.share()) {
+            // A grant to another may not show in the order.
+            true => State::Queued,
+            false => State::HeldAs(queue.next),
+        };
+        let Made { own, stat, queue: now } =
+            self.make(trial, &hook, state, &entry::data(state, lease)).await?;
+        let is_same = now.made == queue.made || own.number == 0;
+        if is_same && state.of(own.number) == State::Held {
+            self.claims.lies(lease, &own.text, State::Held, &hook.session);
+            return self.granted(trial, &hook, &now, &own, &stat).await;
         }
         // The next steps may have to connect to the session again.
         drop(hook);
-        let Some(first) = first else { return self.go_on(trial, &queue, &own).await };
-        // Another client has asked for the same lease.
-        self.take_back(trial).await?;
-        self.go_on(trial, &queue, &first).await
+        match now.entry(&own.tag).filter(|first| first.text != own.text) {
+            None => self.go_on(trial, &now, &own).await,
+            Some(first) => {
+                // Another client has asked for the same lease.
+                self.take_back(trial).await?;
+                self.go_on(trial, &now, first).await
+            }
+        }
     }
 
     /// Decides about a claim that has a node.
@@ -167,8 +167,8 @@ impl ZooKeeperBackend {
             Some(_) if queue.has_other_limits(own.share) => Guard::Passes(queue.version),
             Some(_) => Guard::Unpassed(queue.version),
         };
-        let data = &entry::held(&lease);
         let (lease, state) = (&lease, State::Held);
+        let data = &entry::data(state, lease);
         let step = Move { lease, from: own, to: &to, state, data, guard, is_touched: false };
         let moved = self.relocate(&hook, step).await?;
         self.granted(trial, &hook, queue, &to, &moved).await

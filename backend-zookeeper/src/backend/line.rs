@@ -1,8 +1,10 @@
 //! Standing in line for a lock.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::{Attempt, CalledBy, Claim, Lease};
+use leasehold_core::clock::Instant;
 
 use super::ZooKeeperBackend;
 use super::acquire::Trial;
@@ -11,7 +13,7 @@ use crate::entry;
 use crate::error::Failure;
 use crate::name::{Name, State};
 use crate::queue::Queue;
-use crate::session::{Hook, Use};
+use crate::session::{Hook, Session, Use};
 use crate::watch::Target;
 
 /// How long the place of a claim is kept that only waits: an election eats shorter ones.
@@ -26,15 +28,16 @@ impl ZooKeeperBackend {
         own: &Name,
     ) -> Result<Attempt, Failure> {
         let (claim, lease) = (trial.claim, trial.claim.lease());
-        let hook = self.place_hook(claim).await?;
         let to = own.changed(own.share, State::Queued);
         let known = self.claims.find(lease).and_then(|known| known.session);
-        if to != *own || known.is_none_or(|session| session.id != hook.id()) {
-            let data = &entry::queued(&self.waiting_lease(claim));
-            let (state, guard) = (State::Queued, Guard::None);
-            let step = Move { lease, from: own, to: &to, state, data, guard, is_touched: false };
-            self.relocate(&hook, step).await?;
-        }
+        let kept = match known.as_ref().filter(|_| to == *own) {
+            Some(session) => self.sessions.keeps_place(session, self.kept_for(claim)).await,
+            None => None,
+        };
+        let kept_until = match kept {
+            Some(until) => until,
+            None => self.keep_place(claim, own, &to, known).await?,
+        };
         trial.node = Some(to.text.clone());
         let target = match queue.predecessor(&to) {
             Some(before) => Target::Node(self.layout.node(claim.key(), &before.text)),
@@ -42,12 +45,30 @@ impl ZooKeeperBackend {
         };
         let is_told = self.news.waits(lease, self.layout.node(claim.key(), &to.text), target);
         let contention = self.contention(claim.key(), queue, &to).await;
-        let contention = contention.with_place(hook.good_until.since(trial.sent_at));
+        let contention = contention.with_place(kept_until.since(trial.sent_at));
         Ok(Attempt::Held(if is_told {
             contention.with_called_by(CalledBy::Key)
         } else {
             contention
         }))
+    }
+
+    /// Keeps the session of waiters alive, and moves the node there if it hangs on another. Returns until when the place is kept.
+    async fn keep_place(
+        &self,
+        claim: &Claim,
+        own: &Name,
+        to: &Name,
+        known: Option<Arc<Session>>,
+    ) -> Result<Instant, Failure> {
+        let hook = self.place_hook(claim).await?;
+        if to != own || known.is_none_or(|session| session.id != hook.id()) {
+            let (lease, state, guard) = (claim.lease(), State::Queued, Guard::None);
+            let data = &entry::data(state, &self.waiting_lease(claim));
+            let step = Move { lease, from: own, to, state, data, guard, is_touched: false };
+            self.relocate(&hook, step).await?;
+        }
+        Ok(hook.good_until)
     }
 
     /// The session with which the place of a claim ends.

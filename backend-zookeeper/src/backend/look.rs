@@ -33,16 +33,17 @@ impl ZooKeeperBackend {
     pub(super) async fn queue(&self, key: &LockKey) -> Result<Queue, Failure> {
         let node = self.layout.lock(key);
         let link = self.servers.main().await?;
-        let client = link.client();
         // The server passes the first on to the leader, and has all that the leader had then before it answers the second.
-        let (sync, children) = (client.sync(&node), client.get_children(&node));
-        let (synced, children) = tokio::join!(link.reply(sync), link.reply(children));
+        let (sync, looking) = (link.client().sync(&node), queue_at(&link, &node));
+        let (synced, queue) = tokio::join!(link.reply(sync), looking);
         synced.map_err(Failure::of_a_look)?;
-        match children {
-            Ok((children, stat)) => Ok(Queue::new(&children, &stat)),
-            Err(failure) if failure.is_absence() => Ok(Queue::default()),
-            Err(failure) => Err(failure.of_a_look()),
-        }
+        queue
+    }
+
+    /// The holders and waiters of `key`, as the server that is spoken to knows them.
+    pub(super) async fn glance(&self, key: &LockKey) -> Result<Queue, Failure> {
+        let link = self.servers.main().await?;
+        queue_at(&link, &self.layout.lock(key)).await
     }
 
     /// Makes sure that the next replies on a connection come from the leader that counts the time of sessions, or from a server that
@@ -78,7 +79,7 @@ impl ZooKeeperBackend {
     pub(super) async fn contention(&self, key: &LockKey, queue: &Queue, own: &Name) -> Contention {
         let holders = queue.holders().filter(|holder| holder.text != own.text);
         let entries = self.entries(key, holders.take(HOLDERS_OF_A_HINT)).await.unwrap_or_default();
-        let (waits, holds): (Vec<_>, Vec<_>) = entries.into_iter().partition(Entry::is_queued);
+        let (holds, waits): (Vec<_>, Vec<_>) = entries.into_iter().partition(Entry::is_granted);
         let ends = |entry: &&Entry| entry.ttl().unwrap_or(Duration::MAX);
         let holder = holds.iter().min_by_key(ends).map(Entry::holder);
         let contention = holder.into_iter().fold(Contention::new(), Contention::with_holder);
@@ -95,7 +96,7 @@ impl ZooKeeperBackend {
         let others = queue.all().iter().filter(|name| !is_first(name)).take(LISTED);
         let entries = self.entries(key, holders.iter().copied().chain(others)).await?;
         let (held, waits): (Vec<Entry>, Vec<Entry>) =
-            entries.into_iter().partition(|entry| is_first(&entry.name) && !entry.is_queued());
+            entries.into_iter().partition(|entry| is_first(&entry.name) && entry.is_granted());
         let last = match held.iter().map(Entry::token).max() {
             Some(newest) => newest,
             None => token(queue.changed),
@@ -141,6 +142,14 @@ impl ZooKeeperBackend {
     }
 }
 
+async fn queue_at(link: &Link, node: &str) -> Result<Queue, Failure> {
+    match link.reply(link.client().get_children(node)).await {
+        Ok((children, stat)) => Ok(Queue::new(&children, &stat)),
+        Err(failure) if failure.is_absence() => Ok(Queue::default()),
+        Err(failure) => Err(failure.of_a_look()),
+    }
+}
+
 /// Reads nodes with these names and paths, in few requests. Each has an outcome of its own: its entry, or none if there is no such node.
 pub(super) async fn read(
     link: &Link,
@@ -171,6 +180,8 @@ async fn is_in_use(link: &Link, node: &str) -> Result<bool, Failure> {
     match link.reply(link.client().list_children(node)).await {
         Ok(children) => Ok(children.iter().any(|name| Name::read(name).is_some())),
         Err(failure) if failure.is_absence() => Ok(false),
+        // It is another user's. To inspect it tells that.
+        Err(failure) if failure.is_denial() => Ok(true),
         Err(failure) => Err(failure),
     }
 }

@@ -33,7 +33,7 @@ impl ZooKeeperBackend {
             self.claims.forget(lease);
             return Ok(match known.state {
                 State::Held => Release::Released,
-                State::Queued => Release::NotHeld,
+                State::Queued | State::HeldAs(_) => Release::NotHeld,
             });
         }
         self.settle(lease).await?;
@@ -44,7 +44,7 @@ impl ZooKeeperBackend {
         let mut released = Release::NotHeld;
         for entry in self.entries(lease.key(), own).await? {
             let is_held = queue.holders().any(|it| it.text == entry.name.text);
-            if self.drop_node(lease, &entry.name.text).await? && is_held && !entry.is_queued() {
+            if self.drop_node(lease, &entry.name.text).await? && is_held && entry.is_granted() {
                 released = Release::Released;
             }
         }
@@ -52,11 +52,11 @@ impl ZooKeeperBackend {
         Ok(released)
     }
 
-    /// The holders of `key`, without a waiter that only is first in line.
+    /// The holders of `key`, without a waiter or a claim under way that is first in the queue.
     async fn holders(&self, key: &LockKey) -> Result<Vec<Entry>, Failure> {
         let queue = self.queue(key).await?;
         let mut entries = self.entries(key, queue.holders()).await?;
-        entries.retain(|entry| !entry.is_queued());
+        entries.retain(Entry::is_granted);
         Ok(entries)
     }
 

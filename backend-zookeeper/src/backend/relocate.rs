@@ -108,7 +108,7 @@ impl ZooKeeperBackend {
             }
         };
         let name = format!("{head}{number}");
-        self.claims.lies(lease, &name, state, &hook.session);
+        self.claims.lies(lease, &name, State::Queued, &hook.session);
         trial.node = Some(name.clone());
         let Some(own) = Name::read(&name).filter(|own| own.number < LAST_NUMBER) else {
             self.take_back(trial).await?;

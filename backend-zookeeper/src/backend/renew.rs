@@ -97,7 +97,10 @@ impl ZooKeeperBackend {
         let renewing = leases.into_iter().zip(looks);
         let renewing =
             renewing.map(async |((i, lease), look)| (i, self.renew_at(lease, &hook, look).await));
-        join_all(renewing).await
+        let renewed = join_all(renewing).await;
+        // Others may need the connection for their renewals.
+        hook.session.close().await;
+        renewed
     }
 
     /// The session of those with this TTL, on a server that has all that the leader has now.
@@ -149,7 +152,7 @@ impl ZooKeeperBackend {
     ) -> Result<bool, Failure> {
         let strays = leases.iter().zip(looks).filter_map(|((_, lease), look)| {
             let entry = look.found.as_ref().ok()?.as_ref()?;
-            let is_stray = !entry.is_queued() && entry.stat.ephemeral_owner != hook.id();
+            let is_stray = entry.is_granted() && entry.stat.ephemeral_owner != hook.id();
             (is_stray && !entry.is_touched()).then(|| Moving::new(lease, entry))
         });
         let strays: Vec<_> = strays.collect();
@@ -173,7 +176,7 @@ impl ZooKeeperBackend {
     ) -> Result<Renewal, Failure> {
         for _ in 0..MAX_TRIES {
             let Look { name, found } = look;
-            let Some(entry) = found?.filter(|entry| !entry.is_queued()) else {
+            let Some(entry) = found?.filter(Entry::is_granted) else {
                 // It lies elsewhere if another client asked for it, too.
                 let (queue, tag) = (self.queue(lease.key()).await?, tag(lease));
                 let elsewhere = queue.holders().find(|holder| holder.tag == tag);

@@ -4,6 +4,7 @@ mod a_full_disk;
 mod a_majority;
 mod an_operator;
 mod attempts;
+mod connections;
 mod lag;
 mod servers;
 mod sessions;

@@ -1,0 +1,157 @@
+//! The thread that drives connections.
+
+use std::io::{self, ErrorKind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex as StdMutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use leasehold_core::{Error, ErrorKind as Kind};
+use spawns_core::{Spawn, Task};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::timeout;
+use zookeeper_client::{Client, Connector, Error as ClientError};
+
+use crate::error::{self, Failure};
+use crate::sync::locked;
+
+/// The thread in which connections are served: none of them ends with a caller's runtime.
+pub(crate) struct Driver {
+    /// `None` once it is dropped.
+    runtime: Option<Runtime>,
+    pub(crate) handle: Handle,
+}
+
+impl Driver {
+    pub(crate) fn start() -> Result<Self, Error> {
+        let mut builder = Builder::new_multi_thread();
+        let builder = builder.worker_threads(1).thread_name("leasehold-zookeeper").enable_all();
+        let runtime = builder.build().map_err(|error| {
+            let message = "the thread for connections cannot be started";
+            Error::new(Kind::Refused, message).with_source(error)
+        })?;
+        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
+    }
+
+    /// Connects to one server, and tells which task serves the connection.
+    pub(crate) async fn connect(
+        &self,
+        connector: Connector,
+        endpoint: String,
+    ) -> Result<(Client, AbortHandle), ClientError> {
+        let spawner = Spawner { handle: self.handle.clone(), spawned: Arc::default() };
+        let spawned = Arc::clone(&spawner.spawned);
+        let connecting = async move { connector.connect(&endpoint).await };
+        let connecting = Scoped { spawner, future: Box::pin(connecting) };
+        let client = Connecting(self.handle.spawn(connecting)).await?;
+        let task = locked(&spawned).take();
+        let task = task.ok_or(ClientError::ClientClosed)?;
+        Ok((client, task))
+    }
+
+    /// The reason why a server has begun no session, which the client crate keeps to itself, as another connection shows within `limit`.
+    pub(crate) async fn why_down(&self, address: String, limit: Duration) -> Failure {
+        let end = self.handle.spawn(async move { timeout(limit, end_of(&address)).await });
+        match end.await {
+            Ok(Ok(Ok(()))) => Failure::NoRoom(error::no_room()),
+            Ok(Ok(Err(refused))) => Failure::ServerDown(error::refused(&refused)),
+            // Perhaps it has room again.
+            _ => Failure::NoRoom(error::unreachable()),
+        }
+    }
+
+    /// Whether a server that this client has no connection to refuses one of two.
+    pub(crate) async fn is_full(&self, address: String, limit: Duration) -> bool {
+        let answer = self.handle.spawn(async move { timeout(limit, answer_of(&address)).await });
+        matches!(answer.await, Ok(Ok(Err(error))) if is_end(&error))
+    }
+}
+
+/// Asks a server on the second of two connections who it is. Servers answer also if an operator has not allowed that command.
+async fn answer_of(address: &str) -> io::Result<u8> {
+    let _first = TcpStream::connect(address).await?;
+    let mut second = TcpStream::connect(address).await?;
+    second.write_all(b"srvr").await?;
+    second.read_u8().await
+}
+
+/// Whether the server has closed a connection.
+fn is_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::BrokenPipe
+            | ErrorKind::ConnectionReset
+            | ErrorKind::NotConnected
+            | ErrorKind::UnexpectedEof
+    )
+}
+
+/// Waits until a server closes a connection on which nothing was sent. A server that has room for it waits for a request.
+async fn end_of(address: &str) -> io::Result<()> {
+    let ended = async { TcpStream::connect(address).await?.read_u8().await };
+    match ended.await {
+        Err(error) if is_end(&error) => Ok(()),
+        Err(refused) => Err(refused),
+        // It is no ZooKeeper.
+        Ok(_) => std::future::pending().await,
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // To wait for it is not allowed in another runtime.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// A task that connects, and ends if its caller waits for it no more.
+struct Connecting(JoinHandle<Result<Client, ClientError>>);
+
+impl Future for Connecting {
+    type Output = Result<Client, ClientError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let joined = std::task::ready!(Pin::new(&mut self.0).poll(cx));
+        Poll::Ready(joined.unwrap_or(Err(ClientError::ClientClosed)))
+    }
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Tells the client crate where its tasks run: it takes that from the thread that polls it.
+struct Scoped<F> {
+    spawner: Spawner,
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Scoped<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let Self { spawner, future } = &mut *self;
+        let _scope = spawns_core::enter(spawner);
+        future.as_mut().poll(cx)
+    }
+}
+
+/// Runs the client crate's tasks, and knows the last.
+struct Spawner {
+    handle: Handle,
+    spawned: Arc<StdMutex<Option<AbortHandle>>>,
+}
+
+impl Spawn for Spawner {
+    fn spawn(&self, task: Task) {
+        let spawned = self.handle.spawn(Box::into_pin(task.future));
+        *locked(&self.spawned) = Some(spawned.abort_handle());
+    }
+}
