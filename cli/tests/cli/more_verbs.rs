@@ -358,7 +358,7 @@ fn release_spares_the_leases_that_it_does_not_name() {
         assert_eq!(job.line(), "in");
         job
     };
-    let [one, two, mut three] = ["one", "two", "three"].map(job);
+    let [one, two, three] = ["one", "two", "three"].map(job);
     let status: Value = serde_json::from_slice(&home.verb(&["status", "--json"]).stdout).unwrap();
     let holders = status["holders"].as_array().unwrap();
     let second = holders.iter().find(|holder| holder["description"] == "two").unwrap();

@@ -168,17 +168,14 @@ pub(crate) async fn a_forced_release_of_one_lease_spares_its_successor(scene: &S
     let key = scene.key();
     let backend = scene.backend().await;
     let [former, next] = [(); 2].map(|()| scene.lease(&key).with_ttl(scene.long_ttl()));
-    let meant = Some(former.id().fingerprint());
+    let meant = former.id().fingerprint();
     grant(&backend, &former).await;
-    let forced = backend.force_release(&key, meant).await.unwrap();
-    assert_eq!(
-        forced.ended().iter().map(Holder::fingerprint).collect::<Vec<_>>(),
-        [meant.unwrap()]
-    );
+    let forced = backend.force_release(&key, Some(meant)).await.unwrap();
+    assert_eq!(forced.ended().iter().map(Holder::fingerprint).collect::<Vec<_>>(), [meant]);
     assert_eq!(backend.renew(&former).await.unwrap(), Renewal::Vanished);
     grant(&backend, &next).await;
 
-    let forced = backend.force_release(&key, meant).await.unwrap();
+    let forced = backend.force_release(&key, Some(meant)).await.unwrap();
 
     assert_eq!(forced, ForcedRelease::new());
     assert_eq!(backend.renew(&next).await.unwrap(), Renewal::Renewed);
@@ -199,10 +196,10 @@ pub(crate) async fn a_forced_release_of_one_lease_spares_the_other_holders(scene
     let attempt = backend.try_acquire(&Claim::new(refused.clone())).await.unwrap();
     assert!(matches!(attempt, Attempt::Held(_)), "{attempt:?}");
 
-    let only = Some(meant.id().fingerprint());
-    let forced = backend.force_release(&key, only).await.unwrap();
+    let only = meant.id().fingerprint();
+    let forced = backend.force_release(&key, Some(only)).await.unwrap();
 
-    assert_eq!(forced.ended().iter().map(Holder::fingerprint).collect::<Vec<_>>(), [only.unwrap()]);
+    assert_eq!(forced.ended().iter().map(Holder::fingerprint).collect::<Vec<_>>(), [only]);
     assert_eq!(forced.min_token(), None, "the other holders have lower tokens");
     assert_eq!(backend.renew(meant).await.unwrap(), Renewal::Taken);
     for lease in [one, other] {

@@ -225,7 +225,7 @@ type Values = Vec<(&'static str, String)>;
 
 /// The condition for the leases that an operator means.
 fn meant(only: Option<Fingerprint>) -> String {
-    let equals = |lease: Fingerprint| format!("fingerprint = {}", bytes(&lease.to_string()));
+    let equals = |lease: Fingerprint| format!("fingerprint = {}", bytes(lease.to_string()));
     only.map_or_else(|| "TRUE".to_owned(), equals)
 }
 
