@@ -1,7 +1,6 @@
 //! The parts of a tokio runtime that locks need.
 
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -51,6 +50,7 @@ pub fn check_timer() -> Result<(), Error> {
 pub fn check_io() -> Result<(), Error> {
     check_timer()?;
     // Without I/O, the creation of any socket panics.
+    #[cfg(unix)]
     if panics(|| drop(tokio::net::UnixDatagram::unbound())) {
         let message = "locks on this store need I/O, which this tokio runtime lacks; build it with enable_all()";
         return Err(Error::new(ErrorKind::Unsupported, message));
@@ -59,53 +59,19 @@ pub fn check_io() -> Result<(), Error> {
 }
 
 /// Whether `probe` panics. tokio says in no other way that a runtime lacks a part.
-///
-/// Such a panic is not reported. Reports of panics in other threads go to the program's own hook.
-#[cfg(panic = "unwind")]
 fn panics(probe: impl FnOnce()) -> bool {
-    /// Another thread must not keep the hook below as the program's own.
-    static HOOK: Mutex<()> = Mutex::new(());
-
-    if thread::panicking() {
-        return false;
-    }
-    let _one_at_a_time = HOOK.lock().unwrap_or_else(PoisonError::into_inner);
-    let probing = thread::current().id();
-    let own = Arc::new(panic::take_hook());
-    let forwards = Arc::clone(&own);
-    panic::set_hook(Box::new(move |info| {
-        if thread::current().id() != probing {
-            forwards(info);
-        }
-    }));
-    let panicked = panic::catch_unwind(AssertUnwindSafe(probe)).is_err();
-    drop(panic::take_hook());
-    if let Ok(own) = Arc::try_unwrap(own) {
-        panic::set_hook(own);
-    }
-    panicked
-}
-
-/// A panic would end the program without a word, so it is left to the first task that needs the part.
-#[cfg(not(panic = "unwind"))]
-fn panics(_probe: impl FnOnce()) -> bool {
-    false
+    // While a panic unwinds, another one would end the program.
+    !thread::panicking() && panic::catch_unwind(AssertUnwindSafe(probe)).is_err()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use tokio::runtime::Builder;
 
     use super::*;
 
     #[test]
-    fn a_missing_part_is_named_and_no_panic_is_reported() {
-        static REPORTS: AtomicUsize = AtomicUsize::new(0);
-        panic::set_hook(Box::new(|_| {
-            REPORTS.fetch_add(1, Ordering::Relaxed);
-        }));
+    fn a_missing_part_is_named() {
         let bare = Builder::new_current_thread().build().unwrap();
         let timed = Builder::new_current_thread().enable_time().build().unwrap();
         let all = Builder::new_current_thread().enable_all().build().unwrap();
@@ -119,9 +85,5 @@ mod tests {
         assert!(without_io.contains("I/O") && without_io.contains("enable_all()"), "{without_io}");
         assert!(timed.block_on(async { check_timer() }).is_ok());
         assert!(all.block_on(async { check_io() }).is_ok());
-        assert_eq!(REPORTS.load(Ordering::Relaxed), 0);
-        // The program's own hook is in force again.
-        assert!(panic::catch_unwind(|| panic!("part of the test")).is_err());
-        assert_eq!(REPORTS.load(Ordering::Relaxed), 1);
     }
 }
