@@ -49,7 +49,7 @@ pub(crate) enum Scenario {
     RedisHeldMillion,
     /// Redis, 4,000 clients that wait for one key: the server's work, and that of each turn.
     RedisWaiting,
-    /// Five Redis servers as a quorum, beside one: lock and release, with a member that is stopped, and 50 clients that wait for one key.
+    /// Five Redis servers as a quorum, beside one: lock and release, with a member that is stopped, and 2 to 50 clients that compete for one key.
     Quorum,
     /// In memory, one task with one key: lock and release.
     Memory,

@@ -146,17 +146,31 @@ pub(super) async fn timed<L: Lock>(locks: Vec<L>, time: Duration) -> Round {
 /// Counts locks, and returns their number. Callers that still wait when time is up are dropped, since that wait may be
 /// long.
 pub(super) async fn counted<L: Lock>(locks: Vec<L>, time: Duration) -> (Round, u64) {
+    counted_with(locks, time, || ready(())).await
+}
+
+/// Counts locks like [`counted`], with `work` under each of them.
+pub(super) async fn counted_with<L, W>(
+    locks: Vec<L>,
+    time: Duration,
+    work: impl Fn() -> W + Clone + Send + 'static,
+) -> (Round, u64)
+where
+    L: Lock,
+    W: Future<Output = ()> + Send + 'static,
+{
     let counters: Vec<Arc<Counter>> = locks.iter().map(|_| Arc::default()).collect();
     let stop = Arc::new(AtomicBool::new(false));
     let start = Arc::new(Barrier::new(locks.len() + 1));
     let mut tasks = JoinSet::new();
     for (lock, counter) in locks.into_iter().zip(&counters) {
         let (start, stop, counter) = (Arc::clone(&start), Arc::clone(&stop), Arc::clone(counter));
+        let work = work.clone();
         tasks.spawn(async move {
             start.wait().await;
             let mut count = 0;
             while !stop.load(Ordering::Relaxed) {
-                lock.turn(ready(())).await;
+                lock.turn(work()).await;
                 count += 1;
                 counter.0.store(count, Ordering::Relaxed);
             }

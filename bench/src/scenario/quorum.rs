@@ -1,7 +1,8 @@
-//! A quorum of five Redis servers beside one of them: alone, with a member that is stopped, and where many wait.
+//! A quorum of five Redis servers beside one of them: alone, with a member that is stopped, and where clients compete for one key.
 
 use std::future::ready;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
@@ -10,8 +11,9 @@ use leasehold_core::backend::LockBackend;
 use leasehold_core::quorum::Quorum;
 use leasehold_redis::{RedisBackend, RedisConfig};
 use leasehold_testbed::{Redis, patiently};
+use tokio::time::sleep;
 
-use super::cycle::{counted, timed};
+use super::cycle::{counted_with, timed};
 use crate::args::Args;
 use crate::contest::{Contest, Contestant, Round, Turn};
 use crate::lockers::{Lock, Locker};
@@ -20,7 +22,12 @@ use crate::outcome::Outcome;
 use crate::target::{Bound, Target};
 
 const MEMBERS: usize = 5;
-const WAITERS: usize = 50;
+
+/// How long a client that competes for the key keeps it. Without work under the lock, the last holder would acquire it again before the others.
+const WORK: Duration = Duration::from_millis(5);
+
+/// How much longer than others a turn with competing clients is: 12 s.
+const LONGER: u32 = 8;
 
 /// So many locks are counted with their requests.
 const COUNTED: u64 = 200;
@@ -28,10 +35,12 @@ const COUNTED: u64 = 200;
 const ONE: &str = "one Redis";
 const ALL_UP: &str = "quorum of 5";
 const ONE_STOPPED: &str = "quorum of 5, one stopped";
+const TWO: &str = "2 clients";
+const FIFTY: &str = "50 clients";
 
 pub(super) async fn run(args: &Args) -> Vec<Outcome> {
     let servers = Arc::new(join_all((0..MEMBERS).map(|_| Redis::start())).await);
-    vec![alone(&servers, args).await, waiting(&servers, args).await]
+    vec![alone(&servers, args).await, competing(&servers, args).await]
 }
 
 async fn alone(servers: &Arc<Vec<Redis>>, args: &Args) -> Outcome {
@@ -49,13 +58,19 @@ async fn alone(servers: &Arc<Vec<Redis>>, args: &Args) -> Outcome {
     contest.run(args).await
 }
 
-async fn waiting(servers: &Arc<Vec<Redis>>, args: &Args) -> Outcome {
-    let title = format!("Redis, {WAITERS} clients that wait for one key: lock and release");
+async fn competing(servers: &Arc<Vec<Redis>>, args: &Args) -> Outcome {
+    let title = "Quorum of 5 Redis, clients that compete for one key, 5 ms under the lock";
     let mut contest = Contest::new("quorum-waiters", title);
-    let clients = (0..WAITERS).map(|_| LockClient::new(member(&servers[0]))).collect();
-    contest.add(args, Waiting { name: ONE, clients });
-    let clients = (0..WAITERS).map(|_| LockClient::new(quorum(servers))).collect();
-    contest.add(args, Waiting { name: ALL_UP, clients });
+    for (name, clients) in [(TWO, 2), ("10 clients", 10), ("30 clients", 30), (FIFTY, 50)] {
+        let clients = (0..clients).map(|_| LockClient::new(quorum(servers))).collect();
+        contest.add(args, Competing { name, clients });
+    }
+    let clients = (0..50).map(|_| LockClient::new(member(&servers[0]))).collect();
+    contest.add(args, Competing { name: "50 clients, one Redis", clients });
+    contest.targets = vec![
+        Target::new(FIFTY, Measure::RATE, Bound::AtLeast(0.5)).beside(TWO),
+        Target::new(FIFTY, Measure::EVENNESS, Bound::AtLeast(0.1)),
+    ];
     contest.run(args).await
 }
 
@@ -114,21 +129,21 @@ impl<B: LockBackend> Alone<B> {
     }
 }
 
-/// Many clients with one key.
-struct Waiting<B: LockBackend> {
+/// Clients that compete for one key.
+struct Competing<B: LockBackend> {
     name: &'static str,
     clients: Vec<LockClient<B>>,
 }
 
 #[async_trait]
-impl<B: LockBackend> Contestant for Waiting<B> {
+impl<B: LockBackend> Contestant for Competing<B> {
     fn name(&self) -> String {
         self.name.to_owned()
     }
 
     async fn round(&mut self, turn: Turn) -> Round {
-        let key = format!("{}/waiting", turn.prefix());
+        let key = format!("{}/competing", turn.prefix());
         let locks = self.clients.iter().map(|client| client.lock(&key)).collect();
-        counted(locks, turn.time).await.0
+        counted_with(locks, turn.time * LONGER, || sleep(WORK)).await.0
     }
 }

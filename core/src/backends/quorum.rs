@@ -66,8 +66,9 @@ const CONNECTING: u32 = 8;
 /// - When all members lose their data at once, the quorum begins anew, as one store would, and the holders of the time before learn of it at their next
 ///   renewal. When a majority but not all of them lose it, the quorum waits out the longest TTL, and needs all members for that.
 /// - A server that takes the place of a member under the same name must be empty, and the former one must be gone.
-/// - Mutexes only. A majority is enough to keep two holders apart, but k permits need more than k / (k + 1) of the members, and each
-///   member's queue of waiters has an order of its own, in which they would wait for each other.
+/// - Mutexes only. A majority is enough to keep two holders apart, but k permits need more than k / (k + 1) of the members.
+/// - Clients that were refused wait in the queue of one member, the first that answers. There is no fair order: a client that has not met another
+///   one yet asks all members at the same time, and may overtake them.
 /// - A mutex costs a request to each member. One consensus store, such as etcd, promises more for less; a quorum is for users that have
 ///   several stores and no such one.
 ///

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::LockOptions;
-use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Operation};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Operation, Patience};
 use leasehold_core::retry::Retry;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -60,7 +60,7 @@ fn asked(servers: &Servers) -> Vec<usize> {
     servers.0.iter().map(|server| server.calls(Operation::Acquire)).collect()
 }
 
-/// Has one more client acquire the lock once, which a majority refuses.
+/// Another client asks for the lock, gets two votes and withdraws.
 async fn withdraw(servers: &Servers) {
     let claim = Claim::new(Lease::new(&key(), TTL));
     let attempt = servers.quorum().try_acquire(&claim).await.unwrap();
@@ -133,7 +133,7 @@ async fn silent_deciding_member_blocks_no_waiter() {
     }
 }
 
-/// A lease that all members but the deciding one have, and a claim that has the vote of the deciding one and waits for the others.
+/// Starts servers. Four of them have granted a lease, and the deciding member is free.
 async fn with_a_vote_that_is_kept() -> (Servers, Lease) {
     let servers = Servers::found(5).await;
     let holder = Lease::new(&key(), TTL);
@@ -185,4 +185,23 @@ async fn caller_that_gives_up_leaves_no_vote() {
 
         assert_eq!(servers.holding(&key()).await, 4, "dropped: {is_dropped}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_that_dies_keeps_the_key_idle_for_its_reservation_only() {
+    let servers = Servers::found(5).await;
+    let (client, other) = (servers.client(), servers.client());
+    let guard = client.mutex(key()).unwrap().lock().await.unwrap();
+    let dead = Claim::new(Lease::new(&key(), TTL)).with_patience(Patience::Waits);
+    assert!(matches!(servers.quorum().try_acquire(&dead).await, Ok(Attempt::Held(_))));
+    let next = tokio::spawn(async move { other.mutex(key()).unwrap().lock().await.unwrap() });
+    sleep(MS(500)).await;
+
+    guard.release().await.unwrap();
+    let released_at = Instant::now();
+    let next = next.await.unwrap();
+
+    let idle = released_at.elapsed();
+    assert!(idle <= MS(300), "{idle:?}");
+    next.release().await.unwrap();
 }

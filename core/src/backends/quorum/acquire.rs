@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::Quorum;
 use super::ballot::{Ballot, last_token, no_majority};
 use super::claims::Claims;
-use super::contended::Ask;
+use super::contended::Order;
 use super::members::{MUTEXES_ONLY, Members};
 use super::round::{Answer, Round};
 use crate::clock;
@@ -23,7 +23,7 @@ use crate::options::LockOptions;
 use crate::retry::Retry;
 
 impl<B: LockBackend> Quorum<B> {
-    /// Asks the members for their votes once: all at the same time, or the deciding member first if the key is contended.
+    /// Asks the members for their votes once. If the key is contended, the deciding member comes first, unless the claim is the next holder.
     ///
     /// # Cancel safety
     ///
@@ -40,15 +40,15 @@ impl<B: LockBackend> Quorum<B> {
         let deciding = self.members.deciding().filter(|it| voters.contains(it));
         let mut ballot = Ballot::new(claim, deciding);
         let asked = self.claim_of_members(claim);
-        let ask = match begun.is_next {
-            true => Ask::All,
-            false => self.contended.whom_to_ask(claim.key(), sent_at),
+        let order = match begun.is_next {
+            true => Order::All,
+            false => self.contended.order(claim.key(), sent_at),
         };
-        if ask != Ask::All
+        if order != Order::All
             && let Some(deciding) = deciding
         {
             self.ask(&asked, [deciding].into(), limit, &mut ballot).await;
-            if ask == Ask::DecidingMember && ballot.refusals.contains_key(&deciding) {
+            if order == Order::DecidingMember && ballot.refusals.contains_key(&deciding) {
                 return Ok(self.refuse(claim, &ballot, limit).await);
             }
             voters.remove(&deciding);
@@ -75,7 +75,7 @@ impl<B: LockBackend> Quorum<B> {
             .with_key(claim.key()))
     }
 
-    /// The claim as members receive it: all are to grant it the same token.
+    /// The claim as members receive it. All of them grant it the same token if their clocks allow that.
     fn claim_of_members(&self, claim: &Claim) -> Claim {
         claim
             .clone()
@@ -83,8 +83,8 @@ impl<B: LockBackend> Quorum<B> {
             .with_least_token(self.learnt.next(self.members.clock.now()))
     }
 
-    /// Asks `voters` until a majority has granted. The deciding member queues a claim that waits, the others do not. A task waits for answers
-    /// that come later.
+    /// Asks `voters` until a majority has granted. Only the deciding member queues a claim that waits. A task waits for answers that come
+    /// later.
     async fn ask(
         &self,
         claim: &Claim,
@@ -197,7 +197,7 @@ impl<B: LockBackend> Quorum<B> {
         Err(no_majority(ballot.grants.len(), majority, &failures, is_unknown))
     }
 
-    /// Releases the granted leases of a claim that others keep out, and has the claim wait for the members that refused it.
+    /// Releases the granted leases of a refused claim, and makes its watch report changes of the members that refused it.
     ///
     /// A claim that waits keeps the vote of the deciding member. It is the next holder, because claims without that vote withdraw. If it
     /// withdrew as well, the next claim in the queue would meet the same members, and so would all claims behind it.

@@ -12,13 +12,13 @@ use crate::sync::{Mutex, lock};
 /// client that was killed while it acquired the lock.
 const SURVEY_EVERY: Duration = Duration::from_secs(1);
 
-/// Entries that are kept without a search for old ones.
+/// Up to this number of entries, old ones are not removed.
 const FEW: usize = 64;
 
 /// The contended keys of a client. Clones share them.
 ///
-/// If all claims for a contended key asked all members, each of them would get some of the votes and none of them a majority. So one member,
-/// the deciding one, is asked first, and it has a queue.
+/// If all claims for a contended key asked all members, each claim would get some votes and no claim a majority. So claims ask one member first,
+/// the deciding member, and wait in its queue.
 #[derive(Clone, Default)]
 pub(super) struct ContendedKeys(Arc<Mutex<State>>);
 
@@ -30,23 +30,23 @@ struct State {
     limit: usize,
 }
 
-/// Whom to ask for a key.
+/// The order in which a claim asks the members.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Ask {
+pub(super) enum Order {
     /// All members at the same time.
     All,
-    /// The deciding member, and the others only if it grants the lease.
+    /// First the deciding member. The claim is over if it refuses.
     DecidingMember,
-    /// The deciding member, and then the others even if it refuses.
+    /// First the deciding member, and then all other members even if it refuses.
     DecidingMemberFirst,
 }
 
 impl ContendedKeys {
-    pub(super) fn whom_to_ask(&self, key: &LockKey, now: Instant) -> Ask {
+    pub(super) fn order(&self, key: &LockKey, now: Instant) -> Order {
         match lock(&self.0).surveyed.get(key) {
-            None => Ask::All,
-            Some(surveyed) if now.since(*surveyed) < SURVEY_EVERY => Ask::DecidingMember,
-            Some(_) => Ask::DecidingMemberFirst,
+            None => Order::All,
+            Some(surveyed) if now.since(*surveyed) < SURVEY_EVERY => Order::DecidingMember,
+            Some(_) => Order::DecidingMemberFirst,
         }
     }
 

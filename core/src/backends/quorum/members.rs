@@ -20,8 +20,8 @@ use crate::sync::{Mutex, lock};
 /// The shortest time that a member has to answer.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// The reason why a quorum has no units and no queue.
-pub(super) const MUTEXES_ONLY: &str = "a quorum grants mutexes only, since k units need more than k / (k + 1) of the members, and members queue callers in different orders: use one store for other locks";
+/// The reason why a quorum has no units.
+pub(super) const MUTEXES_ONLY: &str = "a quorum grants mutexes only, since k units need more than k / (k + 1) of the members: use one store for other locks";
 
 /// Half of the time that the watchdog gives a renewal.
 const LIMITS_PER_TTL: u32 = 12;
