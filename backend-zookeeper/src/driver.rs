@@ -63,14 +63,14 @@ impl Driver {
         }
     }
 
-    /// Whether a server that this client has no connection to refuses one of two.
+    /// Whether a server refuses one of two new connections.
     pub(crate) async fn is_full(&self, address: String, limit: Duration) -> bool {
         let answer = self.handle.spawn(async move { timeout(limit, answer_of(&address)).await });
         matches!(answer.await, Ok(Ok(Err(error))) if is_end(&error))
     }
 }
 
-/// Asks a server on the second of two connections who it is. Servers answer also if an operator has not allowed that command.
+/// Sends a command on the second of two connections. A server answers even if its operator has not allowed the command.
 async fn answer_of(address: &str) -> io::Result<u8> {
     let _first = TcpStream::connect(address).await?;
     let mut second = TcpStream::connect(address).await?;
@@ -95,7 +95,7 @@ async fn end_of(address: &str) -> io::Result<()> {
     match ended.await {
         Err(error) if is_end(&error) => Ok(()),
         Err(refused) => Err(refused),
-        // It is no ZooKeeper.
+        // ZooKeeper does not speak first, so this is another program.
         Ok(_) => std::future::pending().await,
     }
 }
