@@ -1,4 +1,4 @@
-//! The addresses of servers: a name may have several, and not all of them need answer.
+//! The addresses of servers. A name may have several, and some of them may not answer.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -114,7 +114,8 @@ impl Servers {
             // The server may still count the connection before.
             match self.patiently(&self.config.connector(MIN_TTL), ANY).await {
                 // The client crate gives up sooner than the caller: the servers have just answered.
-                Err(Failure::ServerDown(_)) if began.elapsed() < self.config.timeout => {}
+                Err(Failure::ServerDown(_) | Failure::NoRoom(_))
+                    if began.elapsed() < self.config.timeout => {}
                 connected => break connected?.session_timeout(),
             }
         };
@@ -180,10 +181,13 @@ impl Servers {
     ) -> Result<Link, Failure> {
         match self.patiently(connector, least).await {
             Err(Failure::NoRoom(_)) if of == Use::Locks => {
-                if let Some(main) = self.main.try_lock().ok().and_then(|mut main| main.take()) {
-                    main.give_up();
+                // Locked, it is not made again before this connection.
+                let mut main = timeout(PATIENCE * 2, self.main.lock()).await;
+                if let Some(link) = main.as_mut().ok().and_then(|main| main.take()) {
+                    link.give_up();
                 }
                 let link = self.patiently(connector, least).await?;
+                drop(main);
                 // If there is room, before a client that begins uses it. If there is none, the next request makes it.
                 drop(timeout(OTHERS * 5, self.main()).await);
                 Ok(link)

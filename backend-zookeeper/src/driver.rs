@@ -18,6 +18,9 @@ use zookeeper_client::{Client, Connector, Error as ClientError};
 use crate::error::{self, Failure};
 use crate::sync::locked;
 
+/// How long to wait for a server to close a connection: a server at its limit does so as soon as it has accepted the connection.
+const SILENCE: Duration = Duration::from_millis(10);
+
 /// The thread in which connections are served: none of them ends with a caller's runtime.
 pub(crate) struct Driver {
     /// `None` once it is dropped.
@@ -54,23 +57,23 @@ impl Driver {
 
     /// The reason why a server has begun no session, which the client crate keeps to itself, as another connection shows within `limit`.
     pub(crate) async fn why_down(&self, address: String, limit: Duration) -> Failure {
-        let end = self.handle.spawn(async move { timeout(limit, end_of(&address)).await });
-        match end.await {
-            Ok(Ok(Ok(()))) => Failure::NoRoom(error::no_room()),
+        let closes = self.handle.spawn(async move { timeout(limit, closes(&address)).await });
+        match closes.await {
+            Ok(Ok(Ok(true))) => Failure::NoRoom(error::no_room()),
             Ok(Ok(Err(refused))) => Failure::ServerDown(error::refused(&refused)),
             // Perhaps it has room again.
             _ => Failure::NoRoom(error::unreachable()),
         }
     }
 
-    /// Whether a server that this client has no connection to refuses one of two.
+    /// Whether a server refuses one of two new connections.
     pub(crate) async fn is_full(&self, address: String, limit: Duration) -> bool {
         let answer = self.handle.spawn(async move { timeout(limit, answer_of(&address)).await });
         matches!(answer.await, Ok(Ok(Err(error))) if is_end(&error))
     }
 }
 
-/// Asks a server on the second of two connections who it is. Servers answer also if an operator has not allowed that command.
+/// Sends a command on the second of two connections. A server answers even if its operator has not allowed the command.
 async fn answer_of(address: &str) -> io::Result<u8> {
     let _first = TcpStream::connect(address).await?;
     let mut second = TcpStream::connect(address).await?;
@@ -89,15 +92,15 @@ fn is_end(error: &io::Error) -> bool {
     )
 }
 
-/// Waits until a server closes a connection on which nothing was sent. A server that has room for it waits for a request.
-async fn end_of(address: &str) -> io::Result<()> {
-    let ended = async { TcpStream::connect(address).await?.read_u8().await };
-    match ended.await {
-        Err(error) if is_end(&error) => Ok(()),
-        Err(refused) => Err(refused),
-        // It is no ZooKeeper.
-        Ok(_) => std::future::pending().await,
-    }
+/// Whether a server closes a connection on which nothing was sent. A server that has room for it waits for a request.
+async fn closes(address: &str) -> io::Result<bool> {
+    let mut stream = match TcpStream::connect(address).await {
+        Err(error) if is_end(&error) => return Ok(true),
+        connected => connected?,
+    };
+    // Others need the connection, so it is not kept for longer.
+    let read = timeout(SILENCE, stream.read_u8()).await;
+    Ok(matches!(read, Ok(Err(error)) if is_end(&error)))
 }
 
 impl Drop for Driver {

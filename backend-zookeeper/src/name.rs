@@ -31,13 +31,13 @@ pub(crate) enum State {
     Queued,
     /// It holds the lock if its node has this number, and waits otherwise.
     ///
-    /// A claim looks at the queue before its node is made. If the node gets the number that was next then, no other node was made in
-    /// between. So the claim was granted by the creation of its node, without another write that says so.
+    /// A claim reads the queue before its node is made. If the node gets the number that was next then, no other node was made in
+    /// between. So the claim was granted by the creation of its node, and no second write is necessary.
     HeldAs(u32),
 }
 
 impl State {
-    /// The state of a node with this number: it holds the lock or it waits.
+    /// Returns whether a node with this number holds the lock or waits.
     pub(crate) fn of(self, number: u32) -> Self {
         match self {
             Self::HeldAs(next) if next == number => Self::Held,

@@ -30,7 +30,7 @@ const FRESH: u32 = 12;
 const FRESH_PLACE: u32 = 3;
 
 /// How long a connection to a session of holders lasts at most: acquisitions one after the other share it.
-const SHARED: Duration = Duration::from_millis(80);
+const SHARED: Duration = Duration::from_millis(250);
 
 /// How long a connection to a session of waiters lasts at most: the places of many that come together are made on it.
 const SHARED_PLACE: Duration = Duration::from_millis(5);

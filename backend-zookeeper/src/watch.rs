@@ -15,7 +15,7 @@ use tokio::select;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
-use zookeeper_client::{AddWatchMode, Error as ClientError, EventType};
+use zookeeper_client::{AddWatchMode, EventType};
 
 use crate::connection::Servers;
 use crate::error::Failure;
@@ -251,13 +251,11 @@ async fn target_changed(servers: &Servers, target: &Target) -> Result<(), Failur
     Ok(())
 }
 
-/// Waits until a node goes or its data change, also if another user owns it. Fails immediately if there is none.
+/// Waits until a node goes or its data change. Fails immediately if there is none, or if it belongs to another user: servers send this
+/// user no events of it.
 async fn changed(servers: &Servers, node: &str) -> Result<(), Failure> {
     let link = servers.main().await?;
-    let (stat, watcher) = link.reply(link.client().check_and_watch_stat(node)).await?;
-    if stat.is_none() {
-        return Err(Failure::Mismatch(ClientError::NoNode));
-    }
+    let (_, _, watcher) = link.reply(link.client().get_and_watch_data(node)).await?;
     select! {
         biased;
         () = link.gone() => {}

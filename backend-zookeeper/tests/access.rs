@@ -92,7 +92,7 @@ async fn two_users_of_one_url_exclude_each_other() {
         let is_queued = async || anybody_waits(&zookeeper, &name).await;
         until("it waits", is_queued).await;
         guard.release().await.unwrap();
-        let served = timeout(TTL / 5, waiting).await.expect("it is notified");
+        let served = timeout(TTL / 5, waiting).await.expect("it is served");
         served.unwrap().unwrap().release().await.unwrap();
     }
 }

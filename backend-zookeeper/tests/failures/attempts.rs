@@ -96,8 +96,8 @@ async fn permits_under_many_limits_are_all_granted_or_refused() {
 async fn a_free_lock_is_granted_by_one_node_and_two_looks() {
     const ROUNDS: u32 = 20;
 
-    /// A creation with a look before and after it, and a deletion, and a ping now and then.
-    const FEW: u32 = ROUNDS * 4 + ROUNDS / 2;
+    /// A creation with a look before and after it, and a deletion. Now and then a ping, and a new connection to the session.
+    const FEW: u32 = ROUNDS * 5;
 
     let servers = ZooKeeperOptions::new().tick(TICK).start().await;
     let backend = connect_patiently(servers.endpoints()).await;

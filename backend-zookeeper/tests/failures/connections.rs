@@ -14,7 +14,7 @@ use super::TICK;
 /// How many connections the server lets an address have.
 const LIMIT: usize = 8;
 
-const TTL: Duration = Duration::from_secs(2);
+const TTL: Duration = Duration::from_secs(4);
 
 /// How long a waiter may take to acquire a lock that is free.
 const SOON: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ async fn a_holder_keeps_its_lock_and_a_waiter_is_served_at_the_limit_of_connecti
                     Ok(client) => break client,
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
                 }
-                sleep(SOON / 10).await;
+                sleep(SOON / 5).await;
             };
             let guard = client.mutex("job").unwrap().lock().await.unwrap();
             served.send(Instant::now()).unwrap();
