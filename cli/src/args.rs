@@ -39,6 +39,7 @@ pub(crate) enum Command {
     Release(cmd::release::Args),
     Doctor(cmd::doctor::Args),
     Acl(cmd::acl::Args),
+    Tables(cmd::tables::Args),
     #[cfg(feature = "verify")]
     Verify(cmd::verify::Args),
     Completions(cmd::completions::Args),

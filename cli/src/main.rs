@@ -67,6 +67,7 @@ fn run() -> Result<ExitCode, Failure> {
             #[cfg(feature = "verify")]
             Command::Verify(verify) => until_signal(cmd::verify::run(verify)).await,
             Command::Acl(acl) => cmd::acl::run(&acl),
+            Command::Tables(tables) => cmd::tables::run(&tables),
             Command::Completions(shell) => cmd::completions::run(&shell),
             Command::Man(man) => cmd::man::run(&man),
         }

@@ -14,7 +14,8 @@ const USER: &str = "locker";
 
 /// Prints the commands that give a user the rights that locks take, and no others.
 ///
-/// Each line is for a shell; an administrator runs it. Nothing is connected to. The URL decides: a prefix, a database, a cluster, Sentinel,
+/// Each line is for a shell, or for the SQL client of a database, whose user must exist and whose tables `leasehold tables` creates; an
+/// administrator runs it. Nothing is connected to. The URL decides: a prefix, a database, a cluster, Sentinel,
 /// replicas to wait for or a quorum take rights of their own. PASSWORD is to be replaced.
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]

@@ -10,6 +10,7 @@ pub(crate) mod man;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod status;
+pub(crate) mod tables;
 pub(crate) mod top;
 #[cfg(feature = "verify")]
 pub(crate) mod verify;

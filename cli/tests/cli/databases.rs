@@ -1,4 +1,4 @@
-//! The command on databases, as a user with the rights that `leasehold acl` prints.
+//! The command on databases, with the tables that `leasehold tables` prints and the rights that `leasehold acl` prints.
 
 use leasehold_testbed::{DatabaseKind, DatabaseServer, MariaDb, Postgres};
 
@@ -16,9 +16,10 @@ fn acl(url: &str) -> Vec<String> {
 
 /// Applies the printed statements to a server where `locker` may only connect, and takes back one right after the other.
 fn rights_are_enough_and_each_is_needed<K: DatabaseKind>(server: &DatabaseServer<K>) {
-    // The administrator's first lock makes the tables.
-    let output = leasehold_on(&server.url()).args(["run", "job", "true"]).output().unwrap();
-    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    // The database is empty.
+    let tables = Home::new().leasehold().args(["tables", &server.url()]).output().unwrap();
+    assert_eq!(code(&tables), 0, "{}", text(&tables.stderr));
+    sql(server, &text(&tables.stdout));
     let url = server.url_as("locker:PASSWORD");
     is_refused(&url);
 

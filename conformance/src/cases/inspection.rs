@@ -18,7 +18,7 @@ pub(crate) async fn each_kind_of_lock_is_told(scene: &Scene) {
     for (share, kind) in [
         (Share::Whole, LockKind::Mutex),
         (permits, LockKind::Permits),
-        (Share::Units { units: 1, limit: 1 }, LockKind::Permits),
+        (Share::Units { units: 1, limit: 1 }, LockKind::Election),
         (Share::READER, LockKind::Reader),
         (Share::WRITER, LockKind::Writer),
     ] {

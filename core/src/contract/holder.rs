@@ -28,7 +28,10 @@ pub struct Holder {
 pub enum LockKind {
     /// The whole key: a [`Mutex`](crate::Mutex), a [`ReentrantMutex`](crate::ReentrantMutex), or a lock of another program.
     Mutex,
-    /// Permits of a [`Semaphore`](crate::Semaphore). A leader has the only one of its [`Election`](crate::election::Election).
+    /// The leadership of an [`Election`](crate::election::Election). A store holds it as the only permit of a key, so a
+    /// [`Semaphore`](crate::Semaphore) of one permit is called an election, too.
+    Election,
+    /// Permits of a [`Semaphore`](crate::Semaphore).
     Permits,
     /// A reader of an [`RwLock`](crate::RwLock).
     Reader,
@@ -43,6 +46,7 @@ impl LockKind {
             Share::Whole => Self::Mutex,
             Share::Units { units: u32::MAX, .. } => Self::Writer,
             Share::Units { limit: u32::MAX, .. } => Self::Reader,
+            Share::Units { limit: 1, .. } => Self::Election,
             Share::Units { .. } => Self::Permits,
         }
     }
@@ -51,6 +55,7 @@ impl LockKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mutex => "mutex",
+            Self::Election => "election",
             Self::Permits => "permits",
             Self::Reader => "read",
             Self::Writer => "write",

@@ -75,8 +75,10 @@ impl fmt::Display for Waiter {
         match self.kind {
             LockKind::Reader => f.write_str(", to read"),
             LockKind::Writer => f.write_str(", to write"),
-            LockKind::Mutex | LockKind::Permits if self.units == 1 => Ok(()),
-            LockKind::Mutex | LockKind::Permits => write!(f, ", {} units", self.units),
+            LockKind::Mutex | LockKind::Election | LockKind::Permits if self.units == 1 => Ok(()),
+            LockKind::Mutex | LockKind::Election | LockKind::Permits => {
+                write!(f, ", {} units", self.units)
+            }
         }
     }
 }

@@ -76,7 +76,7 @@ fn message(code: u16) -> Option<&'static str> {
         1064 | 1193 | 1235 => "the database is too old: MySQL 8.0 or MariaDB 10.6 is needed",
         1049 => "the server has no such database",
         1142 | 1143 | 1227 | 1370 => {
-            "the database's user lacks a right: `leasehold acl` prints those that locks take"
+            "the database's user lacks a right: an administrator runs the statements that `leasehold tables` and `leasehold acl` print"
         }
         1044 => "the user has no right to this database",
         1045 | 1698 => "wrong user or password",

@@ -53,7 +53,7 @@ fn message(code: &str) -> Option<&'static str> {
         "55P03" | "57014" => "the database gave up in time, nothing was applied",
         "22012" => "a stripe is missing: the table was emptied, run the migration",
         "42501" => {
-            "the database's user lacks a right: `leasehold acl` prints those that locks take"
+            "the database's user lacks a right: an administrator runs the statements that `leasehold tables` and `leasehold acl` print"
         }
         "28P01" => "wrong user or password",
         "28000" => "the server lets this user in from here by no rule: see its pg_hba.conf",

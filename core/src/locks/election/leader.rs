@@ -65,7 +65,7 @@ impl Leader {
 
 /// Whether it holds the only permit, as far as the store tells kinds apart.
 fn is_candidate(holder: &Holder) -> bool {
-    holder.units() == 1 && matches!(holder.kind(), None | Some(LockKind::Permits))
+    holder.units() == 1 && matches!(holder.kind(), None | Some(LockKind::Election))
 }
 
 fn not_an_election() -> Error {
