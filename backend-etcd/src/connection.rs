@@ -101,11 +101,9 @@ impl Connection {
         let mut unusable = None;
         for _ in 0..self.members.len() {
             let turn = self.turn.load(Ordering::Relaxed);
-            let failure = match self.attend(turn, self.client(turn)).await {
-                Ok(client) => match self.call_member(turn, &client, &request).await {
-                    Err(failure @ Failure::MemberDown(_)) => failure,
-                    reply => return reply,
-                },
+            let failure = match self.ask(turn, &request).await {
+                Ok(Err(failure @ (Failure::MemberDown(_) | Failure::Unsent(_)))) => failure,
+                Ok(reply) => return reply,
                 // In any case nothing was sent, and another member may do.
                 Err(failure) => failure,
             };
@@ -116,6 +114,27 @@ impl Connection {
             }
         }
         Err(unusable.expect("there is a member at least"))
+    }
+
+    /// Sends a request to the member whose turn it is. The outer error is that of an attempt to connect.
+    async fn ask<T, F>(
+        &self,
+        turn: usize,
+        request: &impl Fn(&Client) -> F,
+    ) -> Result<Result<T, Failure>, Failure>
+    where
+        F: Future<Output = Result<T, EtcdError>>,
+    {
+        let client = self.attend(turn, self.client(turn)).await?;
+        let reply = self.call_member(turn, &client, request).await;
+        let Err(Failure::Unsent(_)) = reply else { return Ok(reply) };
+        if let Ok(mut current) = self.member(turn).client.try_lock()
+            && current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &client))
+        {
+            *current = None;
+        }
+        let client = self.attend(turn, self.client(turn)).await?;
+        Ok(self.call_member(turn, &client, request).await)
     }
 
     /// Sends a transaction.

@@ -18,6 +18,8 @@ pub(crate) enum Failure {
     TokenExpired(Error),
     /// This member cannot be reached or cannot serve: nothing was applied, and another may.
     MemberDown(Error),
+    /// The runtime that drove the client has ended: nothing was sent, and a new client may serve.
+    Unsent(Error),
     /// The connection broke, or no reply came in time: the outcome is unknown, and another member may answer next time.
     Unknown(Error),
     /// etcd's lease is gone: nothing was applied.
@@ -31,6 +33,7 @@ impl Failure {
         match self {
             Self::TokenExpired(error)
             | Self::MemberDown(error)
+            | Self::Unsent(error)
             | Self::Unknown(error)
             | Self::LeaseGone(error)
             | Self::Final(error) => error,
@@ -42,7 +45,9 @@ impl Failure {
         match self {
             Self::Unknown(_) => true,
             Self::Final(error) => error.kind() == ErrorKind::Unexpected,
-            Self::TokenExpired(_) | Self::MemberDown(_) | Self::LeaseGone(_) => false,
+            Self::TokenExpired(_) | Self::MemberDown(_) | Self::Unsent(_) | Self::LeaseGone(_) => {
+                false
+            }
         }
     }
 
@@ -154,6 +159,11 @@ fn of_status(status: Status) -> Failure {
                 return Failure::Final(untrusted(status));
             }
             Failure::MemberDown(unreachable(status))
+        }
+        // The client crate says so before it hands over a request.
+        Code::Unknown if status.message().starts_with("Service was not ready") => {
+            let message = "the runtime that made the connection has ended";
+            Failure::Unsent(error(ErrorKind::Unavailable, message).with_source(words(&status)))
         }
         // Not "server stopped", which etcd also says after it has proposed the request to the other members.
         Code::Unavailable if is("no leader") || is("not capable") => {

@@ -541,3 +541,19 @@ mod tls {
         );
     }
 }
+
+#[tokio::test]
+async fn two_users_of_one_url_exclude_each_other() {
+    let etcd = with_users().user("second", "second", "lock/").start().await;
+    let one = client(&url(&etcd, "locker", SECRET), LONG).await;
+    let two = client(&url(&etcd, "second", "second"), LONG).await;
+    let held = one.mutex("job").unwrap().lock().await.unwrap();
+
+    let refused = two.mutex("job").unwrap().try_lock().await.unwrap();
+
+    assert!(refused.is_err(), "the lock belongs to the key and not to a user");
+    held.release().await.unwrap();
+    let held = two.mutex("job").unwrap().try_lock().await.unwrap().unwrap();
+    assert!(one.mutex("job").unwrap().try_lock().await.unwrap().is_err());
+    held.release().await.unwrap();
+}

@@ -6,7 +6,7 @@ use leasehold_core::backend::LockBackend;
 use leasehold_core::{LockClient, LockKey};
 use leasehold_etcd::EtcdBackend;
 use leasehold_testbed::{Etcd, until};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 #[test]
@@ -39,4 +39,20 @@ fn another_runtime_hears_of_its_own_locks() {
         assert_eq!(forced.ended().len(), 1);
         timeout(Duration::from_secs(2), guard.lost()).await.expect("it is told at once");
     });
+}
+
+#[test]
+fn a_client_serves_one_runtime_after_the_other() {
+    let servers = Runtime::new().unwrap();
+    let etcd = servers.block_on(Etcd::start());
+    let client = servers
+        .block_on(async { LockClient::new(EtcdBackend::connect(&etcd.url()).await.unwrap()) });
+    for n in 1..=4 {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let guard = client.mutex("job").unwrap().try_lock().await;
+            let guard = guard.unwrap_or_else(|error| panic!("runtime {n}: {error}"));
+            guard.expect("it is free").release().await.unwrap();
+        });
+    }
 }
