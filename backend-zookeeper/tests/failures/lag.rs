@@ -86,15 +86,15 @@ async fn a_claim_that_is_not_granted_is_shown_as_no_holder() {
             let seen = others.inspect(key).await.unwrap();
             let [holder] = seen.holders() else { panic!("{seen:?}") };
             assert_eq!(holder.fingerprint(), again.id().fingerprint());
-            assert_eq!(others.request_revocation(key).await.unwrap(), Revocation::Requested);
+            assert_eq!(others.request_revocation(key, None).await.unwrap(), Revocation::Requested);
             assert_eq!(others.renew(&again).await.unwrap(), Renewal::RevocationRequested);
             assert_eq!(others.release(&again).await.unwrap(), Release::Released);
 
             // Now it is the first, and its client does not know that either.
             let seen = others.inspect(key).await.unwrap();
             assert!(!seen.is_held(), "{seen:?}");
-            assert_eq!(others.request_revocation(key).await.unwrap(), Revocation::NotHeld);
-            assert!(others.force_release(key).await.unwrap().ended().is_empty());
+            assert_eq!(others.request_revocation(key, None).await.unwrap(), Revocation::NotHeld);
+            assert!(others.force_release(key, None).await.unwrap().ended().is_empty());
             let busy = others.try_acquire(&Claim::new(lease())).await.unwrap();
             let Attempt::Held(contention) = busy else { panic!("{busy:?}") };
             assert!(contention.holder().is_none(), "{contention:?}");
