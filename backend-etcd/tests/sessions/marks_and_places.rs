@@ -77,7 +77,8 @@ async fn do_without_a_session_that_an_operator_has_ended() {
         backend.try_acquire(&Claim::new(doubtful.clone())).await.unwrap_err();
         proxy.disconnect().await;
         proxy.set_weather(Weather::Fair);
-        until("the server answers", async || backend.inspect(held.key()).await.is_ok()).await;
+        // The renewal begins the session that the next attempt needs after the new connection.
+        until("the server answers", async || backend.renew(&held).await.is_ok()).await;
 
         backend.release(&doubtful).await.unwrap();
 
