@@ -46,7 +46,7 @@ impl Store {
                 "sqlite" => {
                     let folder = tempfile::tempdir().unwrap();
                     let url = format!("sqlite:{}", folder.path().join("locks.db").display());
-                    (url, Box::new(folder) as Box<dyn Any>)
+                    (patiently(&url), Box::new(folder) as Box<dyn Any>)
                 }
                 _ => ("memory:".to_owned(), Box::new(()) as Box<dyn Any>),
             }

@@ -63,9 +63,10 @@ async fn releases_a_grant_without_a_reply() {
     let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
     let url = format!("etcd://{}", proxy.address());
     let client = client(&url, LONG).await;
-    lock(&client, "warm-up").await.release().await.unwrap();
     let mut guards = Vec::new();
     for name in ["one", "other"] {
+        // The client begins a session after each new connection, and its reply is not to be held.
+        lock(&client, "warm-up").await.release().await.unwrap();
         proxy.set_weather(Weather::HoldReplies);
         let acquiring = waiting(&client, name);
         until_there_are(&store, name, 1).await;

@@ -77,11 +77,32 @@ async fn do_without_a_session_that_an_operator_has_ended() {
         backend.try_acquire(&Claim::new(doubtful.clone())).await.unwrap_err();
         proxy.disconnect().await;
         proxy.set_weather(Weather::Fair);
-        until("the server answers", async || backend.inspect(held.key()).await.is_ok()).await;
+        // The renewal begins the session that the next attempt needs after the new connection.
+        until("the server answers", async || backend.renew(&held).await.is_ok()).await;
 
         backend.release(&doubtful).await.unwrap();
 
         let mark = hangs_on(&store, "lock/~gone/").await;
         store.lease_client().revoke(mark).await.unwrap();
     }
+}
+
+/// The client may be a copy of the process that began the session. The original knows the session, too, and may end it.
+#[tokio::test]
+async fn of_a_former_connection_get_no_more_locks() {
+    let etcd = Etcd::start().await;
+    let store = store(&etcd).await;
+    let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
+    let url = format!("etcd://{}", proxy.address());
+    let backend = EtcdBackend::connect(&url).await.unwrap();
+    let before = held(&backend, LONG).await;
+    let session = hangs_on(&store, "lock/held/").await;
+
+    proxy.disconnect().await;
+    until("the server answers", async || backend.inspect(before.key()).await.is_ok()).await;
+    backend.try_acquire(&Claim::new(kept("next"))).await.unwrap();
+
+    assert_ne!(hangs_on(&store, "lock/next/").await, session);
+    assert_eq!(backend.renew(&before).await.unwrap(), Renewal::Renewed);
+    assert_ne!(hangs_on(&store, "lock/held/").await, session);
 }
