@@ -10,7 +10,7 @@ use crate::support::{Home, block_on, code, leasehold_on, text};
 
 /// The report on the store at `url`, where locks work.
 fn doctor(url: &str) -> String {
-    report(leasehold_on("redis://127.0.0.1:1").args(["doctor", url]))
+    report(leasehold_on(url).arg("doctor"))
 }
 
 fn report(command: &mut Command) -> String {
@@ -112,7 +112,7 @@ fn postgres_that_may_lose_commits_is_a_warning() {
 fn postgres_without_writes_fails() {
     let server = block_on(Postgres::start());
     doctor(&server.url());
-    block_on(server.set_read_only(true));
+    block_on(server.sql("ALTER ROLE ALL SET default_transaction_read_only = on"));
 
     let output = leasehold_on(&server.url()).arg("doctor").output().unwrap();
 
