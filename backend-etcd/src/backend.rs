@@ -15,8 +15,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Feature, Fencing, Fingerprint, KeyPage, KeyWatch,
-    Lease, LockBackend, Operation, Release, Renewal, check_io,
+    Attempt, AttemptAll, Capabilities, Claim, Feature, Fencing, Finding, Fingerprint, KeyPage,
+    KeyWatch, Lease, LockBackend, Operation, Release, Renewal, check_io,
 };
 use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{Error, LockKey};
@@ -215,6 +215,10 @@ impl LockBackend for EtcdBackend {
         only: Option<Fingerprint>,
     ) -> Result<Revocation, Error> {
         self.ask_back(key, only).await.map_err(|failure| context(failure, Operation::Revoke, key))
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
+        Ok(self.connection.diagnose().await)
     }
 
     fn disconnect(&self) {

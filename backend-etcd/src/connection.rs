@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use etcd_client::{Client, Error as EtcdError, ResponseHeader, Txn, TxnResponse};
-use leasehold_core::backend::{Dial, check_io};
+use etcd_client::{Client, Error as EtcdError, ResponseHeader, StatusResponse, Txn, TxnResponse};
+use leasehold_core::backend::{Dial, Finding, check_io};
 use leasehold_core::{Error, ErrorKind};
 use tokio::net::lookup_host;
 use tokio::sync::{Mutex, watch};
@@ -147,6 +147,37 @@ impl Connection {
         let reply = self.call(send).await?;
         self.note_term(reply.header().map(ResponseHeader::raft_term));
         Ok(reply)
+    }
+
+    /// Checks each member of the configuration.
+    pub(crate) async fn diagnose(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (turn, member) in self.members.iter().enumerate() {
+            let found = self.diagnose_member(turn).await;
+            let name = |finding: Finding| match self.members.len() {
+                1 => finding,
+                _ => finding.with_server(&member.endpoint),
+            };
+            findings.extend(found.into_iter().map(name));
+        }
+        findings
+    }
+
+    async fn diagnose_member(&self, turn: usize) -> Vec<Finding> {
+        let down = |error: Error| vec![Finding::warning("settings", error.to_string())];
+        let client = match self.client(turn).await {
+            Ok(client) => client,
+            Err(failure) => return down(failure.into_error()),
+        };
+        match timeout(self.config.timeout, client.maintenance_client().status()).await {
+            Ok(Ok(status)) => judge(&status),
+            Ok(Err(EtcdError::GRpcStatus(status))) if status.code() == Code::PermissionDenied => {
+                let message = "not shown to this user; see them as a user with the role root";
+                vec![Finding::warning("settings", message)]
+            }
+            Ok(Err(error)) => down(error::connect(error).into_error()),
+            Err(_) => down(Failure::silent().into_error()),
+        }
     }
 
     /// Warns once if leases that are renewed have a TTL that a change of the leader may eat up. Without another member, none takes over.
@@ -351,6 +382,27 @@ impl Connection {
     fn member(&self, turn: usize) -> &Member {
         &self.members[turn % self.members.len()]
     }
+}
+
+fn judge(status: &StatusResponse) -> Vec<Finding> {
+    let version = format!("etcd {}", status.version());
+    let version = if version::is_unsafe(status.version()) {
+        let risk = "a leader that was paused may end live leases; use 3.4.31, 3.5.13 or newer";
+        Finding::warning("version", format!("{version}: {risk}"))
+    } else {
+        Finding::ok("version", version)
+    };
+    let myself = status.header().map_or(0, ResponseHeader::member_id);
+    let role = if status.leader() == 0 {
+        Finding::failed("role", "no leader: the cluster has no majority")
+    } else if status.is_learner() {
+        Finding::failed("role", "learner: it grants no locks; name the voting members")
+    } else if status.leader() == myself {
+        Finding::ok("role", "leader")
+    } else {
+        Finding::ok("role", "follower")
+    };
+    vec![version, role]
 }
 
 impl Member {

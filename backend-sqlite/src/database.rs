@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use leasehold_core::backend::{Enlistment, Fencing, Fingerprint, Standing, StoreId};
+use leasehold_core::backend::{Enlistment, Fencing, Finding, Fingerprint, Standing, StoreId};
 use leasehold_core::{Error, LockKey};
 use leasehold_sql_support::reply::{
     Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed,
@@ -139,6 +139,15 @@ impl Database for Sqlite {
             })
         };
         self.worker.call(Lane::Then, Vec::new(), stand).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
+        let journal = self.worker.call(Lane::Then, Vec::new(), |store, _| store.journal()).await?;
+        let persistence = format!("journal {journal}: a restart of the machine frees all locks");
+        Ok(vec![
+            Finding::ok("version", format!("SQLite {}", rusqlite::version())),
+            Finding::ok("persistence", persistence),
+        ])
     }
 
     async fn close(&self) {

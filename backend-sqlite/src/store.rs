@@ -91,6 +91,12 @@ impl Store {
         version.map_err(|error| sqlite(error, During::Work))
     }
 
+    /// The mode of the journal.
+    pub(crate) fn journal(&self) -> Result<String, Error> {
+        let mode = self.connection.pragma_query_value(None, "journal_mode", |row| row.get(0));
+        mode.map_err(|error| sqlite(error, During::Work))
+    }
+
     /// Runs a transaction that sees one state of the file and changes nothing.
     pub(crate) fn read<T>(
         &self,

@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, Capabilities, Claim, Feature, Fingerprint, KeyPage, KeyWatch, Lease, LockBackend,
-    Release, Renewal, Share,
+    Attempt, Capabilities, Claim, Feature, Finding, Fingerprint, KeyPage, KeyWatch, Lease,
+    LockBackend, Release, Renewal, Share,
 };
 use leasehold_core::{Error, LockKey};
 
@@ -122,6 +122,10 @@ impl<B: LockBackend> LockBackend for AsMutex<B> {
 
     async fn ping(&self) -> Result<(), Error> {
         self.inner.ping().await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
+        self.inner.diagnose().await
     }
 
     fn disconnect(&self) {

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, Fingerprint, KeyPage,
-    KeyWatch, Lease, LockBackend, Operation, Release, Renewal, Standing, StoreId,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, Finding, Fingerprint,
+    KeyPage, KeyWatch, Lease, LockBackend, Operation, Release, Renewal, Standing, StoreId,
 };
 use leasehold_core::{Error, ErrorKind, LockKey};
 
@@ -18,6 +19,7 @@ use crate::address::Endpoints;
 use crate::call::Call;
 use crate::config::{Config, Replicas};
 use crate::context::Context;
+use crate::diagnosis;
 use crate::driver::Driver;
 use crate::error::{ServerError, only_asked};
 use crate::layout::{Concerns, Layout};
@@ -336,6 +338,24 @@ impl<D: Driver> LockBackend for Backend<D> {
     async fn ping(&self) -> Result<(), Error> {
         let answer = self.0.topology.run(&Call::ping(&self.0.layout), None).await?;
         answer.received.map(drop).map_err(ServerError::into_error)
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
+        let primaries = self
+            .0
+            .topology
+            .primaries()
+            .await
+            .map_err(|error| error.with_operation(Operation::Diagnose).with_backend(D::NAME))?;
+        let each = primaries.servers.iter().map(async |server| {
+            let findings = diagnosis::of(server).await;
+            if self.0.topology.is_the_only_one() {
+                return findings;
+            }
+            let name = server.address().to_string();
+            findings.into_iter().map(|it| it.with_server(name.clone())).collect()
+        });
+        Ok(join_all(each).await.into_iter().flatten().collect())
     }
 
     fn disconnect(&self) {

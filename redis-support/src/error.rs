@@ -38,6 +38,11 @@ impl ServerError {
         Self { code, detail }
     }
 
+    /// The first word of the reply, such as `NOPERM`.
+    pub(crate) fn code(&self) -> &str {
+        &self.code
+    }
+
     /// Whether the server does not know the script: nothing ran, and the caller sends the source.
     pub fn is_no_script(&self) -> bool {
         self.code == "NOSCRIPT"

@@ -59,6 +59,7 @@ mod watch;
 mod address;
 mod driver;
 
+mod diagnosis;
 mod layout;
 mod listing;
 mod slot;

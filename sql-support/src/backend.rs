@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
     Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Feature, Fencing,
-    Fingerprint, Grant, KeyPage, KeyWatch, Lease, LockBackend, Operation, Patience, Release,
-    Renewal, Standing, StoreId, check_timer,
+    Finding, Fingerprint, Grant, KeyPage, KeyWatch, Lease, LockBackend, Operation, Patience,
+    Release, Renewal, Standing, StoreId, check_timer,
 };
 use leasehold_core::{Error, ErrorKind, LockKey};
 use tokio::sync::OnceCell;
@@ -353,6 +353,11 @@ impl<D: Database> LockBackend for Backend<D> {
     async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
         // A store without an identity takes a new one: the one asked for is that of data that are lost.
         self.stand(Some(enlistment.clone()), StoreId::new()).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
+        let found = async { self.opened().await?.diagnose().await }.await;
+        found.map_err(|error| error.with_operation(Operation::Diagnose).with_backend(D::NAME))
     }
 
     fn disconnect(&self) {

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 use leasehold_core::Error;
-use leasehold_core::backend::{Enlistment, Fencing, Fingerprint, Standing, StoreId};
+use leasehold_core::backend::{Enlistment, Fencing, Finding, Fingerprint, Standing, StoreId};
 
 use crate::news::News;
 use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
@@ -162,6 +162,11 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
         fresh: StoreId,
         enlistment: Option<Enlistment>,
     ) -> Result<Standing, Error>;
+
+    /// Checks the settings of the database that can endanger locks, as [`LockBackend::diagnose`](leasehold_core::backend::LockBackend::diagnose).
+    async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
+        Ok(Vec::new())
+    }
 
     /// Gives up the connections that a runtime drives, if there are such; later calls make others.
     fn disconnect(&self) {}

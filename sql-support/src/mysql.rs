@@ -21,6 +21,7 @@
 //! ```
 
 mod codes;
+mod diagnosis;
 mod statements;
 mod survey;
 mod texts;

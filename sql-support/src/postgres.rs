@@ -20,6 +20,7 @@
 //! ```
 
 mod codes;
+mod diagnosis;
 mod prepared;
 mod statements;
 mod survey;

@@ -1,6 +1,6 @@
 //! The requests to a [`Database`](crate::Database), as its statements take them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use leasehold_core::backend::{Charter, Claim, Grant, Lease, Patience, Share};
 use leasehold_core::{LockKey, LockOptions};
@@ -207,6 +207,11 @@ pub fn tag(secret: &str) -> Uuid {
 /// A span of time as the tables count it: in microseconds, rounded up, so that no lease is shorter than was asked for.
 pub fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
+}
+
+/// The time of day that a database's clock shows, in microseconds since 1970.
+pub(crate) fn time_of(micros: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
 }
 
 #[cfg(test)]

@@ -1,18 +1,15 @@
 //! `leasehold doctor`
 
-mod server;
-
 use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold::backend::{Feature, Fencing};
+use leasehold::backend::{Feature, Fencing, Finding, Verdict};
 use leasehold::{Error, ErrorKind, LockClient, LockKey, LockOptions};
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::args::Backend;
 use crate::exit::{self, Failure};
-use crate::place::Place;
 use crate::{out, time};
 
 /// Locks that are taken to measure one.
@@ -36,15 +33,6 @@ const HELP: &str = "\
 Exit status: 0 if locks work there, also with warnings; 1 if something fails; 69 if the store cannot
 be reached, 77 if it refuses the user or the password, 64 if the command line makes no sense.";
 
-/// The outcome of one check.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Verdict {
-    Ok,
-    /// Locks work, with a risk that the line tells of.
-    Warning,
-    Failed,
-}
-
 /// The findings, told as they come.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
@@ -58,11 +46,11 @@ impl Findings {
         check: &str,
         said: impl std::fmt::Display,
     ) -> Result<(), Failure> {
-        self.has_failed |= verdict == Verdict::Failed;
+        self.has_failed |= !matches!(verdict, Verdict::Ok | Verdict::Warning);
         let (word, mark) = match verdict {
             Verdict::Ok => ("ok", "ok     "),
             Verdict::Warning => ("warning", "WARNING"),
-            Verdict::Failed => ("failed", "FAILED "),
+            _ => ("failed", "FAILED "),
         };
         if out::style().json {
             return out::print_json(
@@ -79,7 +67,6 @@ impl Findings {
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let url = args.backend.url_or(args.store.as_deref())?;
-    let place = Place::of(&url)?;
     let backend = Backend::named(&url);
     let began = Instant::now();
     let client = backend.connect().await?;
@@ -88,13 +75,38 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let mut findings = Findings::default();
     let name = client.backend().capabilities().name();
     findings.tell(Verdict::Ok, "reachable", format_args!("{name}, connected in {took:.1?}"))?;
-    server::look(&url, &place, &mut findings).await?;
+    servers(&client, &mut findings).await?;
     ttls(&client, &mut findings)?;
     tokens(&client, &mut findings)?;
     locks(&client, &mut findings).await?;
     operators(&client, &mut findings).await?;
     drop(client.shutdown(crate::obtain::GOODBYE).await);
     Ok(if findings.has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Tells what the servers say about themselves, through the client's own connections.
+async fn servers(client: &LockClient, findings: &mut Findings) -> Result<(), Failure> {
+    let found = match client.backend().diagnose().await {
+        Ok(found) => found,
+        Err(error) => {
+            let said = exit::with_causes(&error);
+            return findings.tell(Verdict::Warning, "settings", said);
+        }
+    };
+    if found.is_empty() {
+        return findings.tell(Verdict::Ok, "settings", "not checked on this store");
+    }
+    found.iter().try_for_each(|finding| {
+        findings.tell(finding.verdict(), &check_of(finding), finding.message())
+    })
+}
+
+/// The name of a check, with the server if there are several.
+fn check_of(finding: &Finding) -> String {
+    match finding.server() {
+        Some(server) => format!("{} of {server}", finding.check()),
+        None => finding.check().to_owned(),
+    }
 }
 
 /// Tells which TTLs the store takes. Some servers are configured for less than the usual one.

@@ -1,6 +1,7 @@
 //! The command, as its users run it, on real stores.
 
 mod databases;
+mod doctor;
 mod etcd;
 mod hold;
 mod jobs;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Fingerprint, KeyPage, KeyWatch, Lease,
-    LockBackend, Release, Renewal, Standing, StoreId,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Finding, Fingerprint, KeyPage, KeyWatch,
+    Lease, LockBackend, Release, Renewal, Standing, StoreId,
 };
 use leasehold_core::{Error, LockKey};
 
@@ -112,6 +112,10 @@ impl LockBackend for Observed {
 
     async fn ping(&self) -> Result<(), Error> {
         self.inner.ping().await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
+        self.inner.diagnose().await
     }
 
     fn disconnect(&self) {

@@ -10,7 +10,7 @@ use futures_util::future::{join, join_all};
 
 use crate::clock::{Clock, TokioClock};
 use crate::contract::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Fingerprint, KeyPage, KeyWatch,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Finding, Fingerprint, KeyPage, KeyWatch,
     KeyWatches, Lease, LeaseId, LockBackend, Operation, Release, Renewal, Standing, StoreId,
 };
 use crate::contract::error::{Error, ErrorKind};
@@ -414,6 +414,11 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
     async fn ping(&self) -> Result<(), Error> {
         let call = async |inner: Arc<B>| inner.ping().await;
         self.suffer(Operation::Ping, None, call).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
+        let call = async |inner: Arc<B>| inner.diagnose().await;
+        self.suffer(Operation::Diagnose, None, call).await
     }
 
     fn disconnect(&self) {

@@ -30,8 +30,8 @@ use self::looking::Looking;
 use self::members::Members;
 use crate::clock;
 use crate::contract::backend::{
-    Attempt, Capabilities, Claim, Fingerprint, Heeded, KeyPage, KeyWatch, Lease, LockBackend,
-    Release, Renewal,
+    Attempt, Capabilities, Claim, Finding, Fingerprint, Heeded, KeyPage, KeyWatch, Lease,
+    LockBackend, Release, Renewal,
 };
 use crate::contract::error::Error;
 use crate::contract::inspection::Inspection;
@@ -202,6 +202,10 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
         only: Option<Fingerprint>,
     ) -> Result<Revocation, Error> {
         self.request_revocation_everywhere(key, only).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
+        Ok(self.diagnose_members().await)
     }
 
     fn disconnect(&self) {

@@ -7,6 +7,7 @@ mod capabilities;
 mod claim;
 mod contention;
 mod dial;
+mod finding;
 mod grant;
 mod hub;
 mod key_page;
@@ -25,6 +26,7 @@ pub use capabilities::{Capabilities, Feature, Fencing};
 pub use claim::{Claim, Patience};
 pub use contention::{CalledBy, Contention};
 pub use dial::Dial;
+pub use finding::{Finding, Verdict};
 pub use grant::Grant;
 pub use key_page::KeyPage;
 pub use lease::{Fingerprint, Lease, LeaseId, Tenure};
@@ -325,6 +327,17 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// As [`inspect`](Self::inspect), by which it is done unless the store has something better.
     async fn ping(&self) -> Result<(), Error> {
         self.inspect(&LockKey::of_pings()).await.map(drop)
+    }
+
+    /// Checks what can endanger locks on each server, such as its version, role, persistence and clock, through the connections that locks use.
+    ///
+    /// Changes nothing. A server that does not answer, or refuses a question, is a finding and not an error. By default, nothing is checked.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::Unavailable`] if the backend cannot find out which servers there are.
+    async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
+        Ok(Vec::new())
     }
 
     /// Gives up all connections: the next request makes another, on the runtime of its caller.

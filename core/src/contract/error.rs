@@ -80,6 +80,8 @@ pub enum Operation {
     Acquire,
     /// Connecting to the store.
     Connect,
+    /// [`LockBackend::diagnose`](crate::backend::LockBackend::diagnose).
+    Diagnose,
     /// [`LockBackend::standing`](crate::backend::LockBackend::standing) or [`LockBackend::enlist`](crate::backend::LockBackend::enlist).
     Enlist,
     /// [`LockBackend::force_release`](crate::backend::LockBackend::force_release).
@@ -286,6 +288,7 @@ impl fmt::Display for Operation {
             Self::ForceRelease => "force release",
             Self::Inspect => "inspect",
             Self::List => "list keys",
+            Self::Diagnose => "diagnose",
             Self::Ping => "ping",
             Self::Release => "release",
             Self::Renew => "renew",

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use leasehold_core::backend::{Charter, Claim, Enlistment, Fingerprint, StoreId};
+use leasehold_core::Error;
+use leasehold_core::backend::{Charter, Claim, Enlistment, Finding, Fingerprint, StoreId};
 use uuid::Uuid;
 
-use super::texts;
+use super::{diagnosis, texts};
 use crate::layout::Layout;
-use crate::remote::{self, Text, bind};
+use crate::remote::{self, Rows, Text, bind};
 use crate::reply::Inspected;
 use crate::request::{Acquire, Key, List, Named, Renew, micros, token, token_at};
 
@@ -89,6 +90,14 @@ impl Statements {
 }
 
 impl remote::Statements for Statements {
+    fn diagnose(&self) -> Text {
+        complete(bind(texts::DIAGNOSE, &[("clock", self.clock.clone())]))
+    }
+
+    fn findings(&self, rows: &Rows) -> Result<Vec<Finding>, Error> {
+        diagnosis::findings(rows)
+    }
+
     fn acquire(&self, claim: &Acquire) -> Text {
         let mut parts = vec![texts::EXPIRE, texts::BEGIN_ROOM, texts::ROOM, texts::CALL_UP];
         parts.extend([texts::BEGIN_CLAIMS, texts::ADMIT, texts::GRANT]);
@@ -341,6 +350,7 @@ mod tests {
         let enlistment = Enlistment::new(StoreId::new(), Charter::from_text("a, b, c"));
         vec![
             statements.survey(),
+            statements.diagnose(),
             statements.attempt(),
             statements.install(),
             statements.acquire(&claims[0]),

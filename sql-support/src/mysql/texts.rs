@@ -243,6 +243,12 @@ pub(super) const SURVEY: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN
   ('innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on');
 ";
 
+/// Reads what can endanger locks.
+pub(super) const DIAGNOSE: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN
+  ('innodb_doublewrite', 'innodb_flush_log_at_trx_commit', 'log_bin', 'read_only', 'sync_binlog', 'version');
+SELECT 'clock', (:clock);
+";
+
 /// Changes nothing, with all tables, columns and rights that the other texts need.
 pub(super) const TRY: &str = "UPDATE {stripe} SET token = token WHERE stripe < 0;
 INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, asked, token, fingerprint, description)

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{Claim, Enlistment, Fingerprint, Share, StoreId};
+use leasehold_core::Error;
+use leasehold_core::backend::{Claim, Enlistment, Finding, Fingerprint, Share, StoreId};
 use uuid::Uuid;
 
 use super::prepared::preparable;
-use super::texts;
+use super::{diagnosis, texts};
 use crate::layout::Layout;
-use crate::remote::{self, Preparable, Text, Value, bind, replace};
+use crate::remote::{self, Preparable, Rows, Text, Value, bind, replace};
 use crate::reply::Inspected;
 use crate::request::{Acquire, Key, List, Named, Renew, micros, token, token_at};
 
@@ -98,6 +99,14 @@ enum Lock<'a> {
 }
 
 impl remote::Statements for Statements {
+    fn diagnose(&self) -> Text {
+        Text::new(no_limit, bind(texts::DIAGNOSE, &[("clock", self.clock.clone())]))
+    }
+
+    fn findings(&self, rows: &Rows) -> Result<Vec<Finding>, Error> {
+        diagnosis::findings(rows)
+    }
+
     fn acquire(&self, claim: &Acquire) -> Text {
         let place = claim.place;
         let is_leader = Share::Units { units: 1, limit: 1 };

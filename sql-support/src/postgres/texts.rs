@@ -299,6 +299,11 @@ FROM (SELECT 1) one LEFT JOIN pg_class s ON s.oid = to_regclass(:stripe) LEFT JO
 LEFT JOIN pg_class m ON m.oid = to_regclass(:member) LEFT JOIN pg_namespace n ON n.oid = s.relnamespace;
 ";
 
+/// Reads what can endanger locks. The session's own settings apply.
+pub(super) const DIAGNOSE: &str = "SELECT 'diagnosis', current_setting('server_version'), current_setting('server_version_num'), pg_is_in_recovery(),
+  current_setting('default_transaction_read_only'), current_setting('fsync'), current_setting('full_page_writes'), (:clock);
+";
+
 /// Two that create a table at the same time would be in each other's way. The number was drawn once.
 pub(super) const ONE_BY_ONE: &str =
     "SELECT 'set', pg_catalog.pg_advisory_xact_lock(4417392650162286021);

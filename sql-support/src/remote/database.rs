@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::Error;
-use leasehold_core::backend::{Enlistment, Fencing, Fingerprint, Standing, StoreId, check_io};
+use leasehold_core::backend::{
+    Enlistment, Fencing, Finding, Fingerprint, Standing, StoreId, check_io,
+};
 use tokio::time::{Instant, timeout_at};
 
 use crate::database::Database;
@@ -180,6 +182,11 @@ impl<D: Driver> Database for Remote<D> {
     ) -> Result<Standing, Error> {
         let text = self.statements.standing(fresh, enlistment.as_ref());
         self.ask(text).await?.standing()
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
+        let rows = self.ask(self.statements.diagnose()).await.map_err(RunError::harmless)?;
+        self.statements.findings(&rows)
     }
 
     fn disconnect(&self) {

@@ -2,9 +2,10 @@
 
 use std::fmt::Debug;
 
-use leasehold_core::backend::{Enlistment, Fingerprint, StoreId};
+use leasehold_core::Error;
+use leasehold_core::backend::{Enlistment, Finding, Fingerprint, StoreId};
 
-use crate::remote::Text;
+use crate::remote::{Rows, Text};
 use crate::request::{Acquire, Key, List, Named, Renew};
 
 /// The texts of the transactions that [`Database`](crate::Database) lists, in one dialect. Both dialects reply in the same
@@ -33,6 +34,16 @@ pub trait Statements: Debug + Send + Sync + 'static {
 
     /// Reads the names of keys in use.
     fn list(&self, list: &List) -> Text;
+
+    /// Reads the settings of the server that can endanger locks.
+    fn diagnose(&self) -> Text;
+
+    /// Judges the reply to [`diagnose`](Self::diagnose).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Unexpected`](leasehold_core::ErrorKind::Unexpected) if it is none.
+    fn findings(&self, rows: &Rows) -> Result<Vec<Finding>, Error>;
 
     /// Reads the standing as a member of a quorum, after the enlistment, if there is one.
     fn standing(&self, fresh: StoreId, enlistment: Option<&Enlistment>) -> Text;

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::future::join_all;
+
 use super::Quorum;
 use super::members::no_answer;
 use crate::clock;
-use crate::contract::backend::{Enlistment, Fingerprint, KeyPage, LockBackend, Operation};
+use crate::contract::backend::{Enlistment, Finding, Fingerprint, KeyPage, LockBackend, Operation};
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::holder::Holder;
 use crate::contract::inspection::{Inspection, MemberView};
@@ -42,6 +44,18 @@ impl<B: LockBackend> Quorum<B> {
         let views: Vec<MemberView> = answers.iter().map(view).collect();
         let inspection = self.by_majority(&answers.by_majority(Operation::Inspect)?);
         Ok(views.into_iter().fold(inspection, Inspection::with_member))
+    }
+
+    /// Checks each member, under its name.
+    pub(super) async fn diagnose_members(&self) -> Vec<Finding> {
+        let each = self.members.iter().map(async |member| {
+            let findings = member.store.diagnose().await;
+            let findings = findings
+                .unwrap_or_else(|error| vec![Finding::warning("settings", error.to_string())]);
+            let name = |finding: Finding| finding.with_server(&member.name);
+            findings.into_iter().map(name).collect::<Vec<_>>()
+        });
+        join_all(each).await.into_iter().flatten().collect()
     }
 
     /// Lists the keys of all members that answer, a majority at least, one member after the other.

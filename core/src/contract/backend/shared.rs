@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::contract::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Fingerprint, KeyPage, KeyWatch, Lease,
-    LockBackend, Release, Renewal, Standing, StoreId,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Finding, Fingerprint, KeyPage, KeyWatch,
+    Lease, LockBackend, Release, Renewal, Standing, StoreId,
 };
 use crate::contract::error::Error;
 use crate::contract::inspection::Inspection;
@@ -86,6 +86,10 @@ impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
 
     async fn ping(&self) -> Result<(), Error> {
         (**self).ping().await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
+        (**self).diagnose().await
     }
 
     fn disconnect(&self) {

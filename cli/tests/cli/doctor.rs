@@ -1,0 +1,143 @@
+//! `leasehold doctor` asks each server through the connections of the client.
+
+use std::process::Command;
+
+use leasehold_testbed::{
+    MariaDbOptions, Postgres, PostgresOptions, Redis, RedisOptions, SentinelOptions,
+};
+
+use crate::support::{Home, block_on, code, leasehold_on, text};
+
+/// The report on the store at `url`, where locks work.
+fn doctor(url: &str) -> String {
+    report(leasehold_on(url).arg("doctor"))
+}
+
+fn report(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let said = text(&output.stdout);
+    assert_eq!(code(&output), 0, "{command:?}: {said}{}", text(&output.stderr));
+    assert!(!said.contains("S3CR3T"), "{said}");
+    said
+}
+
+fn has_line(said: &str, line: &str) {
+    assert!(said.lines().any(|it| it.starts_with(line)), "{line:?} is missing: {said}");
+}
+
+#[test]
+fn every_form_of_a_redis_url_shows_the_settings() {
+    let server = RedisOptions::new().tls().start();
+    let redis = block_on(server);
+    block_on(redis.command(&["ACL", "SETUSER", "jobs", "on", ">S3CR3T", "allkeys", "+@all", "&*"]));
+    block_on(redis.command(&["CONFIG", "SET", "requirepass", "S3CR3T"]));
+    let (address, socket) = (redis.address(), redis.socket());
+    let authority = redis.certificates().authority();
+
+    for url in [
+        format!("redis://{address}?user=jobs&pass=S3CR3T"),
+        format!("redis://{address}?pass=S3CR3T"),
+        format!("unix://{}?pass=S3CR3T", socket.display()),
+        format!("{}?ca={}", redis.tls_url().replace("//", "//jobs:S3CR3T@"), authority.display()),
+    ] {
+        let said = doctor(&url);
+
+        for check in ["version: ", "role: primary", "eviction: none", "clock: "] {
+            has_line(&said, &format!("ok       {check}"));
+        }
+        has_line(&said, "WARNING  persistence: a restart frees all locks");
+    }
+}
+
+#[test]
+fn each_member_of_a_quorum_is_examined() {
+    let servers: Vec<Redis> = (0..3).map(|_| block_on(Redis::start())).collect();
+    let addresses: Vec<String> = servers.iter().map(Redis::address).collect();
+    for server in &servers {
+        block_on(server.command(&["CONFIG", "SET", "requirepass", "S3CR3T"]));
+    }
+
+    let said = doctor(&format!("redlock+redis://{}?pass=S3CR3T", addresses.join(",")));
+
+    for address in &addresses {
+        has_line(&said, &format!("ok       role of {address}: primary"));
+    }
+}
+
+#[test]
+fn primary_that_sentinel_names_is_examined() {
+    let servers = block_on(SentinelOptions::new().start());
+
+    let said = doctor(&servers.url());
+
+    has_line(&said, "ok       role of 127.0.0.1:");
+}
+
+#[test]
+fn missing_right_is_named() {
+    let redis = block_on(Redis::start());
+    block_on(redis.command(&["CONFIG", "SET", "appendonly", "yes"]));
+    let rights = ["on", ">S3CR3T", "allkeys", "+@all", "&*"];
+    let user = |name, without: &[&str]| {
+        let words = [&["ACL", "SETUSER", name][..], &rights, without].concat();
+        block_on(redis.command(&words));
+        doctor(&format!("redis://{name}:S3CR3T@{}", redis.address()))
+    };
+
+    has_line(&user("a", &["-info"]), "WARNING  settings: NOPERM; see them as a user with +info");
+    let said = user("b", &["-config"]);
+    has_line(&said, "ok       role: primary");
+    let (_, said) = said.split_once("WARNING  persistence: appendonly yes").expect(&said);
+    assert!(said.lines().next().unwrap().contains("+config|get"), "{said}");
+}
+
+#[test]
+fn postgres_that_may_lose_commits_is_a_warning() {
+    let careless =
+        block_on(PostgresOptions::new().set("fsync", "off").set("full_page_writes", "off").start());
+    let careful = block_on(PostgresOptions::new().durable().start());
+
+    let said = doctor(&careless.url());
+    has_line(&said, "ok       version: PostgreSQL ");
+    has_line(&said, "ok       role: primary");
+    has_line(&said, "WARNING  persistence: fsync off: ");
+    has_line(&said, "WARNING  persistence: full_page_writes off: ");
+    has_line(&said, "ok       clock: ");
+    let said = doctor(&careful.url());
+    assert!(!said.contains("WARNING"), "{said}");
+    has_line(&said, "ok       persistence: a crash keeps all locks");
+}
+
+#[test]
+fn postgres_without_writes_fails() {
+    let server = block_on(Postgres::start());
+    doctor(&server.url());
+    block_on(server.sql("ALTER ROLE ALL SET default_transaction_read_only = on"));
+
+    let output = leasehold_on(&server.url()).arg("doctor").output().unwrap();
+
+    assert_eq!(code(&output), 1, "{}", text(&output.stderr));
+    has_line(&text(&output.stdout), "FAILED   role: default_transaction_read_only on");
+}
+
+#[test]
+fn mariadb_that_may_lose_commits_is_a_warning() {
+    let careless = MariaDbOptions::new().set("innodb_flush_log_at_trx_commit", "2");
+    let careless = block_on(careless.set("innodb_doublewrite", "0").start());
+
+    let said = doctor(&careless.url());
+
+    has_line(&said, "ok       version: MariaDB ");
+    has_line(&said, "ok       role: primary");
+    has_line(&said, "WARNING  persistence: innodb_flush_log_at_trx_commit 2: ");
+    has_line(&said, "WARNING  persistence: innodb_doublewrite OFF: ");
+    has_line(&said, "ok       clock: ");
+}
+
+#[test]
+fn lock_file_tells_its_journal() {
+    let said = report(Home::new().leasehold().arg("doctor"));
+
+    has_line(&said, "ok       version: SQLite 3.");
+    has_line(&said, "ok       persistence: journal wal");
+}

@@ -1,0 +1,52 @@
+//! The settings of a server that can endanger locks.
+
+use leasehold_core::Error;
+use leasehold_core::backend::Finding;
+
+use crate::remote::Rows;
+use crate::request::time_of;
+
+/// The oldest version that the statements run on, as `server_version_num` counts.
+const OLDEST: u32 = 12_00_00;
+
+/// Reads the reply to [`texts::DIAGNOSE`](super::texts::DIAGNOSE).
+///
+/// `synchronous_commit` is not among the settings, because each transaction on the tables sets it.
+pub(super) fn findings(rows: &Rows) -> Result<Vec<Finding>, Error> {
+    let mut row = rows.one("diagnosis")?;
+    let version = row.text().unwrap_or_default().to_owned();
+    let number: u32 = row.number()?;
+    let is_standby = row.flag()?;
+    let [is_read_only, has_fsync, has_full_pages] = [row.text(), row.text(), row.text()];
+    let clock = time_of(row.number()?);
+
+    let mut findings = vec![
+        if number >= OLDEST {
+            Finding::ok("version", format!("PostgreSQL {version}"))
+        } else {
+            Finding::failed("version", format!("PostgreSQL {version}: 12 or newer is needed"))
+        },
+        if is_standby {
+            Finding::failed("role", "standby: it grants no locks; name the primary")
+        } else if is_read_only == Some("on") {
+            let message = "default_transaction_read_only on: it grants no locks; set it to off";
+            Finding::failed("role", message)
+        } else {
+            Finding::ok("role", "primary")
+        },
+    ];
+    let risks = [
+        (has_fsync, "fsync off: a crash of the machine may lose or damage all data; on keeps it"),
+        (
+            has_full_pages,
+            "full_page_writes off: a crash of the machine may damage the tables; on keeps them",
+        ),
+    ];
+    let risks: Vec<_> = risks.into_iter().filter(|(value, _)| *value != Some("on")).collect();
+    if risks.is_empty() {
+        findings.push(Finding::ok("persistence", "a crash keeps all locks"));
+    }
+    findings.extend(risks.into_iter().map(|(_, risk)| Finding::warning("persistence", risk)));
+    findings.push(Finding::clock(clock));
+    Ok(findings)
+}
