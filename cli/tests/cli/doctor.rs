@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use leasehold_testbed::{
-    MariaDbOptions, Postgres, PostgresOptions, Redis, RedisOptions, SentinelOptions,
+    Etcd, MariaDbOptions, Postgres, PostgresOptions, Redis, RedisOptions, SentinelOptions,
 };
 
 use crate::support::{Home, block_on, code, leasehold_on, text};
@@ -140,4 +140,14 @@ fn lock_file_tells_its_journal() {
 
     has_line(&said, "ok       version: SQLite 3.");
     has_line(&said, "ok       persistence: journal wal");
+}
+
+#[test]
+fn etcd_tells_its_version_and_role() {
+    let etcd = block_on(Etcd::start());
+
+    let said = doctor(&etcd.url());
+
+    has_line(&said, "ok       role: leader");
+    assert!(said.contains("  version: etcd 3."), "{said}");
 }
