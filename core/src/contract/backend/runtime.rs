@@ -44,6 +44,8 @@ pub fn check_timer() -> Result<(), Error> {
 ///
 /// The same as [`check_timer`], for a backend that connects to a server.
 ///
+/// See the example of [`check_timer`].
+///
 /// # Errors
 ///
 /// Returns [`ErrorKind::Unsupported`] as [`check_timer`] does, and in a runtime without I/O. The error names the remedy.
