@@ -42,18 +42,19 @@ pub(crate) async fn run(observer: impl Observer) -> Vec<String> {
     tokio::time::sleep(ms(10)).await;
     faults.set_news(News::Muted);
     let held = others.lock().await.unwrap();
-    let (guard, ()) = tokio::join!(mutex.lock(), async {
+    let first = async {
+        let guard = mutex.lock().await.unwrap();
+        tokio::time::sleep(ms(5)).await;
+        guard.release().await.unwrap();
+    };
+    // The second caller of this process waits, too, and takes over.
+    let ((), next, ()) = tokio::join!(first, mutex.lock(), async {
         tokio::time::sleep(ms(100)).await;
         held.release().await.unwrap();
     });
     faults.set_news(News::True);
 
-    // A caller of this process takes over, works long, and is renewed.
-    let guard = guard.unwrap();
-    let (next, ()) = tokio::join!(mutex.lock(), async {
-        tokio::time::sleep(ms(5)).await;
-        guard.release().await.unwrap();
-    });
+    // It works long, and is renewed.
     let next = next.unwrap();
     secrets.push(next.lease().id().secret());
     next.while_held(tokio::time::sleep(ms(31_000))).await.unwrap();

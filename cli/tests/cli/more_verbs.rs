@@ -362,7 +362,7 @@ fn release_spares_the_leases_that_it_does_not_name() {
     let status: Value = serde_json::from_slice(&home.verb(&["status", "--json"]).stdout).unwrap();
     let holders = status["holders"].as_array().unwrap();
     let second = holders.iter().find(|holder| holder["description"] == "two").unwrap();
-    let lease = second["fingerprint"].as_str().unwrap();
+    let lease = second["lease"].as_str().unwrap();
 
     let forced = home.verb(&["release", "--force", "--lease", lease]);
 
@@ -377,7 +377,7 @@ fn release_spares_the_leases_that_it_does_not_name() {
     let odd = home.verb(&["release", "--force", "--lease", "job2"]);
     assert_eq!(code(&odd), 64);
     let first = holders.iter().find(|holder| holder["description"] == "one").unwrap();
-    let first = first["fingerprint"].as_str().unwrap();
+    let first = first["lease"].as_str().unwrap();
     assert_eq!(code(&home.verb(&["release", "--ask", "--lease", first])), 0);
     assert_eq!(one.end().0, Some(128 + 15), "its holder was asked");
     assert_eq!(home.verb(&["status"]).status.code(), Some(0));

@@ -86,7 +86,8 @@ fn servers_of_another_kind_are_said_so() {
     let (plain, etcd) = (redis.address(), block_on(leasehold_testbed::Etcd::start()));
     let etcd = etcd.url().replace("etcd://", "redis://");
     let sentinel = format!("redis-sentinel://{plain}/master");
-    for (url, exit, says) in [(etcd, 69, "is it Redis"), (sentinel, 64, "this is no Sentinel")] {
+    for (url, exit, says) in [(etcd, 69, "it is not Redis"), (sentinel, 64, "this is no Sentinel")]
+    {
         fails(bare().args(["status", "--backend", &url, "job"]), exit, says);
     }
     fails(

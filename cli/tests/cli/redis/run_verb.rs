@@ -196,7 +196,8 @@ fn a_killed_holder_takes_its_command_along_and_leaves_the_key_for_a_ttl() {
         );
         let mut holder = Running::start(&mut run(&redis, &["--ttl", "4s"], &script));
         let first: u64 = holder.line().parse().unwrap();
-        until("the command runs", || ticks.exists());
+        let has_ticked = || std::fs::read_to_string(&ticks).is_ok_and(|it| it.contains('\n'));
+        until("the command runs", has_ticked);
 
         holder.signal("KILL");
         let (stalls, killed_at) = (Stalls::watch(), Instant::now());

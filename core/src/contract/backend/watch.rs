@@ -31,7 +31,7 @@ enum Sources {
     One(Subscription),
     /// Other watches, of which some may be muted, and an attachment that lives as long as they.
     Several {
-        watches: Vec<KeyWatch>,
+        watches: Box<[KeyWatch]>,
         heeded: Option<Heeded>,
         _attached: Option<Box<dyn Send + Sync>>,
     },
@@ -87,7 +87,7 @@ impl KeyWatch {
     /// Creates a watch that fires for a change of any of `watches`, as for a key that several stores have.
     pub fn any(watches: impl IntoIterator<Item = Self>) -> Self {
         let heard = watches.into_iter().filter(|watch| !watch.is_silent());
-        let watches: Vec<Self> = heard.collect();
+        let watches: Box<[Self]> = heard.collect();
         if watches.is_empty() {
             return Self::silent();
         }
@@ -104,7 +104,7 @@ impl KeyWatch {
     #[must_use]
     pub fn with_attached(self, attached: impl Send + Sync + 'static) -> Self {
         let attached: Box<dyn Send + Sync> = Box::new(attached);
-        let watches = vec![self];
+        let watches = Box::new([self]);
         Self(Sources::Several { watches, heeded: None, _attached: Some(attached) })
     }
 
