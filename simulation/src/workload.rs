@@ -162,7 +162,8 @@ impl Task {
             is_reentrant: wanted.is_reentrant(),
             is_fenced: self.client.backend().capabilities().fencing() > Fencing::None,
             renews: self.profile.renews,
-            max_hold: self.profile.max_hold,
+            // The limits of a client do not end a leadership.
+            max_hold: self.profile.max_hold.filter(|_| !matches!(wanted, Wanted::Leader)),
         }
     }
 

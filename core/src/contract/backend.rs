@@ -282,7 +282,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// the request ([`Renewal::RevocationRequested`]), and nothing else happens to them.
     ///
     /// The request stands until the last of the leases in force now would end without renewal, or until the key
-    /// is free, if that is earlier. A request to one holder ends with its lease.
+    /// is free, if that is earlier. A request to one holder ends with its lease, and may end
+    /// when that lease would have ended without renewal.
     ///
     /// # Errors
     ///
