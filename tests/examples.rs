@@ -155,9 +155,14 @@ fn service_shows_its_metrics() {
         page
     };
 
-    let handed_over =
-        "leasehold_acquires_total{store=\"memory\",kind=\"mutex\",outcome=\"handed_over\"}";
-    block_on(until("workers take turns", async || scrape().contains(handed_over)));
+    // The counters exist at 0 from the start.
+    let granted = "leasehold_acquires_total{store=\"memory\",kind=\"mutex\",outcome=\"granted\"} ";
+    let turns = || {
+        let page = scrape();
+        let count = page.lines().find_map(|line| line.strip_prefix(granted));
+        count.map_or(0, |count| count.trim().parse::<u64>().unwrap())
+    };
+    block_on(until("workers take turns", async || turns() >= 3));
 
     service.kill().unwrap();
     service.wait().unwrap();
