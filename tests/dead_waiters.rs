@@ -1,23 +1,20 @@
 //! A waiter that dies keeps a key idle no longer than its store's page says.
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use leasehold::backend::{Attempt, Claim, Lease, LockBackend, Patience};
 use leasehold::memory::MemoryBackend;
 use leasehold::{LockClient, LockKey};
 use leasehold_testbed::{Etcd, Redis, ZooKeeper, patiently, until};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
-use tokio::time::sleep;
 
 const KEY: &str = "dead-waiters";
 
 /// The reservation of 250 ms, and a round trip.
 const RESERVED: Duration = Duration::from_millis(300);
-
-/// After that time without a request of the waiter, a release on Redis grants it no lock that it has not asked for. A waiter that dies earlier,
-/// and whose death the server has not noticed, costs its TTL (`docs/promises.md`).
-const STALE: Duration = Duration::from_millis(300);
 
 /// The lifetime of a queue entry, and the second within which etcd ends leases or the tick (500 ms here) within which ZooKeeper ends sessions.
 /// The last second is for the machine.
@@ -61,7 +58,6 @@ impl Scene {
         let mutex = self.next.mutex(&self.key).unwrap();
         let next = tokio::spawn(async move { (mutex.lock().await.unwrap(), Instant::now()) });
         self.until_waiting(2).await;
-        sleep(STALE).await;
 
         dies(waiter).await;
         let died_at = Instant::now();
@@ -101,6 +97,13 @@ async fn kill(mut process: Child) {
     process.kill().await.unwrap();
 }
 
+/// Stops a process: the server cannot tell it from one that is alive. It is killed with `stopped`.
+fn stop(process: Child, stopped: &Mutex<Vec<Child>>) {
+    let id = Pid::from_raw(process.id().unwrap().cast_signed()).unwrap();
+    kill_process(id, Signal::STOP).unwrap();
+    stopped.lock().unwrap().push(process);
+}
+
 #[tokio::test]
 async fn in_memory_keep_a_key_idle_for_300_ms_at_most() {
     let store = MemoryBackend::new();
@@ -123,6 +126,17 @@ async fn on_redis_keep_a_key_idle_for_300_ms_at_most() {
     let scene = Scene::at(&url).await;
 
     scene.assert_idle_briefly(async || start(&url).await, kill).await;
+}
+
+#[tokio::test]
+async fn that_stand_still_on_redis_keep_a_key_idle_for_300_ms_at_most() {
+    let redis = Redis::start().await;
+    let url = patiently(&redis.url());
+    let scene = Scene::at(&url).await;
+    let stopped = Mutex::new(Vec::new());
+
+    let stops = async |process| stop(process, &stopped);
+    scene.assert_idle_briefly(async || start(&url).await, stops).await;
 }
 
 #[tokio::test]

@@ -3,6 +3,9 @@
 //! A release makes the first waiter the holder, and says so on the channel of the waiter's backend. The deadline has to count from before the grant.
 //! So each request of a waiter carries the client's time, and the server keeps that of the last request that it ran. The offer returns it, with
 //! the time from that request to the grant by the server's clock.
+//!
+//! The waiter may be dead, and the server may not know it. So the grant lasts only for as long as a free key would be kept for the waiter
+//! ([`Patience::RESERVATION`]); the waiter's first renewal asks for the whole TTL.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::backend::{Claim, Grant};
+use leasehold_core::backend::{Claim, Grant, Patience};
 use leasehold_core::clock::Instant;
 
 /// A grant that is older is not taken: its lease would be too old to be passed on within the process, which takes 20 ms of the 50 ms for which it
@@ -60,7 +63,10 @@ impl Offers {
         let (now, late) = (now(), LATE.min(claim.lease().ttl() / 10));
         let is_in_time = (granted.at..granted.at + late).contains(&now);
         let spare_tokens = granted.spare_tokens.min(claim.spare_tokens());
-        let grant = Grant::new(granted.token).with_spare_tokens(spare_tokens).without_news();
+        let grant = Grant::new(granted.token)
+            .with_ttl(claim.lease().ttl().min(Patience::RESERVATION))
+            .with_spare_tokens(spare_tokens)
+            .without_news();
         is_in_time.then(|| grant.with_elapsed(now.since(granted.at)))
     }
 

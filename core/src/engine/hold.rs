@@ -160,6 +160,9 @@ impl Hold {
             watch,
         };
         state.renewed(sent_at, ttl, max_until(options, sent_at), options.renewal);
+        if ttl < options.first_ttl() {
+            state.ask_for_whole_ttl(sent_at, options.renewal);
+        }
         if !has_news {
             state.ask_for_news(sent_at, options.renewal);
         }

@@ -38,15 +38,17 @@ impl LockRequest<'_> {
             .with_tenure(options.tenure())
             .with_share(self.share)
             .with_description(options.description.clone());
-        Claim::new(lease).with_spare_tokens(self.spare_tokens()).with_patience(
-            if self.wait.is_once() {
-                Patience::Leaves
-            } else if self.queues || options.fair {
-                Patience::Queues(options.place_ttl())
-            } else {
-                Patience::Waits
-            },
-        )
+        let patience = if self.wait.is_once() {
+            Patience::Leaves
+        } else if self.queues || options.fair {
+            Patience::Queues(options.place_ttl())
+        } else {
+            Patience::Waits
+        };
+        Claim::new(lease)
+            .with_spare_tokens(self.spare_tokens())
+            .with_patience(patience)
+            .with_whole_ttl(options.needs_whole_ttl())
     }
 
     /// How many tokens it has a use for besides its own; none if its lease may not be passed on.

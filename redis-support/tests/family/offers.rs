@@ -207,9 +207,9 @@ async fn leave_spare_tokens_to_an_attempt_that_crosses_them() {
     assert_eq!((grant.elapsed(), grant.spare_tokens()), (Duration::ZERO, SPARE / 2));
 }
 
-/// Others pass it by once its lease has ended, as they do that of a holder.
+/// The waiter may be dead, and the server may not know it.
 #[tokio::test]
-async fn to_waiters_that_do_not_ask_for_them_end_with_the_ttl() {
+async fn to_waiters_that_do_not_answer_end_with_the_reservation() {
     let (redis, clock) = (still_server().await, Still::default());
     let client = async || still_client(&redis, &clock, false).await;
     let (holding, stops) = (client().await, client().await);
@@ -225,7 +225,7 @@ async fn to_waiters_that_do_not_ask_for_them_end_with_the_ttl() {
         let next = Claim::new(kept("job"));
         matches!(holding.try_acquire(&next).await.unwrap(), Attempt::Granted(_))
     };
-    redis.clock().advance(stopped.lease().ttl() - MS);
+    redis.clock().advance(Patience::RESERVATION - MS);
     assert!(!is_free().await);
     redis.clock().advance(MS * 2);
     assert!(is_free().await);
@@ -242,6 +242,30 @@ async fn to_leases_that_are_not_renewed_take_a_release_and_an_attempt() {
     };
     let clients = [client().await, client().await];
     assert_each_takes(2, &redis, &clients).await;
+}
+
+#[tokio::test]
+async fn to_leases_that_must_last_for_their_whole_ttl_take_a_release_and_an_attempt() {
+    let (redis, clock) = (still_server().await, Still::default());
+    let client = async || {
+        let client = still_client(&redis, &clock, false).await;
+        let options = LockOptions::new().min_hold(SOON);
+        LockClient::builder(client.backend().clone()).clock(clock.clone()).options(options).build()
+    };
+    let clients = [client().await.unwrap(), client().await.unwrap()];
+    know_scripts(&clients[0]).await;
+    let guard = lock(&clients[0], "job").await;
+    let waits = in_line(&redis, &clients[1]).await;
+    redis.clock().advance(SOON);
+    clock.advance(SOON);
+    drop(guard.release().await);
+
+    let guard = served(waits).await;
+
+    let left = redis.command(&["PTTL", "lock:job"]).await;
+    let left: u64 = left.trim_start_matches(':').parse().unwrap();
+    assert!(Duration::from_millis(left) > Patience::RESERVATION, "{left} ms");
+    drop(guard);
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ pub struct Claim {
     spare_tokens: u32,
     least_token: u64,
     charter: Option<Charter>,
+    needs_whole_ttl: bool,
 }
 
 /// Whether the caller of a [`Claim`] will wait if the key is held.
@@ -53,7 +54,14 @@ impl Claim {
 
     /// Creates the claim of a caller that goes away if it is refused.
     pub fn new(lease: Lease) -> Self {
-        Self { lease, patience: Patience::Leaves, spare_tokens: 0, least_token: 0, charter: None }
+        Self {
+            lease,
+            patience: Patience::Leaves,
+            spare_tokens: 0,
+            least_token: 0,
+            charter: None,
+            needs_whole_ttl: false,
+        }
     }
 
     /// Says whether the caller will wait.
@@ -92,6 +100,16 @@ impl Claim {
         self
     }
 
+    /// Says that the lease must last for its whole TTL from the grant on, even if nobody renews it.
+    ///
+    /// Otherwise, a store may grant a lease that its holder [keeps](crate::backend::Tenure::Kept) for a
+    /// [shorter time](crate::backend::Grant::with_ttl) at first: the holder renews it soon.
+    #[must_use]
+    pub fn with_whole_ttl(mut self, is_needed: bool) -> Self {
+        self.needs_whole_ttl = is_needed;
+        self
+    }
+
     /// The lease that a grant of this claim gives.
     pub fn lease(&self) -> &Lease {
         &self.lease
@@ -125,6 +143,11 @@ impl Claim {
     /// The charter under which the store must be enlisted.
     pub fn charter(&self) -> Option<&Charter> {
         self.charter.as_ref()
+    }
+
+    /// Whether the lease must last for its whole TTL from the grant on.
+    pub fn needs_whole_ttl(&self) -> bool {
+        self.needs_whole_ttl
     }
 
     /// How long the store keeps the caller's place in the queue; `None` if it does not queue.

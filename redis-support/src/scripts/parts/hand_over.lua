@@ -7,8 +7,9 @@ local function front(queue)
   return redis.call('ZRANGE', queue, 0, 1)
 end
 
--- A claim that the server has heard of within so many µs is granted the lock by the offer: `Patience::RESERVATION`.
-local FRESH = 250000
+-- `Patience::RESERVATION`, in ms. A claim that the server has heard of within this time is granted the lock by the offer, and for this time: its
+-- client may be dead. Otherwise the client renews the lease.
+local RESERVATION = 250
 
 -- Numbers the grant of a lock by an offer. Returns the words of the offer that follow the id: the token, the number of spare tokens, when the
 -- client asked by its own clock, and how many µs before the grant the server heard that. Nil if there is no token.
@@ -26,8 +27,8 @@ local function grant_words(fence, micros, asked, stamp, spare)
 end
 
 -- Offers the key to the first in the queue that hears of it over its connection, as its holder. A claim that the server has heard of lately is
--- granted the lock. For any other the key is kept for as long as a free key is kept for it: meanwhile it asks, and has its whole TTL. A claim that
--- nothing listens for is passed by, and its place is given up. False if the first does not hear of such things, or the key is left to others:
+-- granted the lock for a short time, and its client asks for the rest. For any other the key is kept for as long as a free key is kept for it:
+-- meanwhile it asks. A claim that nothing listens for is passed by, and its place is given up. False if the first does not hear of such things, or the key is left to others:
 -- then the first is told that it is free.
 --
 -- ids     the front of the queue
@@ -46,9 +47,12 @@ local function hand_over(lock, fence, queue, places, ids, micros)
       if not channel or channel == '-' or give_way(queue, places, records[1], now) then
         return false
       end
-      local grant = asked and micros - asked < FRESH and grant_words(fence, micros, asked, stamp, spare)
+      local grant = asked and micros - asked < RESERVATION * 1000 and grant_words(fence, micros, asked, stamp, spare)
       local time = patience > 0 and math.min(patience, ends - now) or ends - now
-      local kept = redis.pcall('SET', lock, value, 'PX', grant and ttl or digits(time))
+      if grant then
+        time = math.min(tonumber(ttl), RESERVATION)
+      end
+      local kept = redis.pcall('SET', lock, value, 'PX', digits(time))
       if type(kept) == 'table' and kept.err then
         return false
       end
