@@ -20,5 +20,7 @@ pages! {
     Migrating = "../docs/guide/migrating.md",
     Patterns = "../docs/guide/patterns.md",
     Testing = "../docs/guide/testing.md",
+    Etcd = "../backend-etcd/README.md",
     Redis = "../redis-support/README.md",
+    ZooKeeper = "../backend-zookeeper/README.md",
 }
