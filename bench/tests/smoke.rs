@@ -88,7 +88,7 @@ fn processes_measure_together() {
     let outcomes = measured(&["redis-hand-over", "redis-crowd", "--only", "leasehold"]);
 
     let [hand_over, crowd] = &outcomes[..] else { panic!("two were asked for") };
-    assert_complete(hand_over, "handed to the other");
+    assert_complete(hand_over, "fraction handed off");
     for measure in ["commands sent per hand-off", "CPU per hand-off"] {
         assert_complete(crowd, measure);
     }

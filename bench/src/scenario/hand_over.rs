@@ -20,7 +20,7 @@ use crate::outcome::Outcome;
 use crate::target::{Bound, Target};
 
 /// The fraction of releases after which the other process gets the lock, and not the process that released it.
-const PASSED_ON: Measure = Measure::more("handed to the other", "");
+const PASSED_ON: Measure = Measure::more("fraction handed off", "");
 
 const HAND_OVERS: Measure = Measure::more("hand-offs per second", "/s");
 
