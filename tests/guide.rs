@@ -166,8 +166,9 @@ fn figures_of_a_decision_are_on_the_page_on_performance() {
     let performance = fs::read_to_string(root().join("docs/performance.md")).unwrap();
     let measured: BTreeSet<&str> = figures(&performance).collect();
     for page in pages_in(&root().join("docs/decisions")) {
-        let text = fs::read_to_string(&page).unwrap().replace('\n', " ");
-        for sentence in text.split(". ") {
+        let text = fs::read_to_string(&page).unwrap().replace(".\n", ". ");
+        let sentences = text.split("\n\n").flat_map(|paragraph| paragraph.split(". "));
+        for sentence in sentences {
             let Some((before, _)) = sentence.split_once("](../performance.md") else { continue };
             for figure in figures(before) {
                 assert!(measured.contains(figure), "{}: {figure}", page.display());
