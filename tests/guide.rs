@@ -215,3 +215,26 @@ fn every_program_of_the_guide_is_compiled() {
         assert_eq!(has_programs, is_compiled, "{name}");
     }
 }
+
+/// The numbers in a text, with their separators.
+fn figures(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_ascii_digit() && !matches!(c, ',' | '.'));
+    words.map(|word| word.trim_matches(|c: char| !c.is_ascii_digit())).filter(|it| !it.is_empty())
+}
+
+/// A record that refers to the page on performance quotes figures from it. They must change together.
+#[test]
+fn figures_of_a_decision_are_on_the_page_on_performance() {
+    let performance = fs::read_to_string(root().join("docs/performance.md")).unwrap();
+    let measured: BTreeSet<&str> = figures(&performance).collect();
+    for page in pages_in(&root().join("docs/decisions")) {
+        let text = fs::read_to_string(&page).unwrap().replace(".\n", ". ");
+        let sentences = text.split("\n\n").flat_map(|paragraph| paragraph.split(". "));
+        for sentence in sentences {
+            let Some((before, _)) = sentence.split_once("](../performance.md") else { continue };
+            for figure in figures(before) {
+                assert!(measured.contains(figure), "{}: {figure}", page.display());
+            }
+        }
+    }
+}

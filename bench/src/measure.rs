@@ -25,7 +25,7 @@ impl Measure {
     pub(crate) const TIME: Self = Self::less("time per lock", "µs");
     pub(crate) const P50: Self = Self::less("p50", "µs");
     pub(crate) const P99: Self = Self::less("p99", "µs");
-    pub(crate) const EVENNESS: Self = Self::more("slowest task of the fastest", "");
+    pub(crate) const EVENNESS: Self = Self::more("slowest ÷ fastest task", "");
     pub(crate) const REQUESTS: Self = Self::less("requests per lock", "");
 
     pub(crate) const fn more(name: &'static str, unit: &'static str) -> Self {
@@ -49,7 +49,7 @@ impl Measure {
         }
     }
 
-    /// How much better `own` is than `other`: above 1 is better.
+    /// How many times as fast `own` is as `other`. For a measure of which less is better, this is `other / own`, so above 1 is always better.
     pub(crate) fn advantage(&self, own: f64, other: f64) -> f64 {
         match self.better {
             Better::More => own / other,

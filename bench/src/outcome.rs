@@ -30,7 +30,7 @@ pub(crate) struct Row {
     pub(crate) rounds: Vec<Option<f64>>,
     /// `None` if it does not have this figure.
     pub(crate) spread: Option<Spread>,
-    /// How much better it is than the first contestant's of the same round: above 1 is better.
+    /// How many times as fast as the first contestant it was in the same round. Above 1 is better, for latency and CPU as well.
     pub(crate) advantage: Option<Spread>,
 }
 

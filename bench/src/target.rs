@@ -108,12 +108,12 @@ impl Target {
         match self.beside {
             Beside::Nothing => name,
             Beside::One(other, measure) if measure == self.measure => {
-                format!("{}, of that of: {other}", self.measure.name)
+                format!("{}, relative to: {other}", self.measure.name)
             }
             Beside::One(other, measure) => {
-                format!("{}, of the {} of: {other}", self.measure.name, measure.name)
+                format!("{}, relative to the {} of: {other}", self.measure.name, measure.name)
             }
-            Beside::BestOf(_) => format!("{}, of that of the best peer", self.measure.name),
+            Beside::BestOf(_) => format!("{}, relative to the best peer", self.measure.name),
         }
     }
 }

@@ -88,11 +88,11 @@ fn processes_measure_together() {
     let outcomes = measured(&["redis-hand-over", "redis-crowd", "--only", "leasehold"]);
 
     let [hand_over, crowd] = &outcomes[..] else { panic!("two were asked for") };
-    assert_complete(hand_over, "passed on");
-    for measure in ["commands sent per hand-over", "CPU per hand-over"] {
+    assert_complete(hand_over, "fraction handed off");
+    for measure in ["commands sent per hand-off", "CPU per hand-off"] {
         assert_complete(crowd, measure);
     }
-    assert_eq!(figures(crowd, "left without"), [0.0, 0.0]);
+    assert_eq!(figures(crowd, "never served"), [0.0, 0.0]);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn locks_on_zookeeper_are_measured_beside_those_of_curator() {
     let [lock, in_memory, hand_over, held] = &outcomes[..] else { panic!("four are measured") };
     assert_complete(lock, "locks per second");
     assert_complete(in_memory, "locks per second");
-    assert_complete(hand_over, "hand-overs per second");
+    assert_complete(hand_over, "hand-offs per second");
     assert_complete(held, "acquired per second");
     assert_eq!(figures(held, "lost"), [0.0]);
 }
@@ -153,7 +153,7 @@ fn hand_overs_on_databases_are_measured() {
         panic!("one was asked for")
     };
 
-    assert_complete(hand_over, "hand-overs per second");
+    assert_complete(hand_over, "hand-offs per second");
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! For the guide: tables between marks that say which scenario they are of.
+//! Tables for the page on performance, each between marks with the name of its scenario.
 
 use std::fmt::Write;
 
 use crate::measure::{Spread, show};
 use crate::outcome::Outcome;
 
-/// The outcome of a contest, to be pasted.
+/// The outcome of a contest as text to paste. The first contestant is the baseline.
 pub(super) fn tables(outcome: &Outcome) -> String {
     let mut text = format!("<!-- bench: {} -->\n\n", outcome.scenario);
     figures(&mut text, outcome).expect("text grows");
@@ -18,7 +18,7 @@ fn figures(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
     for (i, figures) in outcome.figures.iter().enumerate() {
         write!(text, " {} |", figures.measure.heading())?;
         if i == 0 {
-            write!(text, " of the first's |")?;
+            write!(text, " times as fast as the baseline |")?;
         }
     }
     writeln!(text, "\n| --- |{}", " --- |".repeat(outcome.figures.len() + 1))?;
@@ -40,7 +40,10 @@ fn targets(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
     if outcome.targets.is_empty() {
         return Ok(());
     }
-    writeln!(text, "| target | | | measured | reached |\n| --- | --- | --- | --- | --- |")?;
+    writeln!(
+        text,
+        "| contestant | target | bound | measured | reached |\n| --- | --- | --- | --- | --- |"
+    )?;
     for verdict in &outcome.targets {
         let (contestant, figure, bound) = (verdict.contestant, &verdict.figure, &verdict.bound);
         let (measured, word) = (range(verdict.measured), verdict.word());

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::measure::{Spread, show};
 use crate::outcome::{Figures, Outcome};
 
-/// The outcome of a contest, to be read.
+/// The outcome of a contest. The first contestant is the baseline.
 pub(super) fn tables(outcome: &Outcome) -> String {
     let mut text = format!("{}: {}, {} rounds\n", outcome.scenario, outcome.title, outcome.rounds);
     for figures in &outcome.figures {
@@ -24,10 +24,11 @@ fn table(text: &mut String, outcome: &Outcome, figures: &Figures) {
     let heading = figures.measure.heading();
     let mut line = |cells: [&str; 6]| {
         let [name, median, min, max, advantage, range] = cells;
-        let line = format!("  {name:<40} {median:>11} {min:>11} {max:>11} {advantage:>9}  {range}");
+        let line =
+            format!("  {name:<40} {median:>11} {min:>11} {max:>11} {advantage:>13}  {range}");
         writeln!(text, "{}", line.trim_end()).expect("text grows");
     };
-    line([&heading, "median", "min", "max", "of first's", ""]);
+    line([&heading, "median", "min", "max", "times as fast", ""]);
     for (name, row) in outcome.contestants.iter().zip(&figures.rows) {
         let Some(spread) = row.spread else { continue };
         let [median, min, max] = [spread.median, spread.min, spread.max].map(show);

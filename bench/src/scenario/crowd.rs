@@ -22,12 +22,12 @@ use crate::outcome::Outcome;
 use crate::store::Store;
 use crate::target::{Bound, Target};
 
-const SENT: Measure = Measure::less("commands sent per hand-over", "");
-const RUN: Measure = Measure::less("commands run per hand-over", "");
-const CPU: Measure = Measure::less("CPU per hand-over", "ms");
-const CPU_OF_SERVER: Measure = Measure::less("of it the server's", "ms");
-const LEFT_WITHOUT: Measure = Measure::less("left without", "");
-const HAND_OVERS: Measure = Measure::more("hand-overs per second", "/s");
+const SENT: Measure = Measure::less("commands sent per hand-off", "");
+const RUN: Measure = Measure::less("commands run per hand-off", "");
+const CPU: Measure = Measure::less("CPU per hand-off", "ms");
+const CPU_OF_SERVER: Measure = Measure::less("server CPU per hand-off", "ms");
+const LEFT_WITHOUT: Measure = Measure::less("never served", "");
+const HAND_OVERS: Measure = Measure::more("hand-offs per second", "/s");
 
 const PROCESSES: usize = 4;
 
@@ -40,7 +40,7 @@ struct Size {
     tasks_of_a_process: usize,
     /// How often each wants the lock.
     locks_of_a_task: usize,
-    /// A waiter without the key by then is counted as left without.
+    /// A waiter without the key by then counts as never served.
     patience: Duration,
 }
 

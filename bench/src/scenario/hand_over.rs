@@ -19,10 +19,10 @@ use crate::measure::{Measure, percentile};
 use crate::outcome::Outcome;
 use crate::target::{Bound, Target};
 
-/// How often the other process gets it next, and not again the one that had it.
-const PASSED_ON: Measure = Measure::more("passed on", "");
+/// The fraction of releases after which the other process gets the lock, and not the process that released it.
+const PASSED_ON: Measure = Measure::more("fraction handed off", "");
 
-const HAND_OVERS: Measure = Measure::more("hand-overs per second", "/s");
+const HAND_OVERS: Measure = Measure::more("hand-offs per second", "/s");
 
 const PING: &str = "PING, redis";
 

@@ -21,7 +21,7 @@ const OURS: &str = "leasehold, zookeeper";
 const CURATOR: &str = "Curator, InterProcessMutex";
 const FLOOR: &str = "create and delete by hand";
 
-const HAND_OVERS: Measure = Measure::more("hand-overs per second", "/s");
+const HAND_OVERS: Measure = Measure::more("hand-offs per second", "/s");
 const ACQUIRED: Measure = Measure::more("acquired per second", "/s");
 const CPU: Measure = Measure::less("CPU of the client", "% of a core");
 const CPU_OF_SERVERS: Measure = Measure::less("CPU of the servers", "% of a core");
