@@ -20,4 +20,5 @@ pages! {
     Migrating = "../docs/guide/migrating.md",
     Patterns = "../docs/guide/patterns.md",
     Testing = "../docs/guide/testing.md",
+    WebService = "../docs/guide/web-service.md",
 }
