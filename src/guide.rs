@@ -16,6 +16,7 @@ pages! {
     Choosing = "../docs/guide/choosing.md",
     Fencing = "../docs/guide/fencing.md",
     FirstLock = "../docs/guide/first-lock.md",
+    FromRedisson = "../docs/guide/from-redisson.md",
     Leases = "../docs/guide/leases.md",
     Migrating = "../docs/guide/migrating.md",
     Patterns = "../docs/guide/patterns.md",
