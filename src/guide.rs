@@ -19,6 +19,7 @@ pages! {
     FromRedisson = "../docs/guide/from-redisson.md",
     Leases = "../docs/guide/leases.md",
     Migrating = "../docs/guide/migrating.md",
+    Moving = "../docs/guide/moving.md",
     Patterns = "../docs/guide/patterns.md",
     Testing = "../docs/guide/testing.md",
     WebService = "../docs/guide/web-service.md",
