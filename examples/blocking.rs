@@ -8,7 +8,7 @@ fn main() -> Result<(), leasehold::Error> {
     println!("held with token {}", guard.token());
     guard.release()?;
 
-    // An error, once the work has ended, if the lease was lost meanwhile: nothing can stop a closure.
-    invoice.run(|guard| println!("held for {:?} at least", guard.remaining()))?;
+    // A closure cannot be cancelled. If the lease is lost, `run` returns an error after the closure has ended.
+    invoice.run(|guard| println!("held for at least {:?}", guard.remaining()))?;
     Ok(())
 }

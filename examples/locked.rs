@@ -9,13 +9,13 @@ struct Shop {
 }
 
 impl Shop {
-    /// Waits for two seconds at most: later than that, the caller is told.
+    /// Waits for up to two seconds, and then returns an error.
     #[locked(key = "{self.name}/order:{id}", client = self.locks, wait = "2s", guard = lock)]
     async fn settle(&self, id: u64) -> Result<String, leasehold::Error> {
-        Ok(format!("order {id} is settled under token {}", lock.token()))
+        Ok(format!("order {id} is settled with token {}", lock.token()))
     }
 
-    /// One of those that start it does the work, and the others have none.
+    /// One caller writes the report. All other callers get `None`.
     #[locked(key = "{self.name}/report", client = self.locks, on_busy = skip)]
     async fn report(&self) -> Result<Option<&'static str>, leasehold::Error> {
         Ok(Some("the report is written"))

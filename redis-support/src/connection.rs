@@ -19,7 +19,7 @@ use crate::driver::{
     Access, ConnectError, Connection, Destination, Driver, Protocol, Push, Request, in_full,
 };
 use crate::error::{ServerError, only_asked};
-use crate::reply::Received;
+use crate::reply::{Received, Reply};
 use crate::shared_task::SharedTask;
 
 /// Replies in a row that do not come in time before the connection counts as hung. One may be a
@@ -57,6 +57,8 @@ pub(crate) struct ConnectionManager<D: Driver> {
     making: SharedTask<Result<(), Arc<Error>>>,
     /// The IP address that the last connection was made to, which is tried first.
     dial: Dial<Option<SocketAddr>>,
+    /// The id of the sentinel at the other end, if it has one.
+    sentinel_id: Mutex<Option<Vec<u8>>>,
     current: Mutex<Option<Current<D::Connection>>>,
 }
 
@@ -185,6 +187,7 @@ impl<D: Driver> ConnectionManager<D> {
             made: AtomicU64::new(0),
             making: SharedTask::new(),
             dial: Dial::new(),
+            sentinel_id: Mutex::new(None),
             current: Mutex::new(None),
         })
     }
@@ -201,6 +204,15 @@ impl<D: Driver> ConnectionManager<D> {
     /// The IP address that the last connection was made to.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         self.dial.last().flatten()
+    }
+
+    /// The name of the sentinel that was last connected. A sentinel without an id is named by its IP address, since several host names may lead
+    /// to one sentinel.
+    pub(crate) fn sentinel(&self) -> String {
+        let id = self.sentinel_id.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let id = id.and_then(|id| String::from_utf8(id).ok());
+        let address = || self.peer().map_or_else(|| self.address.to_string(), |ip| ip.to_string());
+        id.unwrap_or_else(address)
     }
 
     /// How long a reply may take.
@@ -476,6 +488,9 @@ impl<D: Driver> ConnectionManager<D> {
         let listener = Arc::new(move |said| listen(&this, number, said));
         let (driver, to) = (&self.context.driver, Destination { address: &self.address, at });
         let connection = driver.connect(to, &self.access, protocol, listener).await?;
+        if self.role == Role::Sentinel {
+            self.ask_for_id(&connection).await.map_err(ConnectError::Failed)?;
+        }
         if protocol == Protocol::Resp3 {
             self.ask_for_news(&connection).await.map_err(ConnectError::Failed)?;
         }
@@ -486,6 +501,19 @@ impl<D: Driver> ConnectionManager<D> {
         });
         let guard = Arc::new(RuntimeGuard(waiting.abort_handle()));
         Ok(Current { number, connection, silence: Arc::new(Silence::new(protocol)), _guard: guard })
+    }
+
+    /// Asks a sentinel for its id, which lasts as long as the connection. Services that answer like sentinels may have none.
+    async fn ask_for_id(&self, connection: &D::Connection) -> Result<(), Error> {
+        let question = Request::Words(&["SENTINEL", "MYID"]);
+        let id = match connection.send(vec![question]).await?.remove(0) {
+            Ok(Reply::Bytes(id)) => Some(id),
+            Ok(_) => return Err(senseless()),
+            Err(refusal) if refusal.is_unknown_to_a_sentinel() => None,
+            Err(refusal) => return Err(refusal.into_error()),
+        };
+        *self.sentinel_id.lock().unwrap_or_else(PoisonError::into_inner) = id;
+        Ok(())
     }
 
     /// Enables tracking and subscribes to the channels that this client needs.
@@ -534,6 +562,11 @@ pub(crate) fn is_unknown(reply: &Received) -> bool {
 /// The replies to so many requests.
 pub(crate) fn exactly<const N: usize>(replies: Vec<Received>) -> Result<[Received; N], Error> {
     replies.try_into().map_err(|_replies| incomplete())
+}
+
+/// The error for a sentinel's answer that cannot be read.
+pub(crate) fn senseless() -> Error {
+    Error::new(ErrorKind::Unexpected, "a sentinel's answer makes no sense")
 }
 
 /// The protocol promises one reply per request.

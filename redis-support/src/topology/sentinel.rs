@@ -15,14 +15,14 @@ use leasehold_core::{Error, ErrorKind};
 use super::failover::{Confirmation, SLOW, Witnesses, replaced};
 use crate::address::Address;
 use crate::call::Call;
-use crate::connection::{ConnectionManager, Role};
+use crate::connection::{ConnectionManager, Role, senseless};
 use crate::context::Context;
 use crate::driver::{Access, Driver, Request};
 use crate::error::{ServerError, only_asked};
 use crate::layout::Layout;
 use crate::node::{self, Node, Wait};
 use crate::pipeline::{Change, Outcome};
-use crate::reply::{Received, Reply};
+use crate::reply::Received;
 
 use answer::{Answer, Answers, read_others};
 
@@ -305,16 +305,10 @@ async fn ask_one<D: Driver>(
     sentinel: Arc<ConnectionManager<D>>,
     master: String,
 ) -> Result<Answer, Error> {
-    let questions =
-        [Request::Words(&["SENTINEL", "MYID"]), Request::Words(&["SENTINEL", "MASTER", &master])];
-    let replies = sentinel.ask(questions).await;
-    let [id, master_fields] =
+    let question = [Request::Words(&["SENTINEL", "MASTER", &master])];
+    let replies = sentinel.ask(question).await;
+    let [master_fields] =
         replies.map_err(|error| only_asked(error, "a sentinel does not answer"))?;
-    let id = match id {
-        // Services that answer like sentinels may not know the question.
-        Err(refusal) if refusal.is_unknown_to_a_sentinel() => address_as_id(&sentinel),
-        id => id.map_err(ServerError::into_error)?,
-    };
     let master_fields = master_fields.map_err(|refusal| {
         if refusal.is_no_such_master() {
             let message = format!("the sentinels watch over nothing named {master:?}");
@@ -323,16 +317,7 @@ async fn ask_one<D: Driver>(
             refusal.into_error()
         }
     })?;
-    Answer::read(&[id, master_fields], sentinel.address()).ok_or_else(|| {
-        let message = "a sentinel's answer makes no sense";
-        Error::new(ErrorKind::Unexpected, message)
-    })
-}
-
-/// What distinguishes a sentinel that has no id: the IP address, since several names may lead to one sentinel.
-fn address_as_id<D: Driver>(sentinel: &ConnectionManager<D>) -> Reply {
-    let name = || sentinel.address().to_string();
-    Reply::Bytes(sentinel.peer().map_or_else(name, |peer| peer.to_string()).into_bytes())
+    Answer::read(sentinel.sentinel(), &master_fields, sentinel.address()).ok_or_else(senseless)
 }
 
 /// Whether a server refused a script since it is a replica.

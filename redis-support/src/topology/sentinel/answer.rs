@@ -22,13 +22,12 @@ pub(in crate::topology) struct Answer {
 }
 
 impl Answer {
-    /// Reads the replies to `SENTINEL MYID` and `SENTINEL MASTER`.
-    pub(super) fn read(replies: &[Reply], asked: &Address) -> Option<Self> {
-        let [Reply::Bytes(id), master] = replies else { return None };
+    /// Reads the reply of the sentinel `id` to `SENTINEL MASTER`.
+    pub(super) fn read(id: String, master: &Reply, asked: &Address) -> Option<Self> {
         let fields = read_fields(master)?;
         let number = |name: &str| fields.get(name)?.parse::<u32>().ok();
         Some(Self {
-            id: String::from_utf8(id.clone()).ok()?,
+            id,
             others: usize::try_from(number("num-other-sentinels")?).ok()?,
             switches: fields.get("flags")?.split(',').any(|flag| flag == "failover_in_progress"),
             epoch: fields.get("config-epoch")?.parse().ok()?,
