@@ -1,4 +1,4 @@
-//! The programs of README and guide, each a doctest.
+//! The programs of the README, of the guide and of the pages on stores, each a doctest.
 
 /// Declares one item per page, so that a failure names its page.
 macro_rules! pages {
@@ -23,4 +23,7 @@ pages! {
     Patterns = "../docs/guide/patterns.md",
     Testing = "../docs/guide/testing.md",
     WebService = "../docs/guide/web-service.md",
+    Etcd = "../backend-etcd/README.md",
+    Redis = "../redis-support/README.md",
+    ZooKeeper = "../backend-zookeeper/README.md",
 }

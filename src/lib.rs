@@ -67,7 +67,15 @@ mod connect;
 mod redlock;
 
 // All features: the pages show all of them.
-#[cfg(all(doctest, feature = "blocking", feature = "postgres", feature = "sqlite"))]
+#[cfg(all(
+    doctest,
+    feature = "blocking",
+    feature = "etcd",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zookeeper",
+))]
 mod guide;
 
 #[cfg(feature = "blocking")]

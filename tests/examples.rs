@@ -71,7 +71,7 @@ fn locked_runs_functions_as_the_readme_shows_them() {
     assert!(include_str!("../README.md").contains(sample), "the README shows other functions");
 
     for said in run_on_all_stores("locked") {
-        assert!(said.contains("order 42 is settled under token "), "{said}");
+        assert!(said.contains("order 42 is settled with token "), "{said}");
         assert!(said.contains("order 42 is held: "), "{said}");
         assert!(said.contains("another one writes the report: None"), "{said}");
         assert!(said.contains("we do: Some(\"the report is written\")"), "{said}");

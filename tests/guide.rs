@@ -1,4 +1,6 @@
 //! The pages of the book and of the repository: all are listed, and their links lead somewhere.
+//!
+//! The page of a store is the README of its crate. The book has a page that includes the README and defines the links for the book.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,9 +30,39 @@ fn book() -> Vec<PathBuf> {
     pages_in(&root().join("docs"))
 }
 
-/// The pages beside the book: of the root and of the forms for contributors.
+/// The pages of stores, with the files that they include.
+fn stores() -> Vec<(PathBuf, PathBuf)> {
+    let with_readme = |page: PathBuf| {
+        let readme = included(&page).unwrap();
+        (page, readme)
+    };
+    pages_in(&root().join("docs/stores")).into_iter().map(with_readme).collect()
+}
+
+/// The file that `page` includes.
+fn included(page: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(page).unwrap();
+    let (_, after) = text.split_once("{{#include ")?;
+    let (path, _) = after.split_once(":page}}")?;
+    Some(page.parent().unwrap().join(path))
+}
+
+/// The text of `page` as mdBook shows it.
+fn text_of(page: &Path) -> String {
+    let text = fs::read_to_string(page).unwrap();
+    let Some(file) = included(page) else { return text };
+    let (before, after) = text.split_once("{{#include ").unwrap();
+    let (_, after) = after.split_once("}}").unwrap();
+    let file = fs::read_to_string(file).unwrap();
+    let (_, part) = file.split_once("<!-- ANCHOR: page -->\n").unwrap();
+    let (part, _) = part.split_once("<!-- ANCHOR_END: page -->").unwrap();
+    format!("{before}{part}{after}")
+}
+
+/// The pages outside the book: of the root, of stores and of the forms for contributors.
 fn others() -> Vec<PathBuf> {
     let mut pages = pages_in(&root().join(".github"));
+    pages.extend(stores().into_iter().map(|(_, readme)| readme));
     for entry in fs::read_dir(root()).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "md") {
@@ -47,7 +79,7 @@ struct Page {
 
 impl Page {
     fn read(path: &Path) -> Self {
-        let text = fs::read_to_string(path).unwrap();
+        let text = text_of(path);
         let mut page = Self { links: Vec::new(), anchors: BTreeSet::new() };
         let mut heading: Option<String> = None;
         for event in Parser::new_ext(&text, Options::ENABLE_TABLES) {
@@ -140,6 +172,36 @@ fn the_summary_lists_every_page_once() {
     pages.sort_unstable();
 
     assert_eq!(listed, pages);
+}
+
+/// The names of the links that `path` defines.
+fn defined_links(path: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(path).unwrap();
+    let definitions = text.lines().filter(|line| line.starts_with('['));
+    definitions.filter_map(|line| line.split_once("]: ")).map(|(name, _)| name.to_owned()).collect()
+}
+
+/// A name without definition would be shown as text.
+#[test]
+fn book_defines_the_links_of_each_store() {
+    let stores = stores();
+    assert!(!stores.is_empty());
+    for (page, readme) in stores {
+        assert_eq!(defined_links(&page), defined_links(&readme), "{}", page.display());
+    }
+}
+
+/// The page of a store is the documentation of the store's crate, and its programs are doctests of `src/guide.rs`.
+#[test]
+fn page_of_each_store_is_documentation() {
+    let compiled = fs::read_to_string(root().join("src/guide.rs")).unwrap();
+    for (_, readme) in stores() {
+        let folder = readme.parent().unwrap();
+        let library = fs::read_to_string(folder.join("src/lib.rs")).unwrap();
+        assert!(library.contains("doc = include_str!(\"../README.md\")"), "{}", folder.display());
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        assert!(compiled.contains(&format!("\"../{name}/README.md\"")), "{name}");
+    }
 }
 
 /// Each page with programs in Rust is a doctest of `src/guide.rs`.

@@ -1,8 +1,4 @@
-//! Leasehold locks on Redis and Valkey, with the [`fred`] crate.
-//!
-//! This is `leasehold-redis` with another client crate: the same locks under the same keys, so that both can be used side by
-//! side, the same URLs, promises and access rules. It is there for applications that use fred already and want one client
-//! crate and one TLS stack; all others are better off with `leasehold-redis`.
+//! Leasehold locks on Redis and Valkey, with the client crate [`fred`].
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), leasehold_core::Error> {
@@ -16,22 +12,26 @@
 //! # }
 //! ```
 //!
+//! [`leasehold_redis_support`] documents the store: URLs and options, guarantees, permissions, server settings, failover, managed services and
+//! troubleshooting. The crate `leasehold-redis` uses the same keys, so both crates share their locks. Use `leasehold-fred` only if your application
+//! already uses `fred` and you want a single client crate and a single TLS library.
+//!
 //! # Maintenance
 //!
-//! fred has had no release and no commit since February 2025. So this backend uses only its reliable part: one connection to one
-//! server, which is never made again and sends nothing twice. The Redis backend, as for `leasehold-redis`,
-//! chooses the server, limits the time and handles failures.
+//! fred has not had a release or a commit since February 2025. This backend therefore uses only a small part of fred: a connection to a single
+//! server, which is never reopened and never repeats a request. The Redis backend chooses the server, limits the time and handles failures, as it
+//! does for `leasehold-redis`.
 //!
-//! # How it differs
+//! # Differences from `leasehold-redis`
 //!
-//! - fred does not report a `FLUSHALL`. A waiter for a flushed lock takes it when its TTL would have ended; a holder learns of the
-//!   loss on its next renewal.
-//! - If a server of a cluster says `CLUSTERDOWN`, fred closes its connection, so that a request has an unknown outcome
-//!   ([`Indeterminate`](leasehold_core::ErrorKind::Indeterminate)) though the server did not run it.
-//! - On connecting, fred sends `CLIENT ID` and `INFO`. A user without the right to them is let in all the same, but the server's
-//!   `ACL LOG` counts it.
-//! - fred sends a batch of requests in as many pieces, though without waiting for replies in between.
-//! - fred passes over a server's objection to a password where none is needed.
+//! - fred does not report a `FLUSHALL`. After a flush, a waiter acquires the lock when the former TTL would have expired. A holder finds out about
+//!   the loss at its next renewal.
+//! - If a server of a cluster answers `CLUSTERDOWN`, fred closes its connection. The request then has an unknown outcome
+//!   ([`Indeterminate`](leasehold_core::ErrorKind::Indeterminate)), although the server did not run it.
+//! - When fred connects, it sends `CLIENT ID` and `INFO`. A user without permission for these commands can still connect, but the server's `ACL LOG`
+//!   lists the attempts.
+//! - fred sends a batch of requests in several pieces. It does not wait for replies between them.
+//! - fred ignores an error for a password that the server does not require.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod connection;

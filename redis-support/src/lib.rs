@@ -1,45 +1,41 @@
-//! The Redis backend of Leasehold. [`Backend`] implements the contract on Redis and Valkey, over any [`Driver`]: `leasehold-redis` and
-//! `leasehold-fred` are drivers for two client crates.
-//!
-//! One call from top to bottom: `backend.rs` turns an operation into a [`Call`] of a script. `topology.rs` finds the node to ask: the only
-//! one, the one that sentinels name, or the one that has the key's hash slot; `topology/failover.rs` tells how long that is believed.
-//! `node.rs` runs the script there, `connection.rs` has the connection or makes one (`dial.rs` tries all addresses of the name), the driver sends. `reply.rs` reads the reply.
-//! Requests of callers at the same time share a round trip (`pipeline.rs`); mutexes share a script, too, and so do renewals (`renewals.rs`).
-//! The locks that such a script leaves alone take scripts of their own. `watch.rs` passes on the servers' push messages, and `offers.rs` keeps
-//! the grants among them. `process.rs` asks a member of a quorum whether it keeps its answers. The scripts are in `scripts/`, the functions that
-//! they include in `scripts/parts/`.
-//!
-//! # Layout
-//!
-//! A mutex is the plain string key `<prefix><name>`, set as by `SET key value NX PX ttl`. The value
-//! is the lease id, optionally followed by a space and the holder's description, and is compared
-//! whole. So any client that does `SET NX PX` and compare-and-delete on that key excludes us and is
-//! excluded by us. Everything else lies under `<prefix>~`, which no name can begin with. All locks share two keys:
-//!
-//! | key | type | holds |
-//! | --- | --- | --- |
-//! | `<prefix>~fence` | string | the last fencing token |
-//! | `<prefix>~crowd` | sorted set | the locks that have any of the keys below, by when the last of those ends, in ms of the server's clock |
-//!
-//! On a cluster there is one of each for each of the 16384 hash slots, `<prefix>~fence:{tag}` and `<prefix>~crowd:{tag}`, with a tag that puts
-//! it into the slot of its locks. A lock of units or a queue is made of these:
-//!
-//! | key | type | holds |
-//! | --- | --- | --- |
-//! | `<prefix>~held:{tag}<name>` | sorted set | ids of leases by when they end, in ms of the server's clock |
-//! | `<prefix>~units:{tag}<name>` | hash | per id the record of its lease (`lease.lua`), and the sum of units under `used` |
-//! | `<prefix>~queue:{tag}<name>` | sorted set | ids of waiting claims, in the order of their arrival |
-//! | `<prefix>~places:{tag}<name>` | hash | per id the record of its place (`place.lua`) |
-//! | `<prefix>~revoke:{tag}<name>` | string | its holders are asked to finish: a mutex's value, or anything |
-//! | `<prefix>~news:{tag}<name>` | string | is deleted when something becomes free, for observers |
-//! | `<prefix>~news:{tag}<name>#<id>` | string | is deleted when the claim with this id is to look again |
-//!
-//! A record is several values in MessagePack, one after the other. A single server that is a member of a quorum has two keys more:
-//!
-//! | key | type | holds |
-//! | --- | --- | --- |
-//! | `<prefix>~member` | hash | `id`, the identity of its data; `since` when, in µs of the server's clock; `run`, the process that has kept all of it; `durable`, 1 if that has it on disk; `charter`, if it is enlisted |
-//! | `<prefix>~floor` | string | the number that no token under its charter exceeds |
+// The page has examples with the crate `leasehold`, which this crate cannot use. They are doctests of `leasehold`.
+#![cfg_attr(not(doctest), doc = include_str!("../README.md"))]
+
+// A call from top to bottom: `backend.rs` turns an operation into a `Call` of a script. `topology.rs` finds the server to ask: the only server,
+// the server that sentinels name, or the server with the key's hash slot. `topology/failover.rs` decides for how long to trust that server.
+// `node.rs` runs the script there. `connection.rs` has the connection or opens one (`dial.rs` tries all addresses of the name), and the driver sends
+// the request. `reply.rs` reads the reply. Requests of several callers at the same time share a round trip (`pipeline.rs`). Mutexes also share a
+// script, and so do renewals (`renewals.rs`). The locks that such a script leaves alone get a script each. `watch.rs` forwards the servers' push
+// messages, and `offers.rs` keeps the grants among them. `process.rs` asks a member of a quorum whether it keeps its answers. The scripts are in
+// `scripts/`, and the functions that they include are in `scripts/parts/`.
+//
+// The page lists the keys. A mutex is the plain string key `<prefix><name>`, whose value is the lease ID, optionally followed by a space and the
+// holder's description. Scripts compare the whole value. All other keys start with `<prefix>~`, which a lock's name cannot start with. Two keys
+// serve all locks. On a cluster, each of the 16,384 hash slots has both, with a tag that puts them into the slot of its locks:
+//
+// | key | type | content |
+// | --- | --- | --- |
+// | `<prefix>~fence` | string | the last fencing token |
+// | `<prefix>~crowd` | sorted set | the locks that have any of the keys below, by the time when the last of these keys expires, in ms of the server's clock |
+//
+// A lock with permits or a queue has these keys:
+//
+// | key | type | content |
+// | --- | --- | --- |
+// | `<prefix>~held:{tag}<name>` | sorted set | lease IDs by the time when the lease expires, in ms of the server's clock |
+// | `<prefix>~units:{tag}<name>` | hash | for each ID the record of its lease (`lease.lua`), and the sum of the permits under `used` |
+// | `<prefix>~queue:{tag}<name>` | sorted set | IDs of the queue entries, in the order of their arrival |
+// | `<prefix>~places:{tag}<name>` | hash | for each ID the record of its queue entry (`place.lua`) |
+// | `<prefix>~revoke:{tag}<name>` | string | a request to finish early: a mutex's value, or any other value |
+// | `<prefix>~news:{tag}<name>` | string | is deleted when permits become free, which notifies observers |
+// | `<prefix>~news:{tag}<name>#<id>` | string | is deleted when the request with this ID should ask again |
+//
+// A record is several MessagePack values, one after another. A single server that is a member of a quorum has two more keys:
+//
+// | key | type | content |
+// | --- | --- | --- |
+// | `<prefix>~member` | hash | `id`, the identity of its data; `since`, the start of that identity in µs of the server's clock; `run`, the process that has kept all of the data; `durable`, 1 if that process has the data on disk; `charter`, the quorum configuration that it has joined |
+// | `<prefix>~floor` | string | the number that no token under its quorum configuration exceeds |
 
 mod config;
 

@@ -64,12 +64,6 @@ pub(crate) fn of_age(since: Instant) -> Instant {
     since + YOUTH
 }
 
-/// When a lease is renewed that the store granted at `since` for less than its TTL. A pause of the process could outlast such a grant, so this is
-/// soon; but a lock that is released at once needs no renewal.
-pub(crate) fn whole_ttl_due(since: Instant) -> Instant {
-    since + BETWEEN_NEWS
-}
-
 /// When a lease that was renewed at `sent_at` is looked at once there is news of it.
 pub(crate) fn next_news_due(sent_at: Instant) -> Instant {
     sent_at + BETWEEN_NEWS

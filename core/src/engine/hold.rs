@@ -160,9 +160,6 @@ impl Hold {
             watch,
         };
         state.renewed(sent_at, ttl, max_until(options, sent_at), options.renewal);
-        if ttl < options.first_ttl() {
-            state.ask_for_whole_ttl(sent_at, options.renewal);
-        }
         if !has_news {
             state.ask_for_news(sent_at, options.renewal);
         }
@@ -433,7 +430,7 @@ impl Hold {
 
     /// Passes it on to the next caller of this process that waits for it, if that may be.
     ///
-    /// The lease must be as good as a new one, of this TTL and for a while without the store, and there must be no news of it. A store
+    /// The lease must be as good as a new one, for a while without the store, and there must be no news of it. A store
     /// that would not tell of its end must have confirmed it a moment ago, and the watchdog then looks at it soon.
     pub(crate) fn pass_on(&self, now: Instant) -> Option<Passed> {
         self.update(now, |state| {
@@ -449,7 +446,7 @@ impl Hold {
             let looks_at = deadline::of_age(state.confirmed_at);
             let is_known = state.is_watched() || now < looks_at;
             let ttl = self.options.ttl;
-            let is_as_new = state.ttl == ttl && state.deadline.since(now) >= ttl / 2;
+            let is_as_new = state.ttl == ttl && state.deadline.since(now) >= state.in_force.min(ttl) / 2;
             if !in_time || is_contested || !is_known || !is_as_new {
                 return None;
             }

@@ -24,7 +24,7 @@ fn acl(args: &[&str]) -> Vec<String> {
 
 #[test]
 fn rights_are_those_of_the_documentation() {
-    let page = include_str!("../../../../docs/operating.md");
+    let page = include_str!("../../../../redis-support/README.md");
     let (_, rule) = page.split_once("ACL SETUSER locker on >PASSWORD").unwrap();
     let (rule, _) = rule.split_once("```").unwrap();
     let documented: BTreeSet<&str> = rule.split_whitespace().collect();

@@ -103,7 +103,7 @@ impl Claim {
     /// Says that the lease must last for its whole TTL from the grant on, even if nobody renews it.
     ///
     /// Otherwise, a store may grant a lease that its holder [keeps](crate::backend::Tenure::Kept) for a
-    /// [shorter time](crate::backend::Grant::with_ttl) at first: the holder renews it soon.
+    /// [shorter time](crate::backend::Grant::with_ttl) at first, until the first renewal.
     #[must_use]
     pub fn with_whole_ttl(mut self, is_needed: bool) -> Self {
         self.needs_whole_ttl = is_needed;

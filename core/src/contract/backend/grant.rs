@@ -27,8 +27,7 @@ impl Grant {
 
     /// Says which TTL the store really put in force, where it is not the one that was asked for.
     ///
-    /// A longer one is not believed in; a shorter one is. A holder that [keeps](crate::backend::Tenure::Kept) its lease then asks for the
-    /// whole TTL within 10 ms.
+    /// A longer one is not believed in; a shorter one is. The first renewal asks for the whole TTL.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);

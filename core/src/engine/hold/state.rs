@@ -226,13 +226,6 @@ impl<T> State<T> {
         self.unanswered = Some(Box::new(self.believed(ttl)));
     }
 
-    /// The store granted it at `since` for less than its TTL: it asks for the rest soon.
-    pub(super) fn ask_for_whole_ttl(&mut self, since: Instant, renewal: RenewalMode) {
-        if !self.due_only_at_deadline(renewal) {
-            self.due = self.due.min(deadline::whole_ttl_due(since));
-        }
-    }
-
     /// The store, which granted it at `since`, tells nothing of it before it is renewed: that is to be soon.
     pub(super) fn ask_for_news(&mut self, since: Instant, renewal: RenewalMode) {
         if renewal == RenewalMode::Off {
