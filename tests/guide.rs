@@ -238,3 +238,21 @@ fn figures_of_a_decision_are_on_the_page_on_performance() {
         }
     }
 }
+
+/// The default format of `tracing_subscriber` prints the level, the target and the message, but not the name of an event.
+#[test]
+fn log_lines_on_the_page_about_troubleshooting_begin_as_the_code_writes_them() {
+    let page = fs::read_to_string(root().join("docs/guide/troubleshooting.md")).unwrap();
+    let code = fs::read_to_string(root().join("core/src/observe/log.rs")).unwrap();
+    let mut lines = 0;
+    for level in ["DEBUG", "INFO", "WARN"] {
+        let start = format!("{level} leasehold: ");
+        for line in page.split(start.as_str()).skip(1) {
+            let words: Vec<&str> = line.split_whitespace().take(2).collect();
+            let message = format!("\"{}", words.join(" "));
+            assert!(code.contains(&message), "no event has a message that begins with {message}");
+            lines += 1;
+        }
+    }
+    assert!(lines > 5);
+}

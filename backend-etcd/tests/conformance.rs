@@ -188,6 +188,6 @@ fn main() -> ExitCode {
         .with::<OneMember>("")
         .with::<ThreeMembers>("three_members")
         .with::<WriteLock>("write_lock")
-        .documented_in(include_str!("../../docs/conformance.md"))
+        .documented_in(include_str!("../../docs/conformance-cases.md"))
         .main()
 }

@@ -30,6 +30,6 @@ fn main() -> ExitCode {
         .with::<OneInRealTime>("real_time")
         .with::<Sentinel>("sentinel")
         .with::<OnCluster>("cluster")
-        .documented_in(include_str!("../../docs/conformance.md"))
+        .documented_in(include_str!("../../docs/conformance-cases.md"))
         .main()
 }

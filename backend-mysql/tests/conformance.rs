@@ -60,6 +60,6 @@ fn main() -> ExitCode {
         .with::<Driven>("")
         .with::<Real>("real_time")
         .with::<WriteLock>("write_lock")
-        .documented_in(include_str!("../../docs/conformance.md"))
+        .documented_in(include_str!("../../docs/conformance-cases.md"))
         .main()
 }

@@ -103,6 +103,6 @@ fn main() -> ExitCode {
         .with::<Driven>("driven")
         .with::<WriteLock>("write_lock")
         .with::<WithNews>("news")
-        .documented_in(include_str!("../../docs/conformance.md"))
+        .documented_in(include_str!("../../docs/conformance-cases.md"))
         .main()
 }

@@ -150,6 +150,6 @@ fn main() -> ExitCode {
     Suites::new()
         .with::<OneFile>("")
         .with::<WriteLock>("write_lock")
-        .documented_in(include_str!("../../docs/conformance.md"))
+        .documented_in(include_str!("../../docs/conformance-cases.md"))
         .main()
 }

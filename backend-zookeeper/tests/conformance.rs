@@ -192,6 +192,6 @@ fn main() -> ExitCode {
         .with::<OneServer>("")
         .with::<ThreeServers>("three_servers")
         .with::<WriteLock>("write_lock")
-        .documented_in(include_str!("../../docs/conformance.md"))
+        .documented_in(include_str!("../../docs/conformance-cases.md"))
         .main()
 }

@@ -10,6 +10,9 @@ use leasehold_conformance::{Case, Harness, cases};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{Holder, LockKey};
 
+/// The page whose tables this test writes.
+const CASES: &str = "docs/conformance-cases.md";
+
 /// The list of cases does not depend on the store that it is made for.
 struct AnyStore;
 
@@ -41,7 +44,7 @@ fn root() -> PathBuf {
 }
 
 fn page() -> String {
-    fs::read_to_string(root().join("docs/conformance.md")).unwrap()
+    fs::read_to_string(root().join(CASES)).unwrap()
 }
 
 /// The text between two headings.
@@ -81,9 +84,18 @@ fn the_tables_are_true() {
     }
     assert!(
         std::env::var_os("LEASEHOLD_BLESS").is_some(),
-        "docs/conformance.md is stale: run `LEASEHOLD_BLESS=1 cargo test -p leasehold-conformance`"
+        "{CASES} is stale: run `LEASEHOLD_BLESS=1 cargo test -p leasehold-conformance`"
     );
-    fs::write(root().join("docs/conformance.md"), expected).unwrap();
+    fs::write(root().join(CASES), expected).unwrap();
+}
+
+#[test]
+fn every_group_has_a_row_on_the_page_for_people() {
+    let page = fs::read_to_string(root().join("docs/conformance.md")).unwrap();
+    for case in all_cases() {
+        let row = format!("| `{}` |", case.group);
+        assert!(page.contains(&row), "docs/conformance.md has no row {row}");
+    }
 }
 
 /// A row of the catalogue of hazards: its number, and the cell that tells where it is tested.

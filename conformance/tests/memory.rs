@@ -172,6 +172,6 @@ fn main() -> ExitCode {
         .with::<Asked>("no_hand_over")
         .with::<Permit>("permit")
         .with::<WriteLock>("write_lock")
-        .documented_in(include_str!("../../docs/conformance.md"))
+        .documented_in(include_str!("../../docs/conformance-cases.md"))
         .main()
 }

@@ -113,6 +113,6 @@ fn main() -> ExitCode {
         .with::<Three>("of_three")
         .with::<Five>("of_five")
         .with::<TwoAreDead>("two_are_dead")
-        .documented_in(include_str!("../../docs/conformance.md"))
+        .documented_in(include_str!("../../docs/conformance-cases.md"))
         .main()
 }

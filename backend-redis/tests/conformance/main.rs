@@ -71,6 +71,6 @@ fn main() -> ExitCode {
         .with::<WriteLock>("write_lock")
         .with::<quorum::AllAlive>("quorum::all_alive")
         .with::<quorum::TwoKilled>("quorum::two_killed")
-        .documented_in(include_str!("../../../docs/conformance.md"))
+        .documented_in(include_str!("../../../docs/conformance-cases.md"))
         .main()
 }
