@@ -23,7 +23,7 @@ fn connect(url: &str) -> LockClient {
 fn client(redis: &Redis, options: LockOptions) -> LockClient {
     LockClient::from_async(async || {
         let backend = leasehold::backend::connect(&patiently(&redis.url())).await?;
-        Ok(leasehold::LockClient::builder(backend).options(options).build()?.erase())
+        Ok(leasehold::LockClient::builder(backend).options(options).build()?.into_dyn())
     })
     .unwrap()
 }

@@ -20,7 +20,7 @@ async fn clients(url: &str) -> [LockClient; 2] {
         let url = patiently(&format!("{url}?client={client}"));
         let backend: Arc<dyn LockBackend> = leasehold::backend::connect(&url).await.unwrap();
         let told = LockOptions::new().retry(Retry::unlimited().every(LONG));
-        LockClient::builder(backend).options(told).build().unwrap().erase()
+        LockClient::builder(backend).options(told).build().unwrap().into_dyn()
     };
     [connect("redis").await, connect("fred").await]
 }

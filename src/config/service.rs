@@ -56,7 +56,7 @@ impl LockService {
             crate::backend::connect(&config.url).await?
         };
         let client = LockClient::builder(backend).options(options).build();
-        let client = client.map_err(|error| at_path(DEFAULTS, &error))?.erase();
+        let client = client.map_err(|error| at_path(DEFAULTS, &error))?.into_dyn();
         Self::over(client, config)
     }
 

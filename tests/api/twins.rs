@@ -31,7 +31,7 @@ const ASYNC_ONLY: [(&str, &str); 18] = [
     ("Guard", "lease"),
     ("LockClient", "backend"),
     ("LockClient", "builder"),
-    ("LockClient", "erase"),
+    ("LockClient", "into_dyn"),
     ("LockClient", "new"),
 ];
 

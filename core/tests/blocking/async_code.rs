@@ -10,7 +10,7 @@ fn calls(client: &LockClient, guard: Guard) -> Vec<Option<ErrorKind>> {
     let lock = client.rw_lock("rw").unwrap();
     let permits = client.semaphore("s", 1).unwrap();
     let admin = client.admin();
-    let build = async || Ok(leasehold_core::LockClient::new(MemoryBackend::new()).erase());
+    let build = async || Ok(leasehold_core::LockClient::new(MemoryBackend::new()).into_dyn());
     let plain = |_guard: &Guard| ();
     vec![
         kind(mutex.lock()),

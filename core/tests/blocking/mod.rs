@@ -39,7 +39,7 @@ fn client_with(options: LockOptions) -> (LockClient, MemoryBackend, Faults) {
     let backend = FaultBackend::new(store.clone());
     let faults = backend.faults().clone();
     let client = LockClient::from_async(async || {
-        Ok(leasehold_core::LockClient::builder(backend).options(options).build()?.erase())
+        Ok(leasehold_core::LockClient::builder(backend).options(options).build()?.into_dyn())
     });
     (client.unwrap(), store, faults)
 }

@@ -186,13 +186,13 @@ async fn that_have_ended_are_cleared_from_memory_by_later_calls() {
 async fn are_shared_by_clients_of_any_backend() {
     let store = MemoryBackend::new();
     let typed: LockClient<MemoryBackend> = LockClient::new(store.clone());
-    let erased: LockClient = LockClient::new(store.clone()).erase();
+    let untyped: LockClient = LockClient::new(store.clone()).into_dyn();
     let shared: LockClient<Arc<dyn LockBackend>> =
         LockClient::new(Arc::new(store) as Arc<dyn LockBackend>);
 
     let guard = typed.mutex("k").unwrap().lock().await.unwrap();
 
-    assert!(erased.mutex("k").unwrap().try_lock().await.unwrap().is_err());
+    assert!(untyped.mutex("k").unwrap().try_lock().await.unwrap().is_err());
     assert!(shared.mutex("k").unwrap().try_lock().await.unwrap().is_err());
     assert_eq!(typed.backend().keys(), 1);
     drop(guard);

@@ -53,7 +53,7 @@ const fn assert_send_sync_static<T: Send + Sync + 'static>(_: &T) {}
 /// Users may send and share the types that they hold, and spawn the futures that they await.
 #[tokio::test]
 async fn elections_may_be_sent_shared_and_spawned() {
-    let client = LockClient::new(MemoryBackend::new()).erase();
+    let client = LockClient::new(MemoryBackend::new()).into_dyn();
     let election = client.election("k").unwrap();
     assert_send_sync_static(&election);
     let mut observer = election.observe();

@@ -38,7 +38,7 @@ async fn may_be_awaited_for_in_a_task() {
     const fn assert_send_sync<T: Send + Sync>() {}
     assert_send_sync::<Striped>();
     assert_send_sync::<StripedGuard>();
-    let client = LockClient::new(MemoryBackend::new()).erase();
+    let client = LockClient::new(MemoryBackend::new()).into_dyn();
     let striped = client.striped("stock", 2).unwrap();
 
     let spawned = tokio::spawn(async move {
