@@ -10,7 +10,7 @@ mod metrics;
 mod point;
 
 pub use event::{
-    Acquired, AskedKind, Forced, HandedOver, LongHold, LongWait, Lost, Path, Refusal, Refused,
+    Acquired, AskedKind, Forced, GrantPath, HandedOver, LongHold, LongWait, Lost, Refusal, Refused,
     ReleaseFailed, Released, RenewalFailed, Renewed, Store, StoreChange, StoreError, Subject,
     Unsure, Waiting, WakeUp, Woken,
 };
@@ -42,7 +42,7 @@ pub(crate) use point::{Events, Settings};
 /// Each call for a lock ends in [`on_acquired`](Self::on_acquired) or [`on_refused`](Self::on_refused), once, also if its future is
 /// dropped; if it had to wait, [`on_waiting`](Self::on_waiting) came before. A [`MultiLock`](crate::MultiLock) is a call for each of
 /// its parts, and a [`Striped`](crate::Striped) one for each segment that it asks for. Each lease begins with an
-/// [`on_acquired`](Self::on_acquired) of [`Path::Granted`] and ends in [`on_released`](Self::on_released) or
+/// [`on_acquired`](Self::on_acquired) of [`GrantPath::Granted`] and ends in [`on_released`](Self::on_released) or
 /// [`on_lost`](Self::on_lost), once. So differences of counts give the leases held and the calls that wait.
 ///
 /// ```

@@ -24,7 +24,7 @@ use crate::engine::runs;
 use crate::engine::tries::Tries;
 use crate::engine::upkeep::Upkeep;
 use crate::locks::guard::LockGuard;
-use crate::observe::{Call, Events, Path};
+use crate::observe::{Call, Events, GrantPath};
 use crate::options::LockOptions;
 use crate::sync::Notify;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -142,7 +142,7 @@ impl Engine {
                     if !guard.held().0.taken_over(now) {
                         continue;
                     }
-                    call.acquired(&requests[0], guard.token().number(), Path::HandedOver, now);
+                    call.acquired(&requests[0], guard.token().number(), GrantPath::HandedOver, now);
                     return self.entered(entering, Few::One(guard));
                 }
             };
@@ -202,7 +202,7 @@ impl Engine {
         Ok(match call.queueing(pin!(enter)).await? {
             Some(Entry::First(first)) => Entered::First(Some(first)),
             Some(Entry::Again(hold, term)) => {
-                call.acquired(request, hold.number(term), Path::Reentered, self.now());
+                call.acquired(request, hold.number(term), GrantPath::Reentered, self.now());
                 Entered::Done(Outcome::Granted(Few::One(self.guard(hold, term))))
             }
             None => {
@@ -271,7 +271,7 @@ impl Engine {
             let alarm = Arc::clone(watchdog.alarm());
             Hold::new(granted, request.owner, request.options, turn, alarm, told)
         });
-        call.acquired(request, hold.number(Term::default()), Path::Granted, answered_at);
+        call.acquired(request, hold.number(Term::default()), GrantPath::Granted, answered_at);
         watchdog.add(&hold);
         hold
     }

@@ -108,7 +108,7 @@ pub struct Acquired<'a> {
     /// The number of the fencing token.
     pub token: u64,
     /// The source of the lease.
-    pub path: Path,
+    pub path: GrantPath,
     /// The time since the call.
     pub took: Duration,
     /// Whether the call had to wait, and [`Observer::on_waiting`](super::Observer::on_waiting) came before.
@@ -120,7 +120,7 @@ pub struct Acquired<'a> {
 /// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
-pub enum Path {
+pub enum GrantPath {
     /// The store granted a new lease.
     Granted,
     /// The holder before, a caller of this process, passed its lease on.
@@ -404,7 +404,7 @@ impl WakeUp {
     }
 }
 
-impl Path {
+impl GrantPath {
     /// The name: `granted`, `handed_over` or `reentered`.
     pub fn name(self) -> &'static str {
         match self {

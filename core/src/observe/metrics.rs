@@ -7,7 +7,7 @@ use metrics::{Label, Unit, counter, gauge, histogram};
 
 use super::Observer;
 use super::event::{
-    Acquired, AskedKind, Forced, HandedOver, LongHold, LongWait, Lost, Path, Refused,
+    Acquired, AskedKind, Forced, GrantPath, HandedOver, LongHold, LongWait, Lost, Refused,
     ReleaseFailed, Released, RenewalFailed, Renewed, Store, StoreChange, StoreError, Subject,
     Unsure, Waiting, Woken,
 };
@@ -322,13 +322,13 @@ impl Observer for Metrics {
     }
 
     fn on_acquired(&self, Acquired { lock, path, took, waited, .. }: &Acquired<'_>) {
-        if *path == Path::Granted && self.with_key {
+        if *path == GrantPath::Granted && self.with_key {
             let of_key = self.labels_of_key(lock.store, lock.key);
             Self::create_counters_of_releases(&of_key);
             Self::create_counters(&of_key, lock.kind);
         }
         self.outcome(lock, path.name(), *took, *waited);
-        if *path == Path::Granted {
+        if *path == GrantPath::Granted {
             self.change(HELD, lock, 1.0);
         }
     }
