@@ -126,7 +126,7 @@ impl Held {
     pub(crate) fn lost_for(&self) -> Option<LossReason> {
         self.guards().iter().find_map(|guard| match guard.state() {
             LeaseState::Lost(reason) => Some(reason),
-            LeaseState::Held | LeaseState::Unsure => None,
+            LeaseState::Held | LeaseState::Unconfirmed => None,
         })
     }
 

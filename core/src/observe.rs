@@ -12,7 +12,7 @@ mod point;
 pub use event::{
     Acquired, AskedKind, Forced, GrantPath, HandedOver, LongHold, LongWait, Lost, Refusal, Refused,
     ReleaseFailed, Released, RenewalFailed, Renewed, Store, StoreChange, StoreError, Subject,
-    Unsure, Waiting, WakeUp, Woken,
+    Unconfirmed, Waiting, WakeUp, Woken,
 };
 #[cfg(feature = "metrics")]
 pub use metrics::{MetricKind, MetricSpec, Metrics};
@@ -113,8 +113,8 @@ pub trait Observer: Send + Sync + 'static {
     /// A renewal failed or was not answered. The watchdog tries again until the deadline.
     fn on_renewal_failed(&self, _event: &RenewalFailed<'_>) {}
 
-    /// A lease has become [unsure](crate::LeaseState::Unsure). Once until the next renewal that succeeds.
-    fn on_unsure(&self, _event: &Unsure<'_>) {}
+    /// A lease has become [unconfirmed](crate::LeaseState::Unconfirmed). Once until the next renewal that succeeds.
+    fn on_unconfirmed(&self, _event: &Unconfirmed<'_>) {}
 
     /// A lease was lost.
     fn on_lost(&self, _event: &Lost<'_>) {}

@@ -298,7 +298,7 @@ mod a_guard_of_several {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn is_unsure_when_one_is() {
+    async fn is_unconfirmed_when_one_is() {
         let client = client();
         let guard = client.multi_lock().mutexes(["a", "b"]).unwrap().lock().await.unwrap();
         let key = guard.guards()[1].key().clone();
@@ -309,7 +309,7 @@ mod a_guard_of_several {
             1,
         );
 
-        assert_eq!(guard.unsure().await, (key, LeaseState::Unsure));
+        assert_eq!(guard.unconfirmed().await, (key, LeaseState::Unconfirmed));
     }
 
     #[tokio::test(start_paused = true)]

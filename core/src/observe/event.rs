@@ -225,12 +225,12 @@ pub struct RenewalFailed<'a> {
     pub remaining: Duration,
 }
 
-/// A lease has become unsure.
+/// A lease has become unconfirmed.
 ///
 /// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Unsure<'a> {
+pub struct Unconfirmed<'a> {
     /// The lock.
     pub lock: Subject<'a>,
     /// The holder's token.
@@ -363,7 +363,7 @@ pub(crate) enum Event<'a> {
     LongHold(LongHold<'a>),
     Renewed(Renewed<'a>),
     RenewalFailed(RenewalFailed<'a>),
-    Unsure(Unsure<'a>),
+    Unconfirmed(Unconfirmed<'a>),
     Lost(Lost<'a>),
     Released(Released<'a>),
     ReleaseFailed(ReleaseFailed<'a>),

@@ -38,7 +38,7 @@ async fn that_the_store_did_not_answer_are_carried_by_the_next_renewal() {
         assert!(error.is_retryable(), "{error}");
         assert_eq!(error.operation(), Some(Operation::Renew));
         assert_eq!(election.leader().await.unwrap().unwrap().value().as_str(), "one");
-        assert_eq!((term.state(), term.value().as_str()), (LeaseState::Unsure, "two"));
+        assert_eq!((term.state(), term.value().as_str()), (LeaseState::Unconfirmed, "two"));
         pass(TTL / 3).await;
         assert_eq!(term.state(), LeaseState::Held, "{fault:?}");
         assert_eq!(election.leader().await.unwrap().unwrap().value().as_str(), "two");
