@@ -14,6 +14,7 @@ use crate::clock::{Clock, Instant};
 use crate::contract::backend::{LockBackend, Operation};
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
+use crate::contract::try_lock_error::TryLockError;
 use crate::engine::acquire::{self, Acquired, PendingLease};
 use crate::engine::few::Few;
 use crate::engine::hold::{Granted, Hold, Term};
@@ -98,11 +99,11 @@ impl Engine {
     /// # Cancel safety
     ///
     /// Every stage is safe to drop, so the whole is.
-    pub(crate) async fn lock<T>(
+    pub(crate) async fn lock<T, E: From<Error>>(
         &self,
         requests: Few<LockRequest<'_>>,
-        finish: impl FnOnce(Outcome) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        finish: impl FnOnce(Outcome) -> Result<T, E>,
+    ) -> Result<T, E> {
         self.upkeep.process().check().map_err(|error| error.with_operation(Operation::Acquire))?;
         let requests = requests.as_slice();
         let call = Call::new(self.upkeep.events(), &self.queue, self.clock(), requests);
@@ -382,10 +383,10 @@ impl Engine {
 }
 
 impl<G> Locked<G> {
-    pub(crate) fn or_busy(self) -> Result<G, Busy> {
+    pub(crate) fn or_busy(self) -> Result<G, TryLockError> {
         match self {
             Self::Guard(guard) => Ok(guard),
-            Self::Held(busy) => Err(busy),
+            Self::Held(busy) => Err(busy.into()),
         }
     }
 

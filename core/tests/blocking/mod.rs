@@ -22,7 +22,9 @@ use leasehold_core::blocking::{Guard, LockClient, Mutex};
 use leasehold_core::clock::{self, Clock, SystemClock};
 use leasehold_core::fault::{Fault, FaultBackend, Faults};
 use leasehold_core::memory::MemoryBackend;
-use leasehold_core::{Error, ErrorKind, LeaseState, LockOptions, LossReason, OwnerId};
+use leasehold_core::{
+    Error, ErrorKind, LeaseState, LockOptions, LossReason, OwnerId, TryLockError,
+};
 
 /// The limit for an event that follows at once, on a busy machine.
 const LONG: Duration = Duration::from_secs(30);

@@ -21,7 +21,7 @@ use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
-    Error, ErrorKind, LeaseState, LockClient, LockOptions, LossReason, Mutex, OwnerId,
+    Error, ErrorKind, LeaseState, LockClient, LockOptions, LossReason, Mutex, OwnerId, TryLockError,
 };
 use tokio::runtime::{Builder, Runtime};
 

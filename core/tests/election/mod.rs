@@ -25,6 +25,7 @@ use leasehold_core::fault::{Fault, News};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
     Error, ErrorKind, LeaseState, LockClient, LockKey, LockOptions, LossReason, RenewalMode,
+    TryLockError,
 };
 use tokio::task::JoinSet;
 

@@ -84,8 +84,8 @@ async fn that_cannot_be_are_refused_before_anything_is_sent() {
     for text in [String::new(), "x".repeat(257), "two\nlines".to_owned()] {
         let refused = [
             election.campaign(&text).await.unwrap_err(),
-            election.try_campaign(&text).await.unwrap_err(),
-            election.try_campaign_for(&text, TTL).await.unwrap_err(),
+            election.try_campaign(&text).await.unwrap_err().into(),
+            election.try_campaign_for(&text, TTL).await.unwrap_err().into(),
             election.run_leader(&text, async |_| ()).await.unwrap_err(),
             term.proclaim(text.as_str()).await.unwrap_err(),
         ];

@@ -121,7 +121,7 @@ async fn may_be_awaited_for_in_a_task() {
         let guard = whole.lock().await.unwrap();
         guard.while_held(async {}).await.unwrap();
         guard.release().await.unwrap();
-        whole.try_lock_for(ms(1)).await.unwrap().unwrap().release().await.unwrap();
+        whole.try_lock_for(ms(1)).await.unwrap().release().await.unwrap();
         whole.run(async |guard| guard.guards().len()).await.unwrap()
     });
 

@@ -18,7 +18,7 @@ use leasehold_core::observe::{
     Released, RenewalFailed, Renewed, Store, StoreChange, StoreError, Unconfirmed, Waiting, Woken,
 };
 use leasehold_core::{
-    Builder, Error, ErrorKind, Holder, LockClient, LockGuard, LockOptions, OwnerId,
+    Builder, Error, ErrorKind, Holder, LockClient, LockGuard, LockOptions, OwnerId, TryLockError,
 };
 
 use crate::fixture::{TTL, ms, options, pass};

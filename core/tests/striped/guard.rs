@@ -43,7 +43,7 @@ async fn may_be_awaited_for_in_a_task() {
 
     let spawned = tokio::spawn(async move {
         striped.lock().await.unwrap().release().await.unwrap();
-        striped.try_lock_for(ms(1)).await.unwrap().unwrap().release().await.unwrap();
+        striped.try_lock_for(ms(1)).await.unwrap().release().await.unwrap();
         striped.run(async |guard| guard.segment()).await.unwrap()
     });
 

@@ -81,7 +81,7 @@ async fn that_jump_while_the_store_answers_make_the_grant_worthless() {
     let backend = Pausing { inner: store.clone(), clock: clock.clone() };
     let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
 
-    let error = client.mutex("k").unwrap().try_lock().await.unwrap_err();
+    let error = Error::from(client.mutex("k").unwrap().try_lock().await.unwrap_err());
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     pass(ms(10)).await;
