@@ -1,5 +1,6 @@
 //! Hands out locks by name, as operators configure them: `cargo run --example config --features config`.
 
+use leasehold::TryLockError;
 use leasehold::config::{Config, LockService};
 
 /// A file of the operator's, most often. The backends' features make other URLs possible.
@@ -26,13 +27,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let locks = LockService::connect(config).await?;
 
     for machine in 1..=3 {
-        let ran = locks.try_run("report:daily", async |_guard| "writes the report").await?;
-        println!("machine {machine} {}", ran.unwrap_or("skips it: another one was first"));
+        match locks.try_run("report:daily", async |_guard| "writes the report").await {
+            Ok(done) => println!("machine {machine} {done}"),
+            Err(TryLockError::Busy(_)) => println!("machine {machine} skips it"),
+            Err(TryLockError::Failed(error)) => return Err(error.into()),
+        }
     }
 
     let (_one, _other) = (locks.lock("connections").await?, locks.lock("connections").await?);
-    if let Err(busy) = locks.try_lock("connections").await? {
-        println!("a third connection has to wait: {busy}");
+    if let Err(error) = locks.try_lock("connections").await {
+        println!("a third connection has to wait: {}", error.into_busy()?);
     }
 
     // A mistake is found at the start, and named.

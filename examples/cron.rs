@@ -6,7 +6,7 @@
 use std::env;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold::{Error, LockClient};
+use leasehold::{Error, LockClient, TryLockError};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,9 +37,10 @@ async fn run_once(client: &LockClient, run: u128) -> Result<(), Error> {
     // The key names the run, and stays closed for longer than any machine is late.
     let once = client.options().min_hold(Duration::from_secs(600));
     let job = client.mutex(format!("report/{run}"))?.with_options(once)?;
-    match job.try_run(async |_guard| write_report(run).await).await? {
+    match job.try_run(async |_guard| write_report(run).await).await {
         Ok(()) => println!("run {run}: done"),
-        Err(busy) => println!("run {run}: skipped, {busy}"),
+        Err(TryLockError::Busy(busy)) => println!("run {run}: skipped, {busy}"),
+        Err(TryLockError::Failed(error)) => return Err(error),
     }
     Ok(())
 }

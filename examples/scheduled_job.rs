@@ -22,14 +22,14 @@ async fn on_schedule(
 
     // Clocks differ.
     tokio::time::sleep(Duration::from_millis(u64::from(machine) * 50)).await;
-    match client.mutex("nightly-report")?.try_lock().await? {
+    match client.mutex("nightly-report")?.try_lock().await {
         Ok(guard) => {
             println!("machine {machine} writes the report");
             runs.fetch_add(1, Ordering::SeqCst);
             guard.release().await
         }
-        Err(busy) => {
-            println!("machine {machine} skips it: {busy}");
+        Err(error) => {
+            println!("machine {machine} skips it: {}", error.into_busy()?);
             Ok(())
         }
     }

@@ -46,7 +46,7 @@ async fn main() -> Result<(), Error> {
     let connections = client.semaphore("connections", 3)?;
     let job = connections.acquire(2).await?;
     println!("a job has {} permits; left: {}", job.units(), connections.available().await?);
-    assert!(connections.try_acquire(2).await?.is_err());
+    assert!(connections.try_acquire(2).await.is_err());
 
     // An operator asks the holder to finish early, and it does.
     client.request_revocation("connections").await?;

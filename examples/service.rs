@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tokio::spawn(keep_small(page.clone()));
     let url = env::var("LEASEHOLD_BACKEND").unwrap_or_else(|_| "memory:".to_owned());
     let backend = leasehold::backend::connect(&url).await?;
-    let client = LockClient::builder(backend).observer(Metrics::new()).build()?.erase();
+    let client = LockClient::builder(backend).observer(Metrics::new()).build()?.into_dyn();
 
     for worker in 1..=3 {
         tokio::spawn(work(client.clone(), worker));

@@ -137,7 +137,7 @@ pub(crate) fn backend_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
 }
 
 fn client(backend: Arc<dyn LockBackend>, options: LockOptions) -> Result<LockClient, Error> {
-    Ok(LockClient::builder(backend).options(options).build()?.erase())
+    Ok(LockClient::builder(backend).options(options).build()?.into_dyn())
 }
 
 /// Connects to the store at `url`, to be used with [`LockClient::builder`].

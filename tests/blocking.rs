@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::blocking::{self, LockClient};
-use leasehold::{ErrorKind, LockOptions, LossReason};
+use leasehold::{ErrorKind, LockOptions, LossReason, TryLockError};
 use leasehold_testbed::{Redis, free_port, patiently};
 use tokio::runtime::Runtime;
 
@@ -23,7 +23,7 @@ fn connect(url: &str) -> LockClient {
 fn client(redis: &Redis, options: LockOptions) -> LockClient {
     LockClient::from_async(async || {
         let backend = leasehold::backend::connect(&patiently(&redis.url())).await?;
-        Ok(leasehold::LockClient::builder(backend).options(options).build()?.erase())
+        Ok(leasehold::LockClient::builder(backend).options(options).build()?.into_dyn())
     })
     .unwrap()
 }
@@ -63,10 +63,10 @@ fn a_lease_outlives_its_ttl_while_its_thread_works_and_is_deleted_when_the_guard
     let other = connect(&redis.url()).mutex("job").unwrap();
 
     assert_eq!(guard.wait_lost(ttl * 3 / 2).unwrap(), None);
-    assert!(other.try_lock().unwrap().is_err());
+    assert!(matches!(other.try_lock(), Err(TryLockError::Busy(_))));
 
     drop(guard);
-    other.try_lock_for(LONG).unwrap().expect("the dropped guard is released").release().unwrap();
+    other.try_lock_for(LONG).expect("the dropped guard is released").release().unwrap();
     assert_eq!(runtime.block_on(redis.command(&["GET", "lock:job"])), "$-1");
 }
 
@@ -96,9 +96,9 @@ fn threads_take_turns_on_etcd_too() {
     let [first, second] = [(); 2].map(|()| connect(&etcd.url()).mutex("job").unwrap());
 
     let guard = first.lock().unwrap();
-    assert!(second.try_lock().unwrap().is_err());
+    assert!(matches!(second.try_lock(), Err(TryLockError::Busy(_))));
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| second.try_lock_for(LONG).unwrap().expect("it gets free"));
+        let waiting = scope.spawn(|| second.try_lock_for(LONG).expect("it gets free"));
         let token = guard.token().number();
         guard.release().unwrap();
         let later = waiting.join().unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::backend::LockBackend;
 use leasehold::retry::Retry;
-use leasehold::{LockClient, LockKey, LockOptions, LossReason};
+use leasehold::{LockClient, LockKey, LockOptions, LossReason, TryLockError};
 use leasehold_testbed::{ClusterOptions, Redis, RedisSentinel, patiently, until};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -20,7 +20,7 @@ async fn clients(url: &str) -> [LockClient; 2] {
         let url = patiently(&format!("{url}?client={client}"));
         let backend: Arc<dyn LockBackend> = leasehold::backend::connect(&url).await.unwrap();
         let told = LockOptions::new().retry(Retry::unlimited().every(LONG));
-        LockClient::builder(backend).options(told).build().unwrap().erase()
+        LockClient::builder(backend).options(told).build().unwrap().into_dyn()
     };
     [connect("redis").await, connect("fred").await]
 }
@@ -56,7 +56,7 @@ async fn share_locks(url: &str, scripts_run: impl AsyncFn() -> u64) {
 async fn mutexes(holder: &LockClient, other: &LockClient, scripts_run: &impl AsyncFn() -> u64) {
     let guard = holder.mutex("job").unwrap().lock().await.unwrap();
     let key = LockKey::new("job").unwrap();
-    assert!(other.mutex("job").unwrap().try_lock().await.unwrap().is_err());
+    assert!(matches!(other.mutex("job").unwrap().try_lock().await, Err(TryLockError::Busy(_))));
     assert_eq!(other.backend().inspect(&key).await.unwrap().holders().len(), 1);
 
     let mutex = other.mutex("job").unwrap();
@@ -74,8 +74,8 @@ async fn mutexes(holder: &LockClient, other: &LockClient, scripts_run: &impl Asy
 async fn permits(holder: &LockClient, other: &LockClient, scripts_run: &impl AsyncFn() -> u64) {
     let theirs = holder.semaphore("permits", 3).unwrap().acquire(2).await.unwrap();
     let semaphore = other.semaphore("permits", 3).unwrap();
-    let ours = semaphore.try_acquire(1).await.unwrap().expect("one is left");
-    assert!(semaphore.try_acquire(1).await.unwrap().is_err());
+    let ours = semaphore.try_acquire(1).await.expect("one is left");
+    assert!(matches!(semaphore.try_acquire(1).await, Err(TryLockError::Busy(_))));
 
     let waits = waiting(scripts_run, async move { semaphore.acquire(2).await.unwrap() }).await;
     theirs.release().await.unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::config::{Config, Kind, LockService, Profile};
 use leasehold::retry::Retry;
-use leasehold::{ErrorKind, LockClient, LockOptions};
+use leasehold::{ErrorKind, LockClient, LockOptions, TryLockError};
 
 fn read(text: &str) -> Result<Config, leasehold::Error> {
     Config::read(toml::Deserializer::parse(text).unwrap())
@@ -65,7 +65,7 @@ async fn the_closest_pattern_counts_and_the_defaults_fill_it_up() {
 
     // Held for an hour after the release, by its profile.
     locks.run("report:us", async |_| ()).await.unwrap();
-    assert!(locks.try_lock("report:us").await.unwrap().is_err());
+    assert!(matches!(locks.try_lock("report:us").await, Err(TryLockError::Busy(_))));
     // Its profile says nothing of that.
     locks.run("report:us:daily", async |_| ()).await.unwrap();
     locks.run("report:us:daily", async |_| ()).await.unwrap();
@@ -82,12 +82,15 @@ async fn each_kind_is_taken_by_its_name() {
     let locks = service(SETTINGS).await.unwrap();
 
     let both = [locks.lock("connections").await.unwrap(), locks.lock("connections").await.unwrap()];
-    assert!(locks.try_run("connections", async |_| ()).await.unwrap().is_err());
+    assert!(matches!(locks.try_run("connections", async |_| ()).await, Err(TryLockError::Busy(_))));
     drop(both);
     let nested = locks.run("nested", async |_| locks.run("nested", async |_| 7).await);
     assert_eq!(nested.await.unwrap().unwrap(), 7);
     let writer = locks.lock("report:eu:daily").await.unwrap();
-    assert!(locks.rw_lock("report:eu:daily").unwrap().try_read().await.unwrap().is_err());
+    assert!(matches!(
+        locks.rw_lock("report:eu:daily").unwrap().try_read().await,
+        Err(TryLockError::Busy(_))
+    ));
     drop(writer);
 
     assert_eq!(locks.semaphore("connections").unwrap().limit(), 2);

@@ -107,7 +107,7 @@ fn stop(process: Child, stopped: &Mutex<Vec<Child>>) {
 #[tokio::test]
 async fn in_memory_keep_a_key_idle_for_300_ms_at_most() {
     let store = MemoryBackend::new();
-    let client = || LockClient::new(store.clone()).erase();
+    let client = || LockClient::new(store.clone()).into_dyn();
     let scene = Scene::new([client(), client()]);
     // Nothing listens for the claim, and nothing asks for it again.
     let waits = async || {

@@ -35,7 +35,7 @@ async fn leaves_no_lock(url: &str, runs: usize) {
 }
 
 async fn is_left(client: &LockClient, key: String) -> bool {
-    client.mutex(key).unwrap().try_lock().await.unwrap().is_err()
+    client.mutex(key).unwrap().try_lock().await.unwrap_err().into_busy().is_ok()
 }
 
 #[tokio::test]

@@ -5,7 +5,9 @@ use std::time::Duration;
 use leasehold_conformance::stalls::{Stalls, measure};
 use leasehold_core::backend::{Claim, Lease, LockBackend, Patience, Share, Tenure};
 use leasehold_core::retry::Retry;
-use leasehold_core::{Description, Error, ErrorKind, LockClient, LockKey, LockOptions, LossReason};
+use leasehold_core::{
+    Description, Error, ErrorKind, LockClient, LockKey, LockOptions, LossReason, TryLockError,
+};
 use leasehold_etcd::etcd_client::{Client, ConnectOptions, Txn, TxnOp};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
 use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, Weather, until};
@@ -255,7 +257,7 @@ mod a_token {
         assert!(tokens(&etcd).await >= before + 3.0, "the token does not expire");
         until_token_expired().await;
         let other = client.mutex("other").unwrap();
-        other.try_lock().await.unwrap().unwrap().release().await.unwrap();
+        other.try_lock().await.unwrap().release().await.unwrap();
         until_token_expired().await;
         guard.release().await.unwrap();
     }
@@ -274,7 +276,7 @@ mod a_token {
         for change in [["role", "add", "new"], ["role", "delete", "new"]] {
             etcd.ctl(&change).await;
             let other = client.mutex("other").unwrap();
-            other.try_lock().await.unwrap().unwrap().release().await.unwrap();
+            other.try_lock().await.unwrap().release().await.unwrap();
             guard.extend(LONG).await.unwrap();
         }
 
@@ -454,7 +456,10 @@ mod another_user {
             let start = Instant::now();
             until("the lease would have ended", async || start.elapsed() > ttl).await;
             let mutex = waiter.mutex("job").unwrap();
-            assert!(mutex.try_lock().await.unwrap().is_err(), "the holder did not keep it alive");
+            assert!(
+                matches!(mutex.try_lock().await, Err(TryLockError::Busy(_))),
+                "the holder did not keep it alive"
+            );
             proxy.set_weather(Weather::Fair);
             drop(guard);
 
@@ -549,11 +554,11 @@ async fn two_users_of_one_url_exclude_each_other() {
     let two = client(&url(&etcd, "second", "second"), LONG).await;
     let held = one.mutex("job").unwrap().lock().await.unwrap();
 
-    let refused = two.mutex("job").unwrap().try_lock().await.unwrap();
+    let refused = two.mutex("job").unwrap().try_lock().await.unwrap_err();
 
-    assert!(refused.is_err(), "the lock belongs to the key and not to a user");
+    assert!(refused.into_busy().is_ok(), "the lock belongs to the key and not to a user");
     held.release().await.unwrap();
-    let held = two.mutex("job").unwrap().try_lock().await.unwrap().unwrap();
-    assert!(one.mutex("job").unwrap().try_lock().await.unwrap().is_err());
+    let held = two.mutex("job").unwrap().try_lock().await.unwrap();
+    assert!(matches!(one.mutex("job").unwrap().try_lock().await, Err(TryLockError::Busy(_))));
     held.release().await.unwrap();
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use leasehold_conformance::stalls::{Stalls, measure};
 use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Share, Tenure};
 use leasehold_core::retry::Retry;
-use leasehold_core::{Description, ErrorKind, LockClient, LockGuard, LockKey, LockOptions};
+use leasehold_core::{
+    Description, Error, ErrorKind, LockClient, LockGuard, LockKey, LockOptions, TryLockError,
+};
 use leasehold_etcd::EtcdBackend;
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, LockOptions as RpcOptions};
 use leasehold_testbed::{Etcd, until};
@@ -66,7 +68,10 @@ mod etcdctl {
         let (client, store) = (client(&etcd).await, store(&etcd).await);
         let mut theirs = etcd.ctl_lock("lock/job");
         theirs.granted().await;
-        assert!(client.mutex("job").unwrap().try_lock().await.unwrap().is_err());
+        assert!(matches!(
+            client.mutex("job").unwrap().try_lock().await,
+            Err(TryLockError::Busy(_))
+        ));
         assert!(client.mutex("job").unwrap().is_locked().await.unwrap());
         let ours = waiting(&client, "job");
         until_there_are(&store, "lock/job/", 2).await;
@@ -159,7 +164,7 @@ mod etcdctl {
         timeout(SOON, theirs.granted()).await.expect("it is told");
 
         // The lease of another program does not show that the key is a semaphore.
-        let error = semaphore.try_acquire(1).await.unwrap_err();
+        let error = Error::from(semaphore.try_acquire(1).await.unwrap_err());
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
         theirs.end().await;
         semaphore.acquire(2).await.unwrap().release().await.unwrap();
@@ -244,7 +249,10 @@ mod the_lock_rpc {
         ours.release().await.unwrap();
 
         timeout(SOON, theirs).await.expect("it is told").unwrap();
-        assert!(client.mutex("job").unwrap().try_lock().await.unwrap().is_err());
+        assert!(matches!(
+            client.mutex("job").unwrap().try_lock().await,
+            Err(TryLockError::Busy(_))
+        ));
     }
 }
 
@@ -380,7 +388,10 @@ mod a_long_line {
             store.put(format!("lock/job/{n}"), vec![0; 1_400_000], None).await.unwrap();
         }
 
-        assert!(client.mutex("job").unwrap().try_lock().await.unwrap().is_err());
+        assert!(matches!(
+            client.mutex("job").unwrap().try_lock().await,
+            Err(TryLockError::Busy(_))
+        ));
         let inspection = client.backend().inspect(&LockKey::new("job").unwrap()).await.unwrap();
         assert_eq!(inspection.holders().len(), 1);
     }
@@ -396,8 +407,8 @@ mod names {
 
         let below = lock(&client, "a/b").await;
         let above = lock(&client, "a").await;
-        let below_again = client.mutex("a/b").unwrap().try_lock().await.unwrap();
-        assert!(below_again.is_err());
+        let below_again = client.mutex("a/b").unwrap().try_lock().await.unwrap_err();
+        assert!(below_again.into_busy().is_ok());
 
         above.release().await.unwrap();
         assert!(below.is_held());

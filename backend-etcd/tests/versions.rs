@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::retry::Retry;
-use leasehold_core::{LockClient, LockOptions};
+use leasehold_core::{LockClient, LockOptions, TryLockError};
 use leasehold_etcd::EtcdBackend;
 use leasehold_testbed::{Etcd, EtcdOptions, until};
 use tokio::time::timeout;
@@ -77,7 +77,7 @@ async fn everything_works(etcd: &Etcd) {
     let guard = holder.mutex("job").unwrap().lock().await.unwrap();
     let (token, deadline) = (guard.token().clone(), guard.deadline());
     let mutex = waiter.mutex("job").unwrap();
-    assert!(mutex.try_lock().await.unwrap().is_err());
+    assert!(matches!(mutex.try_lock().await, Err(TryLockError::Busy(_))));
     let mut waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
     until("it is renewed", async || guard.deadline() > deadline).await;
     assert!(!waiting.is_finished());
@@ -100,7 +100,7 @@ async fn everything_works(etcd: &Etcd) {
     }
     let lock = holder.rw_lock("table").unwrap();
     let read = lock.read().await.unwrap();
-    assert!(lock.try_write().await.unwrap().is_err());
+    assert!(matches!(lock.try_write().await, Err(TryLockError::Busy(_))));
     read.release().await.unwrap();
     lock.write().await.unwrap().release().await.unwrap();
 }

@@ -4,7 +4,7 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 //! # let folder = tempfile::tempdir()?;
 //! # let file = folder.path().join("locks.db");
-//! use leasehold_core::LockClient;
+//! use leasehold_core::{LockClient, TryLockError};
 //! use leasehold_sqlite::{SqliteBackend, SqliteConfig};
 //!
 //! let config = SqliteConfig::new(&file)?;
@@ -12,9 +12,9 @@
 //! let other = LockClient::new(SqliteBackend::connect_with(config).await?);
 //!
 //! let guard = one.mutex("invoice:42")?.lock().await?;
-//! assert!(other.mutex("invoice:42")?.try_lock().await?.is_err());
+//! assert!(matches!(other.mutex("invoice:42")?.try_lock().await, Err(TryLockError::Busy(_))));
 //! guard.release().await?;
-//! assert!(other.mutex("invoice:42")?.try_lock().await?.is_ok());
+//! assert!(other.mutex("invoice:42")?.try_lock().await.is_ok());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())

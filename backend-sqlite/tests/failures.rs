@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal};
-use leasehold_core::{Error, ErrorKind, LockClient, LockKey, LockOptions, LossReason};
+use leasehold_core::{
+    Error, ErrorKind, LockClient, LockKey, LockOptions, LossReason, TryLockError,
+};
 use leasehold_sqlite::{Host, SqliteBackend, SqliteConfig};
 use leasehold_testbed::Folder;
 use rusqlite::Connection;
@@ -204,7 +206,7 @@ async fn a_file_that_is_deleted_is_made_anew_and_its_holders_learn_of_it() {
     assert_eq!(lost, Some(LossReason::Vanished));
     let other = scene.backend().await;
     assert!(granted(&other, &lease("job")).await.unwrap() > guard.token().number());
-    assert!(client.mutex("job").unwrap().try_lock().await.unwrap().is_err());
+    assert!(matches!(client.mutex("job").unwrap().try_lock().await, Err(TryLockError::Busy(_))));
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_conformance::fairness::Contest;
 use leasehold_conformance::stalls::{Stalls, measure};
-use leasehold_core::{ErrorKind, LockClient, LockOptions, RenewalMode};
+use leasehold_core::{Error, ErrorKind, LockClient, LockOptions, RenewalMode, TryLockError};
 use leasehold_sqlite::{SqliteBackend, SqliteConfig};
 use leasehold_testbed::Folder;
 use rusqlite::Connection;
@@ -161,7 +161,7 @@ async fn a_holder_that_is_killed_frees_the_key_within_its_ttl() {
         let holder = Process::start("processes::holds", folder.path()).until_ready();
         let client = client(folder.path(), LockOptions::new()).await;
         let mutex = client.mutex("job").unwrap();
-        assert!(mutex.try_lock().await.unwrap().is_err());
+        assert!(matches!(mutex.try_lock().await, Err(TryLockError::Busy(_))));
 
         holder.signal(Signal::KILL);
         let freed =
@@ -194,7 +194,8 @@ async fn a_process_that_stops_within_a_transaction_costs_others_bounded_time() {
         let mutex = client.mutex("job").unwrap();
         let (stalls, asked_at) = (Stalls::watch(), Instant::now());
         let bound = SqliteConfig::DEFAULT_TIMEOUT + PROMPT;
-        let error = stalls.promptly("the error", bound, mutex.try_lock()).await?.unwrap_err();
+        let error =
+            Error::from(stalls.promptly("the error", bound, mutex.try_lock()).await?.unwrap_err());
 
         if error.kind() == ErrorKind::Indeterminate {
             // The thread gives up a quarter of the timeout before the caller does.

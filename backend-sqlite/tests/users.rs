@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use leasehold_core::backend::LockBackend;
-use leasehold_core::{LockClient, LockOptions};
+use leasehold_core::{LockClient, LockOptions, TryLockError};
 use leasehold_sqlite::{SqliteBackend, SqliteConfig};
 use leasehold_testbed::Folder;
 
@@ -57,12 +57,12 @@ async fn tries() {
     let backend = SqliteBackend::connect_lazily(SqliteConfig::new(file(&folder)).unwrap());
     let client = LockClient::new(backend.clone());
     match client.mutex("job").unwrap().try_lock().await {
-        Ok(Ok(guard)) => {
+        Ok(guard) => {
             println!("says: granted");
             guard.release().await.unwrap();
         }
-        Ok(Err(_busy)) => println!("says: held"),
-        Err(error) => println!("says: {:?}: {error}", error.kind()),
+        Err(TryLockError::Busy(_)) => println!("says: held"),
+        Err(TryLockError::Failed(error)) => println!("says: {:?}: {error}", error.kind()),
     }
     // If no other process has the file open, SQLite deletes its log.
     backend.close().await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::backend::{Claim, Lease, LockBackend, Patience, Share, Tenure};
-use leasehold_core::{Error, ErrorKind, LockClient, LockKey};
+use leasehold_core::{Error, ErrorKind, LockClient, LockKey, TryLockError};
 use leasehold_testbed::{ZooKeeper, ZooKeeperOptions, patiently, until, until_some};
 use leasehold_zookeeper::ZooKeeperBackend;
 use tokio::time::timeout;
@@ -85,7 +85,10 @@ async fn two_users_of_one_url_exclude_each_other() {
         let waiter = LockClient::new(second.clone());
         // Its node was made by the client without a user.
         let guard = holder.mutex("job").unwrap().lock().await.unwrap();
-        assert!(waiter.mutex("job").unwrap().try_lock().await.unwrap().is_err(), "both hold it");
+        assert!(
+            matches!(waiter.mutex("job").unwrap().try_lock().await, Err(TryLockError::Busy(_))),
+            "both hold it"
+        );
 
         let waiting = tokio::spawn(async move { waiter.mutex("job").unwrap().lock().await });
         let name = LockKey::new("job").unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold_core::{LockClient, LockOptions};
+use leasehold_core::{LockClient, LockOptions, TryLockError};
 use leasehold_testbed::{ZooKeeper, patiently};
 use leasehold_zookeeper::ZooKeeperBackend;
 use tokio::task::JoinSet;
@@ -46,9 +46,13 @@ async fn others_see_only_candidates_that_lead() {
                     break;
                 }
                 let name = format!("tries-{n}-{attempt}");
-                if let Ok(leadership) = election.try_campaign(name.as_str()).await.unwrap() {
-                    led.lock().unwrap().insert(name);
-                    leadership.resign().await.unwrap();
+                match election.try_campaign(name.as_str()).await {
+                    Ok(leadership) => {
+                        led.lock().unwrap().insert(name);
+                        leadership.resign().await.unwrap();
+                    }
+                    Err(TryLockError::Busy(_)) => {}
+                    Err(TryLockError::Failed(error)) => panic!("{error}"),
                 }
             }
         });

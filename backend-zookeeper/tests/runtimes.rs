@@ -57,7 +57,7 @@ fn a_client_serves_one_runtime_after_the_other() {
                 client.set(LockClient::new(backend.unwrap())).unwrap();
             }
             let mutex = client.get().unwrap().mutex("job").unwrap();
-            let guard = mutex.try_lock().await.unwrap().expect("it is free");
+            let guard = mutex.try_lock().await.expect("it is free");
             guard.release().await.unwrap();
         });
     }

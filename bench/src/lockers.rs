@@ -65,7 +65,7 @@ pub(crate) trait Visitor: Send {
 pub(crate) enum LockerKind {
     RedisFloor,
     Redis,
-    RedisErased,
+    RedisDyn,
     RedisCluster,
     FredFloor,
     Fred,
@@ -88,7 +88,7 @@ impl LockerKind {
     pub(crate) const ON_REDIS: [Self; 8] = [
         Self::RedisFloor,
         Self::Redis,
-        Self::RedisErased,
+        Self::RedisDyn,
         Self::FredFloor,
         Self::Fred,
         Self::Rslock,
@@ -145,7 +145,7 @@ impl LockerKind {
         match self {
             Self::RedisFloor => "SET NX and EVALSHA, redis",
             Self::Redis => "leasehold, redis",
-            Self::RedisErased => "leasehold, redis, dyn",
+            Self::RedisDyn => "leasehold, redis, dyn",
             Self::RedisCluster => "leasehold, redis, cluster",
             Self::FredFloor => "SET NX and EVALSHA, fred",
             Self::Fred => "leasehold, fred",
@@ -179,7 +179,7 @@ impl LockerKind {
         match self {
             Self::RedisFloor => visitor.visit(redis_floor::RedisFloor::connect(url).await).await,
             Self::Redis | Self::RedisCluster => visitor.visit(redis_client(url).await).await,
-            Self::RedisErased => visitor.visit(redis_client(url).await.erase()).await,
+            Self::RedisDyn => visitor.visit(redis_client(url).await.into_dyn()).await,
             Self::FredFloor => visitor.visit(fred_floor::FredFloor::connect(url).await).await,
             Self::Fred | Self::FredCluster => {
                 let backend =

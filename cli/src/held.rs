@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use leasehold::election::Leadership;
 use leasehold::{
-    Busy, Error, LeaseState, LockClient, LockGuard, LossReason, MultiGuard, MultiLock, Mutex,
-    RwLock, Semaphore, WriteGuard,
+    Error, LeaseState, LockClient, LockGuard, LossReason, MultiGuard, MultiLock, Mutex, RwLock,
+    Semaphore, TryLockError, WriteGuard,
 };
 
 use crate::args::LockArgs;
@@ -49,12 +49,12 @@ impl Wanted {
         })
     }
 
-    /// Waits for it for as long as `wait` says; [`Busy`] if others hold it for longer.
-    pub(crate) async fn obtain(&self, wait: Wait) -> Result<Result<Held, Busy>, Error> {
+    /// Waits for the lock for as long as `wait` says.
+    pub(crate) async fn obtain(&self, wait: Wait) -> Result<Held, TryLockError> {
         match wait {
             Wait::None => self.try_lock().await,
             Wait::For(wait) => self.try_lock_for(wait).await,
-            Wait::Forever => self.lock().await.map(Ok),
+            Wait::Forever => Ok(self.lock().await?),
         }
     }
 
@@ -68,28 +68,26 @@ impl Wanted {
         }
     }
 
-    async fn try_lock(&self) -> Result<Result<Held, Busy>, Error> {
-        let one = match self {
-            Self::Mutex(mutex) => mutex.try_lock().await?,
-            Self::Permit(semaphore) => semaphore.try_acquire(1).await?,
-            Self::Read(lock) => lock.try_read().await?,
-            Self::Write(lock) => lock.try_write().await?.map(WriteGuard::into_guard),
-            Self::Several(locks) => return Ok(locks.try_lock().await?.map(Held::Several)),
-        };
-        Ok(one.map(Held::One))
+    async fn try_lock(&self) -> Result<Held, TryLockError> {
+        match self {
+            Self::Mutex(mutex) => mutex.try_lock().await.map(Held::One),
+            Self::Permit(semaphore) => semaphore.try_acquire(1).await.map(Held::One),
+            Self::Read(lock) => lock.try_read().await.map(Held::One),
+            Self::Write(lock) => lock.try_write().await.map(WriteGuard::into_guard).map(Held::One),
+            Self::Several(locks) => locks.try_lock().await.map(Held::Several),
+        }
     }
 
-    async fn try_lock_for(&self, wait: Duration) -> Result<Result<Held, Busy>, Error> {
-        let one = match self {
-            Self::Mutex(mutex) => mutex.try_lock_for(wait).await?,
-            Self::Permit(semaphore) => semaphore.try_acquire_for(1, wait).await?,
-            Self::Read(lock) => lock.try_read_for(wait).await?,
-            Self::Write(lock) => lock.try_write_for(wait).await?.map(WriteGuard::into_guard),
-            Self::Several(locks) => {
-                return Ok(locks.try_lock_for(wait).await?.map(Held::Several));
+    async fn try_lock_for(&self, wait: Duration) -> Result<Held, TryLockError> {
+        match self {
+            Self::Mutex(mutex) => mutex.try_lock_for(wait).await.map(Held::One),
+            Self::Permit(semaphore) => semaphore.try_acquire_for(1, wait).await.map(Held::One),
+            Self::Read(lock) => lock.try_read_for(wait).await.map(Held::One),
+            Self::Write(lock) => {
+                lock.try_write_for(wait).await.map(WriteGuard::into_guard).map(Held::One)
             }
-        };
-        Ok(one.map(Held::One))
+            Self::Several(locks) => locks.try_lock_for(wait).await.map(Held::Several),
+        }
     }
 }
 
@@ -126,7 +124,7 @@ impl Held {
     pub(crate) fn lost_for(&self) -> Option<LossReason> {
         self.guards().iter().find_map(|guard| match guard.state() {
             LeaseState::Lost(reason) => Some(reason),
-            LeaseState::Held | LeaseState::Unsure => None,
+            LeaseState::Held | LeaseState::Unconfirmed => None,
         })
     }
 

@@ -7,7 +7,7 @@ use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use leasehold::backend::Fingerprint;
-use leasehold::{Busy, Description, Error, Holder, LockClient, LockKind};
+use leasehold::{Busy, Description, Error, Holder, LockClient, LockKind, TryLockError};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -74,17 +74,17 @@ impl<'a> Seeker<'a> {
         &self,
         client: &LockClient,
         signals: &mut Signals,
-        attempt: impl Future<Output = Result<Result<T, Busy>, Error>>,
+        attempt: impl Future<Output = Result<T, TryLockError>>,
     ) -> Result<T, Failure> {
         let obtained = tokio::select! {
-            obtained = attempt => obtained.map_err(Failure::from),
-            signal = signals.next() => Err(Failure::signal(signal)),
+            obtained = attempt => obtained.map_err(|error| error.into_busy().map_err(Failure::from)),
+            signal = signals.next() => Err(Err(Failure::signal(signal))),
             never = self.show_waiting(client) => match never {},
         };
         let failure = match obtained {
-            Ok(Ok(obtained)) => return Ok(obtained),
-            Ok(Err(busy)) => self.refusal(client, &busy).await,
-            Err(failure) => failure,
+            Ok(obtained) => return Ok(obtained),
+            Err(Ok(busy)) => self.refusal(client, &busy).await,
+            Err(Err(failure)) => failure,
         };
         // A place in line would hold up others after we are gone, and so would a lock that was granted just now.
         drop(client.shutdown(GOODBYE).await);

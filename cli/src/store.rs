@@ -152,7 +152,7 @@ impl Backend {
 
 /// A command may run for hours: a long hold is no reason to warn.
 fn client<B: LockBackend>(backend: B) -> Result<LockClient, Failure> {
-    Ok(LockClient::builder(backend).long_hold(Duration::MAX).build()?.erase())
+    Ok(LockClient::builder(backend).long_hold(Duration::MAX).build()?.into_dyn())
 }
 
 /// Whether the URL of a store says which prefix the names of locks have.

@@ -130,8 +130,8 @@ cases! { $
         a_lock_is_kept_for_many_ttls: store [22, 52];
         a_renewal_puts_the_full_ttl_in_force: store [];
         a_renewal_that_hangs_is_repeated_in_time: layers [23];
-        failing_renewals_make_a_lease_unsure_and_then_lost: layers [24];
-        an_unsure_lease_is_held_again_once_a_renewal_succeeds: layers [];
+        failing_renewals_make_a_lease_unconfirmed_and_then_lost: layers [24];
+        an_unconfirmed_lease_is_held_again_once_a_renewal_succeeds: layers [];
         renewals_go_on_over_a_new_connection: network [25] needs Disconnect;
         a_short_silence_costs_no_lock: network [25] needs BlackHole;
         a_definite_no_is_a_loss_at_once_and_the_end_of_renewals: layers [26, 98] needs ForceRelease;

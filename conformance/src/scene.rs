@@ -324,8 +324,8 @@ impl Scene {
         let wait = self.ttl() + Duration::from_secs(1) + self.slack();
         for key in keys {
             let mutex = client.mutex(&key).expect("the key was good before");
-            let guard = mutex.try_lock_for(wait).await.expect("the store answers");
-            let guard = guard.unwrap_or_else(|_| panic!("{key} is still held after the case"));
+            let guard = mutex.try_lock_for(wait).await;
+            let guard = guard.unwrap_or_else(|error| panic!("{key} after the case: {error}"));
             guard.release().await.expect("the store answers");
             assert_eq!(self.witness(&key).await, None, "something is left under {key}");
         }

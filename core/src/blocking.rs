@@ -29,7 +29,7 @@
 //!
 //! let guard = mutex.lock()?;
 //! std::thread::scope(|scope| {
-//!     scope.spawn(|| assert!(mutex.try_lock_for(Duration::from_millis(10)).unwrap().is_err()));
+//!     scope.spawn(|| assert!(mutex.try_lock_for(Duration::from_millis(10)).is_err()));
 //! });
 //! println!("held with token {}", guard.token());
 //! guard.release()?;

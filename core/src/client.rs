@@ -60,8 +60,20 @@ impl<B: LockBackend> LockClient<B> {
         Builder::new(backend)
     }
 
-    /// The same client without its backend's type, to be kept beside others.
-    pub fn erase(self) -> LockClient {
+    /// Returns this client without its backend's type, so that a struct or a list can hold clients of different stores.
+    ///
+    /// ```
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// struct AppState {
+    ///     locks: LockClient, // of any store
+    /// }
+    ///
+    /// let state = AppState { locks: LockClient::new(MemoryBackend::new()).into_dyn() };
+    /// assert_eq!(state.locks.backend().capabilities().name(), "memory");
+    /// ```
+    pub fn into_dyn(self) -> LockClient {
         LockClient { backend: self.backend, engine: self.engine }
     }
 }
@@ -278,7 +290,7 @@ impl<B: LockBackend + ?Sized> fmt::Debug for LockClient<B> {
 ///     .max_waiters(100) // per key, in this process
 ///     .long_hold(Duration::from_secs(60))
 ///     .build()?
-///     .erase();
+///     .into_dyn();
 /// # let _ = client;
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
@@ -369,11 +381,11 @@ impl<B: LockBackend> Builder<B> {
     fn assemble(self) -> LockClient<B> {
         let Self { backend, options, clock, max_waiters, settings } = self;
         let backend = Arc::new(backend);
-        let erased = Arc::clone(&backend) as Arc<dyn LockBackend>;
-        let store = erased.capabilities();
+        let shared = Arc::clone(&backend) as Arc<dyn LockBackend>;
+        let store = shared.capabilities();
         let (events, options) =
             (Events::new(store.name(), settings), options.of_client().on(&store));
-        let engine = Engine::new(erased, clock, options, max_waiters, events);
+        let engine = Engine::new(shared, clock, options, max_waiters, events);
         LockClient { backend, engine: Arc::new(engine) }
     }
 }

@@ -12,3 +12,4 @@ pub(crate) mod loss;
 pub(crate) mod outcome;
 pub(crate) mod owner;
 pub(crate) mod token;
+pub(crate) mod try_lock_error;

@@ -46,6 +46,7 @@ pub use contract::key::{IntoKey, LockKey};
 pub use contract::loss::{LeaseState, LossReason};
 pub use contract::owner::OwnerId;
 pub use contract::token::{Fence, FencingToken};
+pub use contract::try_lock_error::TryLockError;
 pub use locks::election;
 pub use locks::guard::LockGuard;
 pub use locks::multi_lock::{MultiGuard, MultiLock};

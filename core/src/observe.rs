@@ -10,9 +10,9 @@ mod metrics;
 mod point;
 
 pub use event::{
-    Acquired, AskedKind, Forced, HandedOver, LongHold, LongWait, Lost, Path, Refusal, Refused,
+    Acquired, AskedKind, Forced, GrantPath, HandedOver, LongHold, LongWait, Lost, Refusal, Refused,
     ReleaseFailed, Released, RenewalFailed, Renewed, Store, StoreChange, StoreError, Subject,
-    Unsure, Waiting, WakeUp, Woken,
+    Unconfirmed, Waiting, WakeUp, Woken,
 };
 #[cfg(feature = "metrics")]
 pub use metrics::{MetricKind, MetricSpec, Metrics};
@@ -42,7 +42,7 @@ pub(crate) use point::{Events, Settings};
 /// Each call for a lock ends in [`on_acquired`](Self::on_acquired) or [`on_refused`](Self::on_refused), once, also if its future is
 /// dropped; if it had to wait, [`on_waiting`](Self::on_waiting) came before. A [`MultiLock`](crate::MultiLock) is a call for each of
 /// its parts, and a [`Striped`](crate::Striped) one for each segment that it asks for. Each lease begins with an
-/// [`on_acquired`](Self::on_acquired) of [`Path::Granted`] and ends in [`on_released`](Self::on_released) or
+/// [`on_acquired`](Self::on_acquired) of [`GrantPath::Granted`] and ends in [`on_released`](Self::on_released) or
 /// [`on_lost`](Self::on_lost), once. So differences of counts give the leases held and the calls that wait.
 ///
 /// ```
@@ -113,8 +113,8 @@ pub trait Observer: Send + Sync + 'static {
     /// A renewal failed or was not answered. The watchdog tries again until the deadline.
     fn on_renewal_failed(&self, _event: &RenewalFailed<'_>) {}
 
-    /// A lease has become [unsure](crate::LeaseState::Unsure). Once until the next renewal that succeeds.
-    fn on_unsure(&self, _event: &Unsure<'_>) {}
+    /// A lease has become [unconfirmed](crate::LeaseState::Unconfirmed). Once until the next renewal that succeeds.
+    fn on_unconfirmed(&self, _event: &Unconfirmed<'_>) {}
 
     /// A lease was lost.
     fn on_lost(&self, _event: &Lost<'_>) {}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::backend::Operation;
 use leasehold_core::fault::Fault;
 use leasehold_core::retry::{Retry, RetryPolicy, Tried};
-use leasehold_core::{ErrorKind, LockOptions, RenewalMode};
+use leasehold_core::{Error, ErrorKind, LockOptions, RenewalMode};
 use tokio::time::{Instant, sleep};
 
 use crate::fixture::{Client, Fixture, ms};
@@ -154,11 +154,11 @@ mod that_are_granted {
         let [client, other] = clients(at_least_four_of_five_seconds());
         client.backend().faults().inject(Operation::Acquire, Fault::DelayReply(ms(1_500)), 1);
 
-        let error = client.mutex("k").unwrap().try_lock().await.unwrap_err();
+        let error = Error::from(client.mutex("k").unwrap().try_lock().await.unwrap_err());
 
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
         sleep(ms(100)).await;
-        assert!(other.mutex("k").unwrap().try_lock().await.unwrap().is_ok());
+        assert!(other.mutex("k").unwrap().try_lock().await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -166,7 +166,7 @@ mod that_are_granted {
         let [client, _] = clients(at_least_four_of_five_seconds());
         client.backend().faults().inject(Operation::Acquire, Fault::DelayReply(ms(900)), 1);
 
-        let guard = client.mutex("k").unwrap().try_lock().await.unwrap().unwrap();
+        let guard = client.mutex("k").unwrap().try_lock().await.unwrap();
 
         assert!(guard.remaining() >= ms(4_000), "{:?}", guard.remaining());
     }
@@ -186,7 +186,7 @@ mod within_a_wait_that_is_shorter_than_a_round_trip {
 
         let (one, another) = tokio::join!(mutex.try_lock_for(ms(1)), mutex.try_lock_for(ms(1)));
 
-        assert!(one.unwrap().is_err() && another.unwrap().is_err());
+        assert!(one.unwrap_err().into_busy().is_ok() && another.unwrap_err().into_busy().is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -196,7 +196,7 @@ mod within_a_wait_that_is_shorter_than_a_round_trip {
 
         let guard = client.mutex("k").unwrap().try_lock_for(ms(1)).await.unwrap();
 
-        assert!(guard.unwrap().is_held());
+        assert!(guard.is_held());
     }
 
     #[tokio::test(start_paused = true)]
@@ -205,7 +205,7 @@ mod within_a_wait_that_is_shorter_than_a_round_trip {
         client.backend().faults().inject(Operation::Acquire, Fault::SwallowReply, 1);
         let start = Instant::now();
 
-        let error = client.mutex("k").unwrap().try_lock_for(ms(1)).await.unwrap_err();
+        let error = Error::from(client.mutex("k").unwrap().try_lock_for(ms(1)).await.unwrap_err());
 
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
         assert_eq!(start.elapsed(), ms(50));
@@ -217,9 +217,9 @@ async fn refusal_at_the_end_of_a_wait_has_the_age_of_the_lease_at_that_time() {
     let [client, other] = clients(LockOptions::new().renewal(RenewalMode::Off));
     let _held = other.mutex("k").unwrap().lock().await.unwrap();
     let mutex = client.mutex("k").unwrap();
-    let at_once = mutex.try_lock().await.unwrap().unwrap_err();
+    let at_once = mutex.try_lock().await.unwrap_err().into_busy().unwrap();
 
-    let later = mutex.try_lock_for(ms(4_000)).await.unwrap().unwrap_err();
+    let later = mutex.try_lock_for(ms(4_000)).await.unwrap_err().into_busy().unwrap();
 
     let (at_once, later) = (at_once.holder().unwrap(), later.holder().unwrap());
     assert_eq!(later.held_for().unwrap() - at_once.held_for().unwrap(), ms(4_000));

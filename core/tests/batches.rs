@@ -67,7 +67,7 @@ impl Fixture<Store> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_lease_makes_no_long_ones_unsure() {
+async fn a_short_lease_makes_no_long_ones_unconfirmed() {
     // Less than a renewal of the long ones is waited for, and more than one of the short lease.
     let fixture = Fixture::slow(ms(150));
     let guards = fixture.lock_many(100).await;
@@ -131,7 +131,7 @@ async fn faults_of_some_leases_leave_the_others_one_request() {
     assert_eq!(fixture.faults.calls(Operation::Renew), 10);
     for (n, guard) in guards.iter().enumerate() {
         let expected = match n {
-            3 => LeaseState::Unsure,
+            3 => LeaseState::Unconfirmed,
             5 => LeaseState::Lost(LossReason::Vanished),
             _ => LeaseState::Held,
         };

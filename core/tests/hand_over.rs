@@ -152,13 +152,13 @@ async fn a_lease_past_half_of_its_ttl_goes_back_to_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_unsure_goes_back_to_the_store() {
+async fn a_lease_that_is_unconfirmed_goes_back_to_the_store() {
     let (client, faults) = client(News::True);
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1);
     let mutex = client.mutex("k").unwrap();
     let (guard, next) = lock_before_another(&mutex, &faults).await;
 
-    assert_eq!(guard.unsure().await, LeaseState::Unsure);
+    assert_eq!(guard.unconfirmed().await, LeaseState::Unconfirmed);
     guard.release().await.unwrap();
     let _next = next.await.unwrap();
 

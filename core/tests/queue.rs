@@ -10,7 +10,7 @@ use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::Fault;
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::retry::Retry;
-use leasehold_core::{ErrorKind, LockClient, LockGuard, LockKey, LockOptions};
+use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LockKey, LockOptions, TryLockError};
 use tokio::time::sleep;
 
 use crate::fixture::{Client, Fixture, ms};
@@ -38,12 +38,15 @@ mod callers_of_one_process {
             election.campaign("one").await.unwrap(),
         );
 
-        assert!(mutex.try_lock().await.unwrap().is_err());
-        assert!(mutex.try_lock_for(wait).await.unwrap().is_err());
-        assert!(lock.try_read_for(wait).await.unwrap().is_err());
-        assert!(lock.try_write_for(wait).await.unwrap().is_err());
-        assert!(semaphore.try_acquire_for(1, wait).await.unwrap().is_err());
-        assert!(election.try_campaign_for("another", wait).await.unwrap().is_err());
+        assert!(matches!(mutex.try_lock().await, Err(TryLockError::Busy(_))));
+        assert!(matches!(mutex.try_lock_for(wait).await, Err(TryLockError::Busy(_))));
+        assert!(matches!(lock.try_read_for(wait).await, Err(TryLockError::Busy(_))));
+        assert!(matches!(lock.try_write_for(wait).await, Err(TryLockError::Busy(_))));
+        assert!(matches!(semaphore.try_acquire_for(1, wait).await, Err(TryLockError::Busy(_))));
+        assert!(matches!(
+            election.try_campaign_for("another", wait).await,
+            Err(TryLockError::Busy(_))
+        ));
 
         assert_eq!(client.backend().faults().calls(Operation::Acquire), 4);
     }
@@ -55,8 +58,8 @@ mod callers_of_one_process {
         let semaphore = client.semaphore("semaphore", 2).unwrap();
         let _holds = (lock.read().await.unwrap(), semaphore.acquire(1).await.unwrap());
 
-        assert!(lock.try_read_for(ms(50)).await.unwrap().is_ok());
-        assert!(semaphore.try_acquire_for(1, ms(50)).await.unwrap().is_ok());
+        assert!(lock.try_read_for(ms(50)).await.is_ok());
+        assert!(semaphore.try_acquire_for(1, ms(50)).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -67,13 +70,13 @@ mod callers_of_one_process {
 
         let guard = mutex.lock().await.unwrap();
         for told in [lock.try_read().await, lock.try_read_for(wait).await] {
-            assert_eq!(told.unwrap_err().kind(), ErrorKind::WrongType);
+            assert_eq!(Error::from(told.unwrap_err()).kind(), ErrorKind::WrongType);
         }
         guard.release().await.unwrap();
 
         let guard = lock.write().await.unwrap();
         for told in [mutex.try_lock().await, mutex.try_lock_for(wait).await] {
-            assert_eq!(told.unwrap_err().kind(), ErrorKind::WrongType);
+            assert_eq!(Error::from(told.unwrap_err()).kind(), ErrorKind::WrongType);
         }
         guard.release().await.unwrap();
     }
@@ -168,7 +171,7 @@ mod callers_that_share {
 
         let refused = client.rw_lock("k").unwrap().try_read_for(ms(500)).await;
 
-        assert!(refused.unwrap().is_err());
+        assert!(refused.unwrap_err().into_busy().is_ok());
         drop(slow);
         writer.release().await.unwrap();
     }
@@ -213,11 +216,11 @@ mod a_caller_whose_wait_is_over {
             let waits = client.mutex("k").unwrap();
             let waits = waits.with_options(LockOptions::new().fair(fair)).unwrap();
 
-            assert!(waits.try_lock_for(ms(50)).await.unwrap().is_err());
+            assert!(matches!(waits.try_lock_for(ms(50)).await, Err(TryLockError::Busy(_))));
             holder.release().await.unwrap();
 
             let next = third.mutex("k").unwrap().try_lock().await.unwrap();
-            next.expect("a place is left").release().await.unwrap();
+            next.release().await.unwrap();
         }
     }
 
@@ -230,7 +233,7 @@ mod a_caller_whose_wait_is_over {
 
         let told = client.mutex("k").unwrap().try_lock_for(ms(1_000)).await;
 
-        assert!(told.unwrap().is_err());
+        assert!(told.unwrap_err().into_busy().is_ok());
         let after = asked_at.elapsed();
         assert!(after <= ms(1_055), "{after:?}");
     }
@@ -334,7 +337,6 @@ mod a_silent_waiter {
 
 mod callers_at_the_store {
     use async_trait::async_trait;
-    use leasehold_core::Error;
     use leasehold_core::backend::{Capabilities, KeyWatch, Release, Renewal};
 
     use super::*;

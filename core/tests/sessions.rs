@@ -14,6 +14,7 @@ use leasehold_core::memory::MemoryBackend;
 use leasehold_core::retry::Retry;
 use leasehold_core::{
     Error, ErrorKind, LeaseState, LockClient, LockKey, LockOptions, LossReason, RenewalMode,
+    TryLockError,
 };
 
 use crate::fixture::{TTL, ms, options};
@@ -261,9 +262,9 @@ mod place {
         let other = client_of(&store, options());
         let _guard = other.mutex("k").unwrap().lock().await.unwrap();
 
-        let waited = client.mutex("k").unwrap().try_lock_for(PLACE).await.unwrap();
+        let waited = client.mutex("k").unwrap().try_lock_for(PLACE).await;
 
-        assert!(waited.is_err());
+        assert!(matches!(waited, Err(TryLockError::Busy(_))));
         let asked = store.asked(|asked| asked.claims.len() - 1);
         assert!(
             (3..=4).contains(&asked),
@@ -279,7 +280,10 @@ mod place {
             let (client, other) = (client_of(&store, options()), client_of(&store, options()));
             let _guard = other.mutex("k").unwrap().lock().await.unwrap();
 
-            assert!(client.mutex("k").unwrap().try_lock_for(PLACE).await.unwrap().is_err());
+            assert!(matches!(
+                client.mutex("k").unwrap().try_lock_for(PLACE).await,
+                Err(TryLockError::Busy(_))
+            ));
 
             let asked = store.asked(|asked| asked.claims.len() - 1);
             assert!(polls.contains(&asked), "news: {tells}, attempts: {asked}");
@@ -292,7 +296,10 @@ mod place {
         let other = client_of(&store, options());
         let _guard = other.mutex("k").unwrap().lock().await.unwrap();
 
-        assert!(client.mutex("k").unwrap().try_lock_for(ms(100)).await.unwrap().is_err());
+        assert!(matches!(
+            client.mutex("k").unwrap().try_lock_for(ms(100)).await,
+            Err(TryLockError::Busy(_))
+        ));
         tokio::time::sleep(ms(1)).await;
 
         let (claim, released) =
@@ -306,7 +313,7 @@ mod place {
         let other = client_of(&store, options());
         let _guard = other.mutex("k").unwrap().lock().await.unwrap();
 
-        assert!(client.mutex("k").unwrap().try_lock().await.unwrap().is_err());
+        assert!(matches!(client.mutex("k").unwrap().try_lock().await, Err(TryLockError::Busy(_))));
         tokio::time::sleep(ms(1)).await;
 
         assert_eq!(store.asked(|asked| asked.claims[1].patience()), Patience::Leaves);

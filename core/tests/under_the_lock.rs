@@ -7,7 +7,9 @@ use leasehold_core::backend::Operation;
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::Fault;
 use leasehold_core::memory::MemoryBackend;
-use leasehold_core::{ErrorKind, LeaseState, LockClient, LockOptions, OwnerId, RenewalMode};
+use leasehold_core::{
+    ErrorKind, LeaseState, LockClient, LockOptions, OwnerId, RenewalMode, TryLockError,
+};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::fixture::{Client, Fixture, ms};
@@ -33,10 +35,11 @@ mod run {
             lock.run_read(async |_| lock.try_run_write(async |_| ()).await).await
         });
 
-        assert!(both.await.unwrap().unwrap().unwrap().is_err());
+        let refused = both.await.unwrap().unwrap().unwrap_err();
+        refused.into_busy().unwrap();
         let alone = lock.run_write(async |_| lock.try_run_read(async |_| ()).await).await;
-        assert!(alone.unwrap().unwrap().is_err());
-        assert!(lock.try_run_write(async |guard| guard.is_held()).await.unwrap().unwrap());
+        alone.unwrap().unwrap_err().into_busy().unwrap();
+        assert!(lock.try_run_write(async |guard| guard.is_held()).await.unwrap());
         assert!(!lock.is_locked().await.unwrap());
     }
 
@@ -52,17 +55,32 @@ mod run {
         let multi = client.multi_lock().mutexes(["free", "mutex"]).unwrap();
 
         let keys = [
-            client.mutex("mutex").unwrap().try_run(async |_| ()).await.unwrap().unwrap_err(),
-            reentrant.try_run(async |_| ()).await.unwrap().unwrap_err(),
+            client
+                .mutex("mutex")
+                .unwrap()
+                .try_run(async |_| ())
+                .await
+                .unwrap_err()
+                .into_busy()
+                .unwrap(),
+            reentrant.try_run(async |_| ()).await.unwrap_err().into_busy().unwrap(),
             client
                 .semaphore("semaphore", 1)
                 .unwrap()
                 .try_run(1, async |_| ())
                 .await
+                .unwrap_err()
+                .into_busy()
+                .unwrap(),
+            client
+                .striped("striped", 1)
                 .unwrap()
-                .unwrap_err(),
-            client.striped("striped", 1).unwrap().try_run(async |_| ()).await.unwrap().unwrap_err(),
-            multi.try_run(async |_| ()).await.unwrap().unwrap_err(),
+                .try_run(async |_| ())
+                .await
+                .unwrap_err()
+                .into_busy()
+                .unwrap(),
+            multi.try_run(async |_| ()).await.unwrap_err().into_busy().unwrap(),
         ]
         .map(|busy| busy.key().to_string());
 
@@ -76,11 +94,11 @@ mod run {
         let client = LockClient::builder(store.clone()).clock(clock).build().unwrap();
         let multi = client.multi_lock().mutexes(["a", "b"]).unwrap();
 
-        client.mutex("a").unwrap().try_run(async |_| ()).await.unwrap().unwrap();
-        client.reentrant_mutex("a").unwrap().try_run(async |_| ()).await.unwrap().unwrap();
-        client.semaphore("s", 2).unwrap().try_run(2, async |_| ()).await.unwrap().unwrap();
-        client.striped("r", 2).unwrap().try_run(async |_| ()).await.unwrap().unwrap();
-        multi.try_run(async |guard| assert_eq!(guard.guards().len(), 2)).await.unwrap().unwrap();
+        client.mutex("a").unwrap().try_run(async |_| ()).await.unwrap();
+        client.reentrant_mutex("a").unwrap().try_run(async |_| ()).await.unwrap();
+        client.semaphore("s", 2).unwrap().try_run(2, async |_| ()).await.unwrap();
+        client.striped("r", 2).unwrap().try_run(async |_| ()).await.unwrap();
+        multi.try_run(async |guard| assert_eq!(guard.guards().len(), 2)).await.unwrap();
 
         assert_eq!(store.keys(), 0);
     }
@@ -158,11 +176,11 @@ mod a_caller_that_would_wait_for_itself {
         let semaphore = client.semaphore("s", 3).unwrap();
 
         let run = mutex.run(async |_| {
-            assert!(mutex.try_lock().await.unwrap().is_err());
+            assert!(matches!(mutex.try_lock().await, Err(TryLockError::Busy(_))));
             theirs.lock().await.unwrap().release().await.unwrap();
             let mutex = mutex.clone();
             let waits = tokio::spawn(async move { mutex.try_lock_for(ms(10)).await });
-            assert!(waits.await.unwrap().unwrap().is_err());
+            assert!(waits.await.unwrap().unwrap_err().into_busy().is_ok());
         });
         run.await.unwrap();
         semaphore.run(2, async |_| semaphore.run(1, async |_| ()).await).await.unwrap().unwrap();
@@ -298,7 +316,7 @@ mod a_guard_of_several {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn is_unsure_when_one_is() {
+    async fn is_unconfirmed_when_one_is() {
         let client = client();
         let guard = client.multi_lock().mutexes(["a", "b"]).unwrap().lock().await.unwrap();
         let key = guard.guards()[1].key().clone();
@@ -309,7 +327,7 @@ mod a_guard_of_several {
             1,
         );
 
-        assert_eq!(guard.unsure().await, (key, LeaseState::Unsure));
+        assert_eq!(guard.unconfirmed().await, (key, LeaseState::Unconfirmed));
     }
 
     #[tokio::test(start_paused = true)]

@@ -63,7 +63,7 @@ impl Place {
         let options = self.profile.on(&backend.capabilities());
         let builder = LockClient::builder(backend).clock(self.clock.clone());
         let client = builder.options(options).build();
-        let client = client.expect("the profile's options suit the store").erase();
+        let client = client.expect("the profile's options suit the store").into_dyn();
         Process { links, client, life }
     }
 

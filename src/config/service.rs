@@ -1,8 +1,8 @@
 //! The service that hands out the locks of a configuration.
 
 use leasehold_core::{
-    Busy, Error, ErrorKind, LockClient, LockGuard, LockKey, Mutex, ReentrantMutex, RwLock,
-    Semaphore, WriteGuard,
+    Error, ErrorKind, LockClient, LockGuard, LockKey, Mutex, ReentrantMutex, RwLock, Semaphore,
+    TryLockError, WriteGuard,
 };
 
 use super::{Config, DEFAULTS, Kind, Profile, invalid};
@@ -18,7 +18,7 @@ use super::{Config, DEFAULTS, Kind, Profile, invalid};
 ///
 /// let locks = LockService::connect(Config::new("memory:")).await?;
 /// let done = locks.try_run("nightly-report", async |_guard| "written").await?;
-/// assert_eq!(done.ok(), Some("written"));
+/// assert_eq!(done, "written");
 /// # Ok::<(), leasehold::Error>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -56,7 +56,7 @@ impl LockService {
             crate::backend::connect(&config.url).await?
         };
         let client = LockClient::builder(backend).options(options).build();
-        let client = client.map_err(|error| at_path(DEFAULTS, &error))?.erase();
+        let client = client.map_err(|error| at_path(DEFAULTS, &error))?.into_dyn();
         Self::over(client, config)
     }
 
@@ -106,11 +106,11 @@ impl LockService {
     /// # Cancel safety
     ///
     /// As [`Mutex::lock`](crate::Mutex::lock).
-    pub async fn try_lock(&self, name: &str) -> Result<Result<LockGuard, Busy>, Error> {
+    pub async fn try_lock(&self, name: &str) -> Result<LockGuard, TryLockError> {
         match self.named(name)? {
             Lock::Mutex(mutex) => mutex.try_lock().await,
             Lock::Reentrant(mutex) => mutex.try_lock().await,
-            Lock::ReaderWriter(lock) => Ok(lock.try_write().await?.map(WriteGuard::into_guard)),
+            Lock::ReaderWriter(lock) => lock.try_write().await.map(WriteGuard::into_guard),
             Lock::Semaphore(semaphore) => semaphore.try_acquire(1).await,
         }
     }
@@ -150,7 +150,7 @@ impl LockService {
         &self,
         name: &str,
         work: impl AsyncFnOnce(&LockGuard) -> T,
-    ) -> Result<Result<T, Busy>, Error> {
+    ) -> Result<T, TryLockError> {
         match self.named(name)? {
             Lock::Mutex(mutex) => mutex.try_run(work).await,
             Lock::Reentrant(mutex) => mutex.try_run(work).await,

@@ -15,10 +15,10 @@ const ASYNC_ONLY: [(&str, &str); 18] = [
     ("Guard", "ending"),
     ("Guard", "lost"),
     ("Guard", "revocation_requested"),
-    ("Guard", "unsure"),
+    ("Guard", "unconfirmed"),
     ("MultiGuard", "lost"),
     ("MultiGuard", "revocation_requested"),
-    ("MultiGuard", "unsure"),
+    ("MultiGuard", "unconfirmed"),
     ("Observer", "into_stream"),
     ("Observer", "next"),
     // Nothing stops the work of a thread.
@@ -31,7 +31,7 @@ const ASYNC_ONLY: [(&str, &str); 18] = [
     ("Guard", "lease"),
     ("LockClient", "backend"),
     ("LockClient", "builder"),
-    ("LockClient", "erase"),
+    ("LockClient", "into_dyn"),
     ("LockClient", "new"),
 ];
 

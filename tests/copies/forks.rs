@@ -58,14 +58,14 @@ pub(crate) fn run(url: &str) {
     assert_eq!(held.state(), LeaseState::Lost(LossReason::Forked));
     assert!(!guard.is_held());
     refused(waits.lock().map(drop));
-    refused(waits.try_lock().map(drop));
-    refused(waits.try_lock_for(Duration::from_secs(2)).map(drop));
+    refused(waits.try_lock().map(drop).map_err(Error::from));
+    refused(waits.try_lock_for(Duration::from_secs(2)).map(drop).map_err(Error::from));
     refused(blocking.ping(Duration::from_secs(2)));
     let fresh = Builder::new_current_thread().enable_all().build().unwrap();
     fresh.block_on(async {
         let mutex = client.mutex("async").unwrap();
         refused(mutex.lock().await.map(drop));
-        refused(mutex.try_lock().await.map(drop));
+        refused(mutex.try_lock().await.map(drop).map_err(Error::from));
         refused(mutex.is_locked().await.map(drop));
         refused(client.shutdown(Duration::from_secs(2)).await);
         assert_eq!(guard.lost().await, Some(LossReason::Forked));

@@ -137,7 +137,7 @@ impl Copy<'_> {
     fn run(mut self, mut goes_on: PipeReader) {
         runtime().block_on(async {
             let mutex = leasehold::connect(self.url).await.unwrap().mutex("k").unwrap();
-            let tried = mutex.try_lock().await.unwrap();
+            let tried = mutex.try_lock().await.map_err(|error| error.into_busy().unwrap());
             let said = match &tried {
                 Ok(guard) => format!("tried: granted k {}", guard.token()),
                 Err(_busy) => "tried: busy".to_owned(),

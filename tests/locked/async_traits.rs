@@ -32,7 +32,7 @@ impl Real {
     }
 
     async fn hold(&self, key: &str) -> LockGuard {
-        self.locks.mutex(key).unwrap().try_lock().await.unwrap().expect("it is free")
+        self.locks.mutex(key).unwrap().try_lock().await.expect("it is free")
     }
 }
 

@@ -46,5 +46,5 @@ fn store() -> MemoryBackend {
 
 fn client(store: &MemoryBackend, options: LockOptions) -> LockClient {
     let builder = LockClient::builder(store.clone()).clock(TokioClock::new()).options(options);
-    builder.build().unwrap().erase()
+    builder.build().unwrap().into_dyn()
 }

@@ -43,7 +43,7 @@ async fn client(url: &str) -> (LockClient, UnboundedReceiver<Told>) {
     let options = LockOptions::new().retry(Retry::unlimited().every(LONG)).outage_wait(LONG);
     let client = LockClient::builder(leasehold::backend::connect(&patiently(url)).await.unwrap());
     let client = client.options(options.ttl(LONG)).observer(Teller(sender)).build().unwrap();
-    (client.erase(), told)
+    (client.into_dyn(), told)
 }
 
 async fn next(told: &mut UnboundedReceiver<Told>) -> Told {

@@ -7,7 +7,7 @@ use leasehold::clock::TokioClock;
 use leasehold::fault::{Fault, FaultBackend, News};
 use leasehold::memory::MemoryBackend;
 use leasehold::observe::Observer;
-use leasehold::{ErrorKind, LockClient, LockOptions};
+use leasehold::{ErrorKind, LockClient, LockOptions, TryLockError};
 
 const TTL: Duration = Duration::from_secs(30);
 const UNAVAILABLE: Fault = Fault::Fail(ErrorKind::Unavailable);
@@ -32,8 +32,8 @@ pub(crate) async fn run(observer: impl Observer) -> Vec<String> {
 
     // Another process holds it: busy, a wait that ends, one by push and one by poll.
     let held = others.lock().await.unwrap();
-    assert!(mutex.try_lock().await.unwrap().is_err());
-    assert!(mutex.try_lock_for(ms(10)).await.unwrap().is_err());
+    assert!(matches!(mutex.try_lock().await, Err(TryLockError::Busy(_))));
+    assert!(matches!(mutex.try_lock_for(ms(10)).await, Err(TryLockError::Busy(_))));
     let (guard, ()) = tokio::join!(mutex.lock(), async {
         tokio::time::sleep(ms(6_000)).await;
         held.release().await.unwrap();

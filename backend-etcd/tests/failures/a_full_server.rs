@@ -50,7 +50,7 @@ async fn grants_nothing_without_renewal_either_and_leaves_nothing() {
     let mutex = client.mutex("job").unwrap().with_options(fixed).unwrap();
     fill(&store).await;
 
-    let error = mutex.try_lock().await.unwrap_err();
+    let error = Error::from(mutex.try_lock().await.unwrap_err());
 
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     assert!(entries(&store, "job").await.is_empty());

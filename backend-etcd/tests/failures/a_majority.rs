@@ -10,7 +10,7 @@ async fn that_is_away_for_a_while_is_waited_for() {
     etcd.pause_member(1);
     etcd.pause_member(2);
     let mutex = client.mutex("job").unwrap();
-    let error = mutex.try_lock().await.unwrap_err();
+    let error = Error::from(mutex.try_lock().await.unwrap_err());
     assert!(error.is_retryable(), "{error}");
 
     let acquiring = waiting(&client, "job");

@@ -24,7 +24,7 @@ use leasehold_core::backend::{
 use leasehold_core::retry::Retry;
 use leasehold_core::{
     Error, ErrorKind, LeaseState, LockClient, LockGuard, LockKey, LockOptions, LossReason,
-    RenewalMode,
+    RenewalMode, TryLockError,
 };
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, Txn, TxnOp};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};

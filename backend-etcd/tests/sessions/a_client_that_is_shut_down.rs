@@ -21,7 +21,7 @@ async fn leaves_no_lease() {
         mutex.lock().await.unwrap().release().await.unwrap();
     }
     let held = client.mutex("held").unwrap();
-    assert!(held.try_lock().await.unwrap().is_err());
+    assert!(matches!(held.try_lock().await, Err(TryLockError::Busy(_))));
     let waiting = tokio::spawn(async move { held.lock().await });
     until("it stands in line", async || keys_under(&store, "lock/held/").await == 2).await;
     waiting.abort();

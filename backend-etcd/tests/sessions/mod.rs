@@ -16,7 +16,9 @@ use futures_util::{StreamExt, stream};
 use leasehold_conformance::stalls::{Stalls, measure};
 use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Renewal, Tenure};
 use leasehold_core::clock::{self, Clock, Sleep};
-use leasehold_core::{LeaseState, LockClient, LockGuard, LockKey, LockOptions, RenewalMode};
+use leasehold_core::{
+    LeaseState, LockClient, LockGuard, LockKey, LockOptions, RenewalMode, TryLockError,
+};
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
 use leasehold_testbed::{Etcd, FaultProxy, Weather, patiently, until};

@@ -28,7 +28,7 @@ fn targets() -> Vec<Target> {
         |kind: LockerKind, bound| Target::new(kind.name(), Measure::RATE, Bound::AtLeast(bound));
     vec![
         rate(LockerKind::Redis, 1.0).beside(LockerKind::RedisFloor.name()),
-        rate(LockerKind::RedisErased, 0.93).beside(LockerKind::RedisFloor.name()),
+        rate(LockerKind::RedisDyn, 0.93).beside(LockerKind::RedisFloor.name()),
         rate(LockerKind::Fred, 0.93).beside(LockerKind::FredFloor.name()),
         rate(LockerKind::Redis, 1.0).beside(LockerKind::Rslock.name()),
     ]

@@ -13,7 +13,7 @@ use crate::out;
 use crate::signals::Signals;
 use crate::work::{self, StopArgs, Work};
 use leasehold::election::Election;
-use leasehold::{Busy, Description, Error, LockClient};
+use leasehold::{Description, Error, LockClient, TryLockError};
 
 /// Runs a command while leading an election.
 ///
@@ -104,12 +104,12 @@ async fn campaign(
     election: &Election,
     value: &Description,
     wait: Wait,
-) -> Result<Result<Held, Busy>, Error> {
+) -> Result<Held, TryLockError> {
     let value = value.clone();
     let leadership = match wait {
         Wait::None => election.try_campaign(value).await?,
         Wait::For(wait) => election.try_campaign_for(value, wait).await?,
-        Wait::Forever => Ok(election.campaign(value).await?),
+        Wait::Forever => election.campaign(value).await?,
     };
-    Ok(leadership.map(Held::Leader))
+    Ok(Held::Leader(leadership))
 }

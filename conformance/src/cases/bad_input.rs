@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::admin::ForcedRelease;
 use leasehold_core::backend::{Attempt, Claim, Fencing, LockBackend, Operation, Renewal, Share};
 use leasehold_core::retry::Retry;
-use leasehold_core::{Description, ErrorKind, Holder, LockKey, RenewalMode};
+use leasehold_core::{Description, ErrorKind, Holder, LockKey, RenewalMode, TryLockError};
 
 use super::grant;
 use crate::scene::Scene;
@@ -35,11 +35,14 @@ pub(crate) async fn odd_names_are_locks_of_their_own(scene: &Scene) {
 
     let mut guards = Vec::new();
     for name in &odd {
-        let guard = client.mutex(name.as_slice()).unwrap().try_lock().await.unwrap();
-        guards.push(guard.unwrap_or_else(|_| panic!("{name:?} is held by another odd name")));
+        let guard = client.mutex(name.as_slice()).unwrap().try_lock().await;
+        guards.push(guard.unwrap_or_else(|error| panic!("{name:?} is not free: {error}")));
     }
     for (name, guard) in odd.iter().zip(guards) {
-        assert!(client.mutex(name.as_slice()).unwrap().try_lock().await.unwrap().is_err());
+        assert!(matches!(
+            client.mutex(name.as_slice()).unwrap().try_lock().await,
+            Err(TryLockError::Busy(_))
+        ));
         assert!(scene.witness(guard.key()).await.is_some());
         guard.release().await.unwrap();
     }
@@ -50,10 +53,10 @@ pub(crate) async fn long_names_are_kept_whole_or_refused(scene: &Scene) {
     for (byte, other) in [(b'x', b'y'), (0, 1), (b'%', b'{')] {
         let mut longest = vec![byte; LockKey::MAX_LEN];
         longest[..16].copy_from_slice(&scene.key().as_str().as_bytes()[12..28]);
-        let guard = client.mutex(longest.as_slice()).unwrap().try_lock().await.unwrap().unwrap();
+        let guard = client.mutex(longest.as_slice()).unwrap().try_lock().await.unwrap();
         *longest.last_mut().unwrap() = other;
         let differs = client.mutex(longest.as_slice()).unwrap().try_lock().await.unwrap();
-        differs.expect("names that differ in the last byte differ").release().await.unwrap();
+        differs.release().await.unwrap();
         guard.release().await.unwrap();
     }
 
@@ -119,7 +122,7 @@ pub(crate) async fn the_longest_durations_do_not_overflow(scene: &Scene) {
     let client = scene.client_with(options).await;
     let mutex = client.mutex(&key).unwrap();
 
-    let guard = mutex.try_lock_for(Duration::MAX).await.unwrap().unwrap();
+    let guard = mutex.try_lock_for(Duration::MAX).await.unwrap();
 
     assert_eq!(guard.extend(Duration::MAX).await.unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(guard.ensure_held(Duration::MAX).unwrap_err().kind(), ErrorKind::LeaseLost);

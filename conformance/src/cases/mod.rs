@@ -103,7 +103,7 @@ pub(crate) async fn pass_the_end<B: LockBackend>(scene: &Scene, backend: &B, ttl
     scene.pass(longest(scene, backend, ttl)).await;
 }
 
-/// Waits until a lease is surely held: it may be unsure meanwhile, and one that is lost never is again.
+/// Waits until a lease is surely held: it may be unconfirmed meanwhile, and one that is lost never is again.
 pub(crate) async fn until_held(scene: &Scene, guard: &LockGuard, within: Duration, event: &str) {
     scene.until(event, within, async || guard.state() == LeaseState::Held).await;
 }

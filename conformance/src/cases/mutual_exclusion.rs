@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold_core::backend::{Attempt, Claim, LockBackend, Operation};
 use leasehold_core::fault::Fault;
-use leasehold_core::{ErrorKind, Holder, LockClient, Mutex, RenewalMode};
+use leasehold_core::{Error, ErrorKind, Holder, LockClient, Mutex, RenewalMode, TryLockError};
 use tokio::task::JoinSet;
 
 use super::{grant, refusal};
@@ -65,9 +65,9 @@ pub(crate) async fn a_held_lock_is_refused_at_once(scene: &Scene) {
 
     let asked_at = scene.now();
     let other = scene.client().await;
-    let refused = other.mutex(&key).unwrap().try_lock().await.unwrap();
+    let refused = other.mutex(&key).unwrap().try_lock().await;
 
-    assert!(refused.is_err());
+    assert!(matches!(refused, Err(TryLockError::Busy(_))));
     assert!(scene.now().since(asked_at) < scene.ttl());
     let after = scene.witness(&key).await.unwrap();
     assert_eq!(before.fingerprint(), after.fingerprint());
@@ -102,7 +102,7 @@ pub(crate) async fn a_refused_caller_is_told_the_holder(scene: &Scene) {
     // The other client asks the store, and the holder's own knows.
     for mutex in mutexes {
         for wait in [Duration::ZERO, scene.slack()] {
-            let busy = mutex.try_lock_for(wait).await.unwrap().unwrap_err();
+            let busy = mutex.try_lock_for(wait).await.unwrap_err().into_busy().unwrap();
             assert_eq!(busy.key(), &key);
             let holder = busy.holder().expect("the store can tell");
             assert_eq!(holder.fingerprint(), ours.fingerprint());
@@ -136,8 +136,8 @@ pub(crate) async fn similar_names_are_different_locks(scene: &Scene) {
         name[..name.len() - 1].to_owned(),
         name.replace('/', "%2F"),
     ] {
-        let guard = client.mutex(&similar).unwrap().try_lock().await.unwrap();
-        guards.push(guard.unwrap_or_else(|_| panic!("{similar:?} is held by a similar name")));
+        let guard = client.mutex(&similar).unwrap().try_lock().await;
+        guards.push(guard.unwrap_or_else(|error| panic!("{similar:?} is not free: {error}")));
     }
 
     for guard in guards {
@@ -150,11 +150,14 @@ pub(crate) async fn one_name_is_one_lock_for_all_clients(scene: &Scene) {
     let (one, other) = (scene.client().await, scene.client().await);
     let guard = one.mutex(&key).unwrap().lock().await.unwrap();
 
-    assert!(other.mutex(key.as_str()).unwrap().try_lock().await.unwrap().is_err());
+    assert!(matches!(
+        other.mutex(key.as_str()).unwrap().try_lock().await,
+        Err(TryLockError::Busy(_))
+    ));
 
     guard.release().await.unwrap();
-    let guard = other.mutex(key.as_str()).unwrap().try_lock().await.unwrap().unwrap();
-    assert!(one.mutex(&key).unwrap().try_lock().await.unwrap().is_err());
+    let guard = other.mutex(key.as_str()).unwrap().try_lock().await.unwrap();
+    assert!(matches!(one.mutex(&key).unwrap().try_lock().await, Err(TryLockError::Busy(_))));
     guard.release().await.unwrap();
 }
 
@@ -201,7 +204,7 @@ pub(crate) async fn a_grant_whose_reply_is_lost_is_the_same_acquisition(scene: &
 
     assert_eq!(faults.calls(Operation::Acquire), 2);
     let other = scene.client().await;
-    assert!(other.mutex(&key).unwrap().try_lock().await.unwrap().is_err());
+    assert!(matches!(other.mutex(&key).unwrap().try_lock().await, Err(TryLockError::Busy(_))));
     guard.release().await.unwrap();
     assert_eq!(scene.witness(&key).await, None);
 }
@@ -213,7 +216,8 @@ pub(crate) async fn a_grant_without_a_reply_is_given_back(scene: &Scene) {
     faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 1_000);
 
     // Errors of later attempts say nothing about the first.
-    let error = client.mutex(&key).unwrap().try_lock_for(scene.ttl()).await.unwrap_err();
+    let error =
+        Error::from(client.mutex(&key).unwrap().try_lock_for(scene.ttl()).await.unwrap_err());
 
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     scene.until_free(&key, Duration::ZERO).await;
@@ -226,7 +230,7 @@ pub(crate) async fn a_request_that_arrives_late_is_not_reported_as_held(scene: &
     faults.inject(Operation::Acquire, Fault::Late(late), 1);
     faults.inject(Operation::Release, Fault::SwallowRequest, 9);
 
-    let error = client.mutex(&key).unwrap().try_lock_for(late / 2).await.unwrap_err();
+    let error = Error::from(client.mutex(&key).unwrap().try_lock_for(late / 2).await.unwrap_err());
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     scene
@@ -240,7 +244,7 @@ pub(crate) async fn a_grant_that_comes_too_late_is_refused_and_given_back(scene:
     let (client, faults) = scene.faulty().await;
     faults.inject(Operation::Acquire, Fault::DelayReply(scene.ttl()), 1);
 
-    let error = client.mutex(&key).unwrap().try_lock().await.unwrap_err();
+    let error = Error::from(client.mutex(&key).unwrap().try_lock().await.unwrap_err());
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     scene.until_free(&key, Duration::ZERO).await;
@@ -256,7 +260,7 @@ pub(crate) async fn locks_of_one_client_do_not_mix(scene: &Scene) {
 
     for (key, guard) in keys.iter().zip(&guards) {
         assert_eq!(guard.key(), key);
-        assert!(other.mutex(key).unwrap().try_lock().await.unwrap().is_err());
+        assert!(matches!(other.mutex(key).unwrap().try_lock().await, Err(TryLockError::Busy(_))));
     }
     let holders: HashSet<_> = {
         let mut holders = HashSet::new();

@@ -2,7 +2,7 @@
 
 use leasehold_core::backend::Operation;
 use leasehold_core::fault::Fault;
-use leasehold_core::{ErrorKind, LossReason, OwnerId};
+use leasehold_core::{ErrorKind, LossReason, OwnerId, TryLockError};
 
 use crate::scene::Scene;
 
@@ -12,14 +12,14 @@ pub(crate) async fn an_owner_enters_again_and_others_wait_for_its_last_guard(sce
     let (mutex, theirs) = (client.reentrant_mutex(&key).unwrap(), other.mutex(&key).unwrap());
 
     let outer = mutex.lock().await.unwrap();
-    let inner = mutex.try_lock().await.unwrap().expect("the owner enters again");
-    assert!(theirs.try_lock().await.unwrap().is_err());
+    let inner = mutex.try_lock().await.expect("the owner enters again");
+    assert!(matches!(theirs.try_lock().await, Err(TryLockError::Busy(_))));
     outer.release().await.unwrap();
-    assert!(theirs.try_lock().await.unwrap().is_err(), "one guard is left");
+    assert!(matches!(theirs.try_lock().await, Err(TryLockError::Busy(_))), "one guard is left");
     assert!(inner.is_held());
     inner.release().await.unwrap();
 
-    theirs.try_lock().await.unwrap().expect("the last has gone").release().await.unwrap();
+    theirs.try_lock().await.expect("the last has gone").release().await.unwrap();
 }
 
 pub(crate) async fn another_owner_in_the_same_task_is_kept_out(scene: &Scene) {
@@ -28,11 +28,11 @@ pub(crate) async fn another_owner_in_the_same_task_is_kept_out(scene: &Scene) {
     let mutex = client.reentrant_mutex(&key).unwrap();
     let guard = mutex.lock().await.unwrap();
 
-    let refused = OwnerId::new().scope(mutex.try_lock()).await.unwrap();
-    assert!(refused.is_err());
+    let refused = OwnerId::new().scope(mutex.try_lock()).await;
+    assert!(matches!(refused, Err(TryLockError::Busy(_))));
     let spawned = mutex.clone();
-    let refused = tokio::spawn(async move { spawned.try_lock().await }).await.unwrap().unwrap();
-    assert!(refused.is_err());
+    let refused = tokio::spawn(async move { spawned.try_lock().await }).await.unwrap();
+    assert!(matches!(refused, Err(TryLockError::Busy(_))));
 
     guard.release().await.unwrap();
 }
@@ -45,7 +45,7 @@ pub(crate) async fn an_owner_may_be_many_tasks(scene: &Scene) {
     let guard = owner.scope(mutex.lock()).await.unwrap();
 
     let again = tokio::spawn(async move { owner.scope(mutex.try_lock()).await });
-    let again = again.await.unwrap().unwrap().expect("it is the same owner");
+    let again = again.await.unwrap().unwrap();
 
     assert_eq!(guard.token(), again.token());
     again.release().await.unwrap();
@@ -148,7 +148,7 @@ pub(crate) async fn a_plain_mutex_never_enters_again(scene: &Scene) {
     let mutex = client.mutex(&key).unwrap();
     let guard = mutex.lock().await.unwrap();
 
-    assert!(mutex.try_lock().await.unwrap().is_err());
+    assert!(matches!(mutex.try_lock().await, Err(TryLockError::Busy(_))));
     let impatient = mutex.with_options(scene.options().wait(scene.ttl() / 10)).unwrap();
     let refused = impatient.lock().await.unwrap_err();
 

@@ -42,14 +42,14 @@ pub(crate) async fn a_renewal_that_hangs_is_repeated_in_time(scene: &Scene) {
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn failing_renewals_make_a_lease_unsure_and_then_lost(scene: &Scene) {
+pub(crate) async fn failing_renewals_make_a_lease_unconfirmed_and_then_lost(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     let deadline = guard.deadline();
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1_000);
 
-    assert_eq!(guard.unsure().await, LeaseState::Unsure);
+    assert_eq!(guard.unconfirmed().await, LeaseState::Unconfirmed);
     assert!(scene.now() < deadline, "there is no time left to finish early");
     assert!(guard.is_held());
     assert_eq!(guard.lost().await, Some(LossReason::Expired));
@@ -59,13 +59,13 @@ pub(crate) async fn failing_renewals_make_a_lease_unsure_and_then_lost(scene: &S
     drop(guard);
 }
 
-pub(crate) async fn an_unsure_lease_is_held_again_once_a_renewal_succeeds(scene: &Scene) {
+pub(crate) async fn an_unconfirmed_lease_is_held_again_once_a_renewal_succeeds(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 2);
 
-    assert_eq!(guard.unsure().await, LeaseState::Unsure);
+    assert_eq!(guard.unconfirmed().await, LeaseState::Unconfirmed);
 
     until_held(scene, &guard, scene.ttl(), "it is held again").await;
     guard.release().await.unwrap();

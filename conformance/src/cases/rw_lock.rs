@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use leasehold_core::backend::{Claim, Lease, LockBackend, Operation, Release, Share};
 use leasehold_core::fault::Fault;
 use leasehold_core::retry::Retry;
-use leasehold_core::{ErrorKind, Holder, LockKey, LockOptions, OwnerId, RwLock};
+use leasehold_core::{ErrorKind, Holder, LockKey, LockOptions, OwnerId, RwLock, TryLockError};
 use tokio::task::JoinSet;
 
 use super::cancellation::{MANY, polled};
@@ -66,13 +66,13 @@ pub(crate) async fn readers_share_and_a_writer_is_alone(scene: &Scene) {
     let (one, other) = (scene.client().await, scene.client().await);
     let (one, other) = (one.rw_lock(&key).unwrap(), other.rw_lock(&key).unwrap());
     let guards = (one.read().await.unwrap(), other.read().await.unwrap());
-    assert!(one.try_write().await.unwrap().is_err());
+    assert!(matches!(one.try_write().await, Err(TryLockError::Busy(_))));
     guards.0.release().await.unwrap();
-    assert!(one.try_write().await.unwrap().is_err(), "the other still reads");
+    assert!(matches!(one.try_write().await, Err(TryLockError::Busy(_))), "the other still reads");
     guards.1.release().await.unwrap();
-    let writer = one.try_write().await.unwrap().expect("there are no readers");
-    assert!(other.try_read().await.unwrap().is_err());
-    assert!(other.try_write().await.unwrap().is_err());
+    let writer = one.try_write().await.expect("there are no readers");
+    assert!(matches!(other.try_read().await, Err(TryLockError::Busy(_))));
+    assert!(matches!(other.try_write().await, Err(TryLockError::Busy(_))));
     writer.release().await.unwrap();
 }
 
@@ -82,10 +82,10 @@ pub(crate) async fn a_refused_reader_or_writer_is_told_a_holder(scene: &Scene) {
     let (one, other) = (one.rw_lock(&key).unwrap(), other.rw_lock(&key).unwrap());
     let writer = one.write().await.unwrap();
     for busy in [
-        other.try_read().await.unwrap().unwrap_err(),
-        other.try_write().await.unwrap().unwrap_err(),
-        one.try_read().await.unwrap().unwrap_err(),
-        one.try_write_for(scene.slack()).await.unwrap().unwrap_err(),
+        other.try_read().await.unwrap_err().into_busy().unwrap(),
+        other.try_write().await.unwrap_err().into_busy().unwrap(),
+        one.try_read().await.unwrap_err().into_busy().unwrap(),
+        one.try_write_for(scene.slack()).await.unwrap_err().into_busy().unwrap(),
     ] {
         assert_eq!(busy.holder().map(Holder::units), Some(u32::MAX), "{busy}");
     }
@@ -93,7 +93,7 @@ pub(crate) async fn a_refused_reader_or_writer_is_told_a_holder(scene: &Scene) {
 
     let reader = one.read().await.unwrap();
     for refused in [other.try_write().await, one.try_write_for(scene.slack()).await] {
-        let busy = refused.unwrap().unwrap_err();
+        let busy = refused.unwrap_err().into_busy().unwrap();
         assert_eq!(busy.holder().map(Holder::units), Some(1), "{busy}");
         assert!(busy.remaining().is_some_and(|time| time <= scene.ttl() + scene.slack()));
     }
@@ -158,7 +158,7 @@ pub(crate) async fn readers_that_come_and_go_do_not_starve_a_writer(scene: &Scen
 
     // Without regard for the writer, there would always be one of them inside.
     let another = readers.rw_lock(&key).unwrap();
-    assert!(another.try_read().await.unwrap().is_err());
+    assert!(matches!(another.try_read().await, Err(TryLockError::Busy(_))));
     let late = tokio::spawn(async move { another.read().await.unwrap() });
     first.release().await.unwrap();
 
@@ -206,7 +206,7 @@ pub(crate) async fn a_reader_that_would_write_is_told_of_the_deadlock(scene: &Sc
 
     tokio::join!(OwnerId::new().scope(would_write()), OwnerId::new().scope(would_write()));
 
-    lock.try_write().await.unwrap().expect("the readers have left").release().await.unwrap();
+    lock.try_write().await.expect("the readers have left").release().await.unwrap();
 }
 
 pub(crate) async fn an_owner_that_writes_may_read_and_write_again(scene: &Scene) {
@@ -222,9 +222,12 @@ pub(crate) async fn an_owner_that_writes_may_read_and_write_again(scene: &Scene)
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     outer.release().await.unwrap();
 
-    assert!(other.try_read().await.unwrap().is_err(), "it is a writer's until the last guard");
+    assert!(
+        matches!(other.try_read().await, Err(TryLockError::Busy(_))),
+        "it is a writer's until the last guard"
+    );
     inner.release().await.unwrap();
-    other.try_read().await.unwrap().expect("the last guard is gone").release().await.unwrap();
+    other.try_read().await.expect("the last guard is gone").release().await.unwrap();
 }
 
 pub(crate) async fn a_downgrade_lets_readers_in_and_no_writer_between(scene: &Scene) {
@@ -295,7 +298,7 @@ pub(crate) async fn a_downgrade_that_the_store_did_not_hear_of_is_repeated(scene
 
     let wait = scene.ttl() + scene.slack();
     let reader = other.rw_lock(&key).unwrap().try_read_for(wait).await.unwrap();
-    reader.expect("the next renewal said so").release().await.unwrap();
+    reader.release().await.unwrap();
     assert!(downgraded.is_held());
     downgraded.release().await.unwrap();
 }

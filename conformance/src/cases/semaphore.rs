@@ -8,7 +8,9 @@ use leasehold_core::backend::{
     Attempt, Claim, Lease, LockBackend, Operation, Patience, Release, Renewal, Share,
 };
 use leasehold_core::retry::Retry;
-use leasehold_core::{ErrorKind, Holder, LeaseState, LockKey, LockOptions, Semaphore};
+use leasehold_core::{
+    Error, ErrorKind, Holder, LeaseState, LockKey, LockOptions, Semaphore, TryLockError,
+};
 use tokio::task::JoinSet;
 
 use super::cancellation::{MANY, polled};
@@ -36,10 +38,12 @@ async fn take(semaphore: Semaphore, out: Arc<AtomicI64>, rounds: usize) {
         // Some do not wait long enough.
         let wait = Duration::from_millis(fastrand::u64(..30));
         let acquired = if fastrand::u8(..4) == 0 {
-            match semaphore.try_acquire_for(count, wait).await {
+            match semaphore.try_acquire_for(count, wait).await.map_err(TryLockError::into_busy) {
+                Ok(guard) => Some(guard),
+                Err(Ok(_busy)) => None,
                 // The store did not answer even once in so short a time.
-                Err(error) if error.kind() == ErrorKind::Indeterminate => None,
-                acquired => acquired.unwrap().ok(),
+                Err(Err(error)) if error.kind() == ErrorKind::Indeterminate => None,
+                Err(Err(error)) => panic!("{error}"),
             }
         } else {
             Some(semaphore.acquire(count).await.unwrap())
@@ -76,7 +80,7 @@ pub(crate) async fn no_more_permits_are_out_than_there_are(scene: &Scene) {
 
     let client = scene.client_with(long(scene)).await;
     let all = client.semaphore(&key, 5).unwrap().try_acquire_for(5, scene.slack()).await.unwrap();
-    all.expect("all permits have come back").release().await.unwrap();
+    all.release().await.unwrap();
 }
 
 pub(crate) async fn all_permits_of_a_request_are_granted_or_none(scene: &Scene) {
@@ -86,15 +90,18 @@ pub(crate) async fn all_permits_of_a_request_are_granted_or_none(scene: &Scene) 
     let three = semaphore.acquire(3).await.unwrap();
     assert_eq!(three.units(), 3);
 
-    assert!(semaphore.try_acquire(3).await.unwrap().is_err());
-    assert!(semaphore.try_acquire_for(3, scene.slack()).await.unwrap().is_err());
+    assert!(matches!(semaphore.try_acquire(3).await, Err(TryLockError::Busy(_))));
+    assert!(matches!(
+        semaphore.try_acquire_for(3, scene.slack()).await,
+        Err(TryLockError::Busy(_))
+    ));
     // The background gives back the place of a caller that has given up.
     let patience =
         if waiting_is_queueing(scene, UNIT).await { scene.slack() } else { Duration::ZERO };
     let two = semaphore.try_acquire_for(2, patience).await.unwrap();
-    let two = two.expect("nothing was taken by the refused");
+    let two = two;
 
-    assert!(semaphore.try_acquire(1).await.unwrap().is_err());
+    assert!(matches!(semaphore.try_acquire(1).await, Err(TryLockError::Busy(_))));
     assert!(two.token() > three.token());
     three.release().await.unwrap();
     two.release().await.unwrap();
@@ -111,7 +118,7 @@ pub(crate) async fn an_acquisition_of_permits_may_be_dropped_at_any_point(scene:
         let done = completed.is_some();
         drop(completed);
         let all = semaphore.try_acquire_for(3, scene.slack()).await.unwrap();
-        all.expect("dropped permits have come back").release().await.unwrap();
+        all.release().await.unwrap();
         if done {
             return;
         }
@@ -198,7 +205,7 @@ pub(crate) async fn permits_are_renewed_while_they_are_held(scene: &Scene) {
 
     assert_eq!((one.state(), three.state()), (LeaseState::Held, LeaseState::Held));
     assert!(faults.calls(Operation::Renew) >= 3);
-    assert!(semaphore.try_acquire(1).await.unwrap().is_err());
+    assert!(matches!(semaphore.try_acquire(1).await, Err(TryLockError::Busy(_))));
     one.release().await.unwrap();
     three.release().await.unwrap();
 }
@@ -233,18 +240,22 @@ pub(crate) async fn a_free_permit_is_refused_only_for_the_sake_of_a_waiter(scene
     let large = semaphore.clone();
     let waits = start_to_wait(scene, &client, async move { large.acquire(3).await }).await;
     if waiting_is_queueing {
-        let refused = async || semaphore.try_acquire(1).await.unwrap().is_err();
+        let refused = async || semaphore.try_acquire(1).await.unwrap_err().into_busy().is_ok();
         scene.until("it stands in line", Duration::ZERO, refused).await;
     }
 
     let mut tries = JoinSet::new();
     for _ in 0..8 {
         let semaphore = semaphore.clone();
-        tries.spawn(async move { semaphore.try_acquire(1).await.unwrap() });
+        tries.spawn(async move { semaphore.try_acquire(1).await });
     }
     let tries = tries.join_all().await;
 
-    let granted: Vec<_> = tries.into_iter().flatten().collect();
+    let or_busy = |tried: Result<_, TryLockError>| match tried {
+        Ok(guard) => Some(guard),
+        Err(error) => error.into_busy().map(|_busy| None).unwrap(),
+    };
+    let granted: Vec<_> = tries.into_iter().filter_map(or_busy).collect();
     let free = if waiting_is_queueing { 0 } else { 1 };
     assert_eq!(granted.len(), free, "one was free, unless a waiter has a right to it");
     drop(granted);
@@ -316,14 +327,17 @@ pub(crate) async fn clients_may_name_different_limits(scene: &Scene) {
     let (small, large) = (small.semaphore(&key, 2).unwrap(), large.semaphore(&key, 4).unwrap());
 
     let three = large.acquire(3).await.unwrap();
-    assert!(small.try_acquire(1).await.unwrap().is_err(), "three of its two are out");
-    let fourth = large.try_acquire(1).await.unwrap().expect("one of four is free");
-    assert!(large.try_acquire(1).await.unwrap().is_err());
+    assert!(
+        matches!(small.try_acquire(1).await, Err(TryLockError::Busy(_))),
+        "three of its two are out"
+    );
+    let fourth = large.try_acquire(1).await.expect("one of four is free");
+    assert!(matches!(large.try_acquire(1).await, Err(TryLockError::Busy(_))));
     three.release().await.unwrap();
 
-    let second = small.try_acquire(1).await.unwrap().expect("one of two is free");
-    assert!(small.try_acquire(1).await.unwrap().is_err());
-    let others = large.try_acquire(2).await.unwrap().expect("two of four are free");
+    let second = small.try_acquire(1).await.expect("one of two is free");
+    assert!(matches!(small.try_acquire(1).await, Err(TryLockError::Busy(_))));
+    let others = large.try_acquire(2).await.expect("two of four are free");
     for guard in [fourth, second, others] {
         guard.release().await.unwrap();
     }
@@ -340,14 +354,14 @@ pub(crate) async fn impossible_numbers_are_refused_at_once(scene: &Scene) {
         let semaphore = client.semaphore(&key, limit).unwrap();
         let error = semaphore.acquire(permits).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-        let error = semaphore.try_acquire(permits).await.unwrap_err();
+        let error = Error::from(semaphore.try_acquire(permits).await.unwrap_err());
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     }
     assert_eq!(faults.calls(Operation::Acquire), 0);
 
     let most = client.semaphore(&key, Semaphore::MAX_LIMIT).unwrap();
     let all = most.acquire(Semaphore::MAX_LIMIT).await.unwrap();
-    assert!(most.try_acquire(1).await.unwrap().is_err());
+    assert!(matches!(most.try_acquire(1).await, Err(TryLockError::Busy(_))));
     all.release().await.unwrap();
 }
 
@@ -382,7 +396,7 @@ pub(crate) async fn a_key_is_one_kind_of_lock_at_a_time(scene: &Scene) {
     for mutex in [&mutex, &other_mutex] {
         let error = mutex.lock().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
-        let error = mutex.try_lock().await.unwrap_err();
+        let error = Error::from(mutex.try_lock().await.unwrap_err());
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
     }
     permit.release().await.unwrap();
@@ -391,7 +405,7 @@ pub(crate) async fn a_key_is_one_kind_of_lock_at_a_time(scene: &Scene) {
     for semaphore in [&semaphore, &other_semaphore] {
         let error = semaphore.acquire(1).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
-        let error = semaphore.try_acquire(1).await.unwrap_err();
+        let error = Error::from(semaphore.try_acquire(1).await.unwrap_err());
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
     }
     guard.release().await.unwrap();

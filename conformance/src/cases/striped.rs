@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold_core::retry::Retry;
-use leasehold_core::{LockOptions, Striped};
+use leasehold_core::{LockOptions, Striped, TryLockError};
 use tokio::task::JoinSet;
 
 use super::cancellation::polled;
@@ -32,19 +32,19 @@ pub(crate) async fn each_segment_has_one_holder_and_all_can_be_had(scene: &Scene
 
     let mut guards = Vec::new();
     for number in 0..SEGMENTS as usize {
-        let guard = striped[number % 2].try_lock().await.unwrap();
-        guards.push(guard.unwrap_or_else(|_| panic!("only {number} could be had")));
+        let guard = striped[number % 2].try_lock().await;
+        guards.push(guard.unwrap_or_else(|error| panic!("segment {number} of all: {error}")));
     }
 
     let held: BTreeSet<u32> = guards.iter().map(|guard| guard.segment()).collect();
     assert_eq!(held, (0..SEGMENTS).collect(), "two hold the same");
     for striped in &striped {
-        assert!(striped.try_lock().await.unwrap().is_err());
+        assert!(matches!(striped.try_lock().await, Err(TryLockError::Busy(_))));
     }
     let freed = guards.swap_remove(1);
     let segment = freed.segment();
     freed.release().await.unwrap();
-    let again = striped[0].try_lock().await.unwrap().expect("it is free again");
+    let again = striped[0].try_lock().await.expect("it is free again");
     assert_eq!(again.segment(), segment);
     guards.push(again);
     for guard in guards {
@@ -92,7 +92,7 @@ pub(crate) async fn a_waiter_gets_the_first_segment_that_is_freed(scene: &Scene)
     let striped = holder.striped(&key, SEGMENTS).unwrap();
     let mut guards = Vec::new();
     for _ in 0..SEGMENTS {
-        guards.push(striped.try_lock().await.unwrap().unwrap());
+        guards.push(striped.try_lock().await.unwrap());
     }
 
     for _ in 0..3 {
@@ -110,7 +110,7 @@ pub(crate) async fn a_waiter_gets_the_first_segment_that_is_freed(scene: &Scene)
         assert_eq!(served.segment(), segment);
         served.release().await.unwrap();
         scene.until_free(&striped.segments()[segment as usize], Duration::ZERO).await;
-        guards.push(striped.try_lock().await.unwrap().expect("the segments are free"));
+        guards.push(striped.try_lock().await.expect("the segments are free"));
     }
     drop(guards);
     all_become_free(scene, &striped).await;
@@ -122,7 +122,7 @@ pub(crate) async fn a_wait_for_a_segment_may_be_dropped_at_any_point(scene: &Sce
     let often = Retry::unlimited().every(Duration::from_millis(5));
     let client = scene.client_with(long(scene).retry(often)).await;
     let (held, waiting) = (holder.striped(&key, 2).unwrap(), client.striped(&key, 2).unwrap());
-    let guards = (held.try_lock().await.unwrap().unwrap(), held.try_lock().await.unwrap().unwrap());
+    let guards = (held.try_lock().await.unwrap(), held.try_lock().await.unwrap());
 
     for polls in 0..20 {
         let (one, other) = tokio::join!(

@@ -6,7 +6,7 @@ use futures_util::future::join;
 use leasehold_core::backend::{LockBackend, Operation};
 use leasehold_core::fault::{Fault, FaultBackend, News};
 use leasehold_core::retry::Retry;
-use leasehold_core::{ErrorKind, LockClient, LockGuard, Mutex};
+use leasehold_core::{ErrorKind, LockClient, LockGuard, Mutex, TryLockError};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -238,14 +238,14 @@ pub(crate) async fn a_wait_ends_when_it_is_over_and_not_before(scene: &Scene) {
     let ours = holder.mutex(&key).unwrap();
     for mutex in [&mutex, &ours] {
         let asked_at = scene.now();
-        assert!(mutex.try_lock_for(wait).await.unwrap().is_err());
+        assert!(matches!(mutex.try_lock_for(wait).await, Err(TryLockError::Busy(_))));
         let waited = scene.now().since(asked_at);
         assert!(waited >= wait && waited < wait + scene.slack(), "waited {waited:?}");
     }
     let error = waits.lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
     let instant = scene.now();
-    assert!(mutex.try_lock_until(instant).await.unwrap().is_err());
+    assert!(matches!(mutex.try_lock_until(instant).await, Err(TryLockError::Busy(_))));
     guard.release().await.unwrap();
 }
 
@@ -262,7 +262,7 @@ pub(crate) async fn a_wait_that_ends_during_a_later_attempt_is_a_refusal(scene: 
     let waiting = waiting.await;
     faults.inject(Operation::Acquire, Fault::SwallowReply, 10);
 
-    assert!(waiting.await.unwrap().unwrap().is_err(), "it was held throughout");
+    assert!(waiting.await.unwrap().unwrap_err().into_busy().is_ok(), "it was held throughout");
     let attempts = faults.calls(Operation::Acquire);
     assert!(attempts >= 2, "{attempts} attempts");
     guard.release().await.unwrap();
@@ -279,7 +279,7 @@ pub(crate) async fn one_budget_covers_the_queue_and_the_store(scene: &Scene) {
     let asked_at = scene.now();
     let (first, second) = tokio::join!(mutex.try_lock_for(wait / 2), mutex.try_lock_for(wait));
 
-    assert!(first.unwrap().is_err() && second.unwrap().is_err());
+    assert!(first.unwrap_err().into_busy().is_ok() && second.unwrap_err().into_busy().is_ok());
     let waited = scene.now().since(asked_at);
     assert!(waited >= wait && waited < wait + scene.slack(), "waited {waited:?}");
     guard.release().await.unwrap();

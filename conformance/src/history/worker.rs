@@ -47,7 +47,7 @@ pub async fn client(
     let build = |backend| LockClient::builder(backend).options(options(ttl)).build();
     loop {
         match connect().await.and_then(build) {
-            Ok(client) => return client.erase(),
+            Ok(client) => return client.into_dyn(),
             Err(error) if error.kind() == ErrorKind::Invalid => panic!("{error}"),
             Err(_down) => sleep(PAUSE).await,
         }

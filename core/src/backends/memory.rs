@@ -33,7 +33,7 @@ use crate::sync::{Mutex, lock};
 /// let store = MemoryBackend::new();
 /// let (one, other) = (LockClient::new(store.clone()), LockClient::new(store));
 /// let guard = one.mutex("k")?.lock().await?;
-/// assert!(other.mutex("k")?.try_lock().await?.is_err());
+/// assert!(other.mutex("k")?.try_lock().await.is_err());
 /// # drop(guard);
 /// # Ok::<(), leasehold_core::Error>(())
 /// # })?;

@@ -56,15 +56,15 @@ impl Background {
     }
 
     /// Blocks this thread until `call` has ended. This thread polls it, so the caller is the owner.
-    pub(super) fn block_on<T>(
+    pub(super) fn block_on<T, E: From<Error>>(
         &self,
-        call: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
+        call: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         // A forked process does not have the thread.
         self.process.check()?;
         if !may_block() {
             let message = "blocking calls are not for async code: await the async ones there";
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            return Err(Error::new(ErrorKind::Unsupported, message).into());
         }
         self.runtime.block_on(call)
     }

@@ -38,7 +38,7 @@ impl LockClient {
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives us no thread.
     pub fn new(backend: impl LockBackend) -> Result<Self, Error> {
         let background = Background::start()?;
-        Ok(Self::with_background(crate::LockClient::new(backend).erase(), background))
+        Ok(Self::with_background(crate::LockClient::new(backend).into_dyn(), background))
     }
 
     /// Creates the client that `build` makes, with options of its own or a backend that connects.
@@ -59,7 +59,7 @@ impl LockClient {
     /// let client = blocking::LockClient::from_async(async || {
     ///     let backend = MemoryBackend::new(); // or: RedisBackend::connect(url).await?
     ///     let options = LockOptions::new().ttl(Duration::from_secs(10));
-    ///     Ok(LockClient::builder(backend).options(options).build()?.erase())
+    ///     Ok(LockClient::builder(backend).options(options).build()?.into_dyn())
     /// })?;
     /// # let _ = client.mutex("invoice:42")?.lock()?;
     /// # Ok::<(), leasehold_core::Error>(())

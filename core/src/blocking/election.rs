@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::background::Background;
 use super::guard::Guard;
 use crate::clock::Instant;
-use crate::contract::busy::Busy;
 use crate::contract::description::Description;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
+use crate::contract::try_lock_error::TryLockError;
 use crate::locks::election::Leader;
 use crate::options::LockOptions;
 
@@ -24,7 +24,7 @@ use crate::options::LockOptions;
 /// let election = LockClient::new(MemoryBackend::new())?.election("scheduler")?;
 ///
 /// let term = election.campaign("10.0.0.1:7000")?;
-/// assert!(election.try_campaign("10.0.0.2:7000")?.is_err());
+/// assert!(election.try_campaign("10.0.0.2:7000").is_err());
 /// let leader = election.leader()?.expect("the candidate leads");
 /// assert_eq!(leader.value().as_str(), "10.0.0.1:7000");
 /// term.resign()?;
@@ -75,7 +75,7 @@ impl Election {
     /// # Errors
     ///
     /// As [`campaign`](Self::campaign), without `Timeout`; the store's silence is not waited out.
-    pub fn try_campaign<V>(&self, value: V) -> Result<Result<Leadership, Busy>, Error>
+    pub fn try_campaign<V>(&self, value: V) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
         Error: From<V::Error>,
@@ -88,11 +88,7 @@ impl Election {
     /// # Errors
     ///
     /// As [`campaign`](Self::campaign), without `Timeout`.
-    pub fn try_campaign_for<V>(
-        &self,
-        value: V,
-        wait: Duration,
-    ) -> Result<Result<Leadership, Busy>, Error>
+    pub fn try_campaign_for<V>(&self, value: V, wait: Duration) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
         Error: From<V::Error>,
@@ -109,7 +105,7 @@ impl Election {
         &self,
         value: V,
         instant: Instant,
-    ) -> Result<Result<Leadership, Busy>, Error>
+    ) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
         Error: From<V::Error>,
@@ -154,10 +150,10 @@ impl Election {
 
     fn elected(
         &self,
-        call: impl Future<Output = Result<Result<crate::election::Leadership, Busy>, Error>>,
-    ) -> Result<Result<Leadership, Busy>, Error> {
-        let call = async { Ok(call.await?.map(crate::election::Leadership::into_guard)) };
-        Ok(self.background.try_lock(call)?.map(Leadership))
+        call: impl Future<Output = Result<crate::election::Leadership, TryLockError>>,
+    ) -> Result<Leadership, TryLockError> {
+        let call = async { call.await.map(crate::election::Leadership::into_guard) };
+        self.background.lock(call).map(Leadership)
     }
 }
 

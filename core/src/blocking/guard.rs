@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::background::{Background, Ending};
 use crate::clock::Instant;
-use crate::contract::busy::Busy;
 use crate::contract::description::Description;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
@@ -159,20 +158,12 @@ impl Guard {
 }
 
 impl Background {
-    /// Blocks until there is a guard.
-    pub(super) fn lock(
+    /// Blocks until the call has a guard or fails.
+    pub(super) fn lock<E: From<Error>>(
         &self,
-        call: impl Future<Output = Result<LockGuard, Error>>,
-    ) -> Result<Guard, Error> {
+        call: impl Future<Output = Result<LockGuard, E>>,
+    ) -> Result<Guard, E> {
         Ok(Guard::new(self.block_on(call)?, self))
-    }
-
-    /// Blocks until there is a guard, or others are known to hold the key.
-    pub(super) fn try_lock(
-        &self,
-        call: impl Future<Output = Result<Result<LockGuard, Busy>, Error>>,
-    ) -> Result<Result<Guard, Busy>, Error> {
-        Ok(self.block_on(call)?.map(|guard| Guard::new(guard, self)))
     }
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::background::{Background, Ending};
 use crate::clock::Instant;
-use crate::contract::busy::Busy;
 use crate::contract::error::Error;
 use crate::contract::key::{IntoKey, LockKey};
 use crate::contract::loss::LossReason;
 use crate::contract::token::FencingToken;
+use crate::contract::try_lock_error::TryLockError;
 use crate::engine::runs;
 use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
@@ -25,7 +25,7 @@ use crate::options::LockOptions;
 /// let transfer = client.multi_lock().mutexes(["account:2", "account:1"])?.read("rates")?;
 ///
 /// let guard = transfer.lock()?;
-/// assert!(client.mutex("account:1")?.try_lock()?.is_err());
+/// assert!(client.mutex("account:1")?.try_lock().is_err());
 /// guard.release()?;
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
@@ -115,9 +115,9 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
-    pub fn try_lock(&self) -> Result<Result<MultiGuard, Busy>, Error> {
+    pub fn try_lock(&self) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock())?;
-        Ok(guard.map(|guard| self.guard(guard)))
+        Ok(self.guard(guard))
     }
 
     /// Blocks until all parts are ours, for at most `wait`; [`Busy`] if they were not to be had in that time.
@@ -125,9 +125,9 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`.
-    pub fn try_lock_for(&self, wait: Duration) -> Result<Result<MultiGuard, Busy>, Error> {
+    pub fn try_lock_for(&self, wait: Duration) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock_for(wait))?;
-        Ok(guard.map(|guard| self.guard(guard)))
+        Ok(self.guard(guard))
     }
 
     /// Blocks until all parts are ours, at most until `instant`; [`Busy`] if they were not to be had by then.
@@ -135,9 +135,9 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`.
-    pub fn try_lock_until(&self, instant: Instant) -> Result<Result<MultiGuard, Busy>, Error> {
+    pub fn try_lock_until(&self, instant: Instant) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock_until(instant))?;
-        Ok(guard.map(|guard| self.guard(guard)))
+        Ok(self.guard(guard))
     }
 
     /// Runs `work` while all parts are held, and releases them.
@@ -154,14 +154,9 @@ impl MultiLock {
     /// # Errors
     ///
     /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
-    pub fn try_run<T>(
-        &self,
-        work: impl FnOnce(&MultiGuard) -> T,
-    ) -> Result<Result<T, Busy>, Error> {
-        match self.try_lock()? {
-            Ok(guard) => guard.run_and_release(work).map(Ok),
-            Err(busy) => Ok(Err(busy)),
-        }
+    pub fn try_run<T>(&self, work: impl FnOnce(&MultiGuard) -> T) -> Result<T, TryLockError> {
+        let guard = self.try_lock()?;
+        Ok(guard.run_and_release(work)?)
     }
 
     fn guard(&self, guard: crate::MultiGuard) -> MultiGuard {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::background::Background;
 use super::guard::Guard;
 use crate::clock::Instant;
-use crate::contract::busy::Busy;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
+use crate::contract::try_lock_error::TryLockError;
 use crate::options::LockOptions;
 
 /// A lock that one holder has at a time: the [`Mutex`](crate::Mutex) of code without a runtime.
@@ -23,7 +23,7 @@ use crate::options::LockOptions;
 /// let invoice = client.mutex("invoice:42")?;
 ///
 /// let guard = invoice.lock()?;
-/// assert!(invoice.try_lock()?.is_err(), "another caller is refused");
+/// assert!(invoice.try_lock().is_err(), "another caller is refused");
 /// guard.release()?;
 ///
 /// invoice.run(|guard| println!("paid under token {}", guard.token()))?;
@@ -70,8 +70,8 @@ impl Mutex {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
-    pub fn try_lock(&self) -> Result<Result<Guard, Busy>, Error> {
-        self.background.try_lock(self.mutex.try_lock())
+    pub fn try_lock(&self) -> Result<Guard, TryLockError> {
+        self.background.lock(self.mutex.try_lock())
     }
 
     /// Blocks until the lock is ours, for at most `wait`; [`Busy`] if it was held throughout.
@@ -79,8 +79,8 @@ impl Mutex {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`.
-    pub fn try_lock_for(&self, wait: Duration) -> Result<Result<Guard, Busy>, Error> {
-        self.background.try_lock(self.mutex.try_lock_for(wait))
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
+        self.background.lock(self.mutex.try_lock_for(wait))
     }
 
     /// Blocks until the lock is ours, at most until `instant`; [`Busy`] if it was held throughout.
@@ -88,8 +88,8 @@ impl Mutex {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`.
-    pub fn try_lock_until(&self, instant: Instant) -> Result<Result<Guard, Busy>, Error> {
-        self.background.try_lock(self.mutex.try_lock_until(instant))
+    pub fn try_lock_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
+        self.background.lock(self.mutex.try_lock_until(instant))
     }
 
     /// Runs `work` under the lock, and releases it.
@@ -111,11 +111,9 @@ impl Mutex {
     /// # Errors
     ///
     /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
-    pub fn try_run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<Result<T, Busy>, Error> {
-        match self.try_lock()? {
-            Ok(guard) => guard.run_and_release(work).map(Ok),
-            Err(busy) => Ok(Err(busy)),
-        }
+    pub fn try_run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, TryLockError> {
+        let guard = self.try_lock()?;
+        Ok(guard.run_and_release(work)?)
     }
 
     /// Asks the store whether the lock is held. The answer may be out of date by the time that the call returns.

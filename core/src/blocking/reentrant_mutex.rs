@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::background::Background;
 use super::guard::Guard;
 use crate::clock::Instant;
-use crate::contract::busy::Busy;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
+use crate::contract::try_lock_error::TryLockError;
 use crate::options::LockOptions;
 
 /// A lock that one thread has at a time, and that the same thread may enter again while holding it: the
@@ -26,7 +26,7 @@ use crate::options::LockOptions;
 /// let inner = mutex.lock()?;
 /// assert_eq!(outer.token(), inner.token());
 /// std::thread::scope(|scope| {
-///     scope.spawn(|| assert!(mutex.try_lock().unwrap().is_err()));
+///     scope.spawn(|| assert!(mutex.try_lock().is_err()));
 /// });
 /// inner.release()?;
 /// outer.release()?;
@@ -72,8 +72,8 @@ impl ReentrantMutex {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
-    pub fn try_lock(&self) -> Result<Result<Guard, Busy>, Error> {
-        self.background.try_lock(self.mutex.try_lock())
+    pub fn try_lock(&self) -> Result<Guard, TryLockError> {
+        self.background.lock(self.mutex.try_lock())
     }
 
     /// Enters again, or blocks for at most `wait`; [`Busy`] if another owner held the lock throughout.
@@ -81,8 +81,8 @@ impl ReentrantMutex {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`.
-    pub fn try_lock_for(&self, wait: Duration) -> Result<Result<Guard, Busy>, Error> {
-        self.background.try_lock(self.mutex.try_lock_for(wait))
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
+        self.background.lock(self.mutex.try_lock_for(wait))
     }
 
     /// Enters again, or blocks until `instant`; [`Busy`] if another owner held the lock throughout.
@@ -90,8 +90,8 @@ impl ReentrantMutex {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`.
-    pub fn try_lock_until(&self, instant: Instant) -> Result<Result<Guard, Busy>, Error> {
-        self.background.try_lock(self.mutex.try_lock_until(instant))
+    pub fn try_lock_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
+        self.background.lock(self.mutex.try_lock_until(instant))
     }
 
     /// Runs `work` under the lock, and releases it. See [`Mutex::run`](super::Mutex::run).
@@ -108,11 +108,9 @@ impl ReentrantMutex {
     /// # Errors
     ///
     /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
-    pub fn try_run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<Result<T, Busy>, Error> {
-        match self.try_lock()? {
-            Ok(guard) => guard.run_and_release(work).map(Ok),
-            Err(busy) => Ok(Err(busy)),
-        }
+    pub fn try_run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, TryLockError> {
+        let guard = self.try_lock()?;
+        Ok(guard.run_and_release(work)?)
     }
 
     /// Asks the store whether the lock is held, by the caller or by another.

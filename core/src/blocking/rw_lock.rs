@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::background::Background;
 use super::guard::Guard;
 use crate::clock::Instant;
-use crate::contract::busy::Busy;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
+use crate::contract::try_lock_error::TryLockError;
 use crate::options::LockOptions;
 
 /// A lock that many readers share, or that one writer has alone: the [`RwLock`](crate::RwLock) of code
@@ -22,12 +22,12 @@ use crate::options::LockOptions;
 /// let lock = LockClient::new(MemoryBackend::new())?.rw_lock("catalogue")?;
 ///
 /// let (one, other) = (lock.read()?, lock.read()?);
-/// assert!(lock.try_write()?.is_err());
+/// assert!(lock.try_write().is_err());
 /// one.release()?;
 /// other.release()?;
 ///
 /// let reader = lock.write()?.downgrade()?;
-/// assert!(lock.try_read()?.is_ok());
+/// assert!(lock.try_read().is_ok());
 /// # drop(reader);
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
@@ -79,8 +79,8 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`read`](Self::read), without `Timeout`.
-    pub fn try_read(&self) -> Result<Result<Guard, Busy>, Error> {
-        self.background.try_lock(self.lock.try_read())
+    pub fn try_read(&self) -> Result<Guard, TryLockError> {
+        self.background.lock(self.lock.try_read())
     }
 
     /// Blocks until we may read, for at most `wait`; [`Busy`] if there was no way in.
@@ -88,8 +88,8 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`read`](Self::read), without `Timeout`.
-    pub fn try_read_for(&self, wait: Duration) -> Result<Result<Guard, Busy>, Error> {
-        self.background.try_lock(self.lock.try_read_for(wait))
+    pub fn try_read_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
+        self.background.lock(self.lock.try_read_for(wait))
     }
 
     /// Blocks until we may read, at most until `instant`; [`Busy`] if there was no way in.
@@ -97,8 +97,8 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`read`](Self::read), without `Timeout`.
-    pub fn try_read_until(&self, instant: Instant) -> Result<Result<Guard, Busy>, Error> {
-        self.background.try_lock(self.lock.try_read_until(instant))
+    pub fn try_read_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
+        self.background.lock(self.lock.try_read_until(instant))
     }
 
     /// Blocks until we may write, for as long as [`LockOptions::wait`] says.
@@ -117,7 +117,7 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`write`](Self::write), without `Timeout`.
-    pub fn try_write(&self) -> Result<Result<WriteGuard, Busy>, Error> {
+    pub fn try_write(&self) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write())
     }
 
@@ -126,7 +126,7 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`write`](Self::write), without `Timeout`.
-    pub fn try_write_for(&self, wait: Duration) -> Result<Result<WriteGuard, Busy>, Error> {
+    pub fn try_write_for(&self, wait: Duration) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write_for(wait))
     }
 
@@ -135,7 +135,7 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`write`](Self::write), without `Timeout`.
-    pub fn try_write_until(&self, instant: Instant) -> Result<Result<WriteGuard, Busy>, Error> {
+    pub fn try_write_until(&self, instant: Instant) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write_until(instant))
     }
 
@@ -153,14 +153,9 @@ impl RwLock {
     /// # Errors
     ///
     /// The errors of [`try_read`](Self::try_read), before `work` is called, and the errors of [`run_read`](Self::run_read).
-    pub fn try_run_read<T>(
-        &self,
-        work: impl FnOnce(&Guard) -> T,
-    ) -> Result<Result<T, Busy>, Error> {
-        match self.try_read()? {
-            Ok(guard) => guard.run_and_release(work).map(Ok),
-            Err(busy) => Ok(Err(busy)),
-        }
+    pub fn try_run_read<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, TryLockError> {
+        let guard = self.try_read()?;
+        Ok(guard.run_and_release(work)?)
     }
 
     /// Runs `work` as the writer, and releases the lock.
@@ -177,14 +172,9 @@ impl RwLock {
     /// # Errors
     ///
     /// The errors of [`try_write`](Self::try_write), before `work` is called, and the errors of [`run_write`](Self::run_write).
-    pub fn try_run_write<T>(
-        &self,
-        work: impl FnOnce(&Guard) -> T,
-    ) -> Result<Result<T, Busy>, Error> {
-        match self.try_write()? {
-            Ok(guard) => guard.0.run_and_release(work).map(Ok),
-            Err(busy) => Ok(Err(busy)),
-        }
+    pub fn try_run_write<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, TryLockError> {
+        let guard = self.try_write()?;
+        Ok(guard.0.run_and_release(work)?)
     }
 
     /// Asks the store whether the lock is held. The answer may be out of date by the time that the call returns.
@@ -199,10 +189,10 @@ impl RwLock {
 
     fn writer(
         &self,
-        call: impl Future<Output = Result<Result<crate::WriteGuard, Busy>, Error>>,
-    ) -> Result<Result<WriteGuard, Busy>, Error> {
-        let call = async { Ok(call.await?.map(crate::WriteGuard::into_guard)) };
-        Ok(self.background.try_lock(call)?.map(WriteGuard))
+        call: impl Future<Output = Result<crate::WriteGuard, TryLockError>>,
+    ) -> Result<WriteGuard, TryLockError> {
+        let call = async { call.await.map(crate::WriteGuard::into_guard) };
+        self.background.lock(call).map(WriteGuard)
     }
 }
 

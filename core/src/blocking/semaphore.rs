@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::background::Background;
 use super::guard::Guard;
 use crate::clock::Instant;
-use crate::contract::busy::Busy;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
+use crate::contract::try_lock_error::TryLockError;
 use crate::options::LockOptions;
 
 /// A number of permits that callers take some of, and give back: the [`Semaphore`](crate::Semaphore) of
@@ -20,7 +20,7 @@ use crate::options::LockOptions;
 /// let connections = LockClient::new(MemoryBackend::new())?.semaphore("connections", 3)?;
 ///
 /// let two = connections.acquire(2)?;
-/// assert!(connections.try_acquire(2)?.is_err());
+/// assert!(connections.try_acquire(2).is_err());
 /// assert_eq!(connections.available()?, 1);
 /// two.release()?;
 /// # Ok::<(), leasehold_core::Error>(())
@@ -70,8 +70,8 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), without `Timeout`.
-    pub fn try_acquire(&self, permits: u32) -> Result<Result<Guard, Busy>, Error> {
-        self.background.try_lock(self.semaphore.try_acquire(permits))
+    pub fn try_acquire(&self, permits: u32) -> Result<Guard, TryLockError> {
+        self.background.lock(self.semaphore.try_acquire(permits))
     }
 
     /// Blocks for at most `wait`; [`Busy`] if so many `permits` were not free.
@@ -79,12 +79,8 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), without `Timeout`.
-    pub fn try_acquire_for(
-        &self,
-        permits: u32,
-        wait: Duration,
-    ) -> Result<Result<Guard, Busy>, Error> {
-        self.background.try_lock(self.semaphore.try_acquire_for(permits, wait))
+    pub fn try_acquire_for(&self, permits: u32, wait: Duration) -> Result<Guard, TryLockError> {
+        self.background.lock(self.semaphore.try_acquire_for(permits, wait))
     }
 
     /// Blocks until `instant` at most; [`Busy`] if so many `permits` were not free.
@@ -92,12 +88,8 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), without `Timeout`.
-    pub fn try_acquire_until(
-        &self,
-        permits: u32,
-        instant: Instant,
-    ) -> Result<Result<Guard, Busy>, Error> {
-        self.background.try_lock(self.semaphore.try_acquire_until(permits, instant))
+    pub fn try_acquire_until(&self, permits: u32, instant: Instant) -> Result<Guard, TryLockError> {
+        self.background.lock(self.semaphore.try_acquire_until(permits, instant))
     }
 
     /// Runs `work` with so many `permits`, and gives them back. See [`Mutex::run`](super::Mutex::run).
@@ -118,11 +110,9 @@ impl Semaphore {
         &self,
         permits: u32,
         work: impl FnOnce(&Guard) -> T,
-    ) -> Result<Result<T, Busy>, Error> {
-        match self.try_acquire(permits)? {
-            Ok(guard) => guard.run_and_release(work).map(Ok),
-            Err(busy) => Ok(Err(busy)),
-        }
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_acquire(permits)?;
+        Ok(guard.run_and_release(work)?)
     }
 
     /// Asks the store how many permits are free. It may have changed by the time you read it.

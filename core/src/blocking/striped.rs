@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::background::Background;
 use super::guard::Guard;
 use crate::clock::Instant;
-use crate::contract::busy::Busy;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
+use crate::contract::try_lock_error::TryLockError;
 use crate::options::LockOptions;
 
 /// A resource that many want at once, split into segments: the [`Striped`](crate::Striped) of code without
@@ -23,7 +23,7 @@ use crate::options::LockOptions;
 ///
 /// let (one, other) = (stock.lock()?, stock.lock()?);
 /// assert_ne!(one.segment(), other.segment());
-/// assert!(stock.try_lock()?.is_err());
+/// assert!(stock.try_lock().is_err());
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -73,9 +73,9 @@ impl Striped {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
-    pub fn try_lock(&self) -> Result<Result<StripedGuard, Busy>, Error> {
+    pub fn try_lock(&self) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock())?;
-        Ok(guard.map(|guard| self.guard(guard)))
+        Ok(self.guard(guard))
     }
 
     /// Blocks until any segment is ours, for at most `wait`; [`Busy`] if none was to be had in that time.
@@ -83,9 +83,9 @@ impl Striped {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`.
-    pub fn try_lock_for(&self, wait: Duration) -> Result<Result<StripedGuard, Busy>, Error> {
+    pub fn try_lock_for(&self, wait: Duration) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock_for(wait))?;
-        Ok(guard.map(|guard| self.guard(guard)))
+        Ok(self.guard(guard))
     }
 
     /// Blocks until any segment is ours, at most until `instant`; [`Busy`] if none was to be had by then.
@@ -93,9 +93,9 @@ impl Striped {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`.
-    pub fn try_lock_until(&self, instant: Instant) -> Result<Result<StripedGuard, Busy>, Error> {
+    pub fn try_lock_until(&self, instant: Instant) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock_until(instant))?;
-        Ok(guard.map(|guard| self.guard(guard)))
+        Ok(self.guard(guard))
     }
 
     /// Runs `work` with any segment, and releases it.
@@ -112,14 +112,9 @@ impl Striped {
     /// # Errors
     ///
     /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
-    pub fn try_run<T>(
-        &self,
-        work: impl FnOnce(&StripedGuard) -> T,
-    ) -> Result<Result<T, Busy>, Error> {
-        match self.try_lock()? {
-            Ok(guard) => guard.run_and_release(work).map(Ok),
-            Err(busy) => Ok(Err(busy)),
-        }
+    pub fn try_run<T>(&self, work: impl FnOnce(&StripedGuard) -> T) -> Result<T, TryLockError> {
+        let guard = self.try_lock()?;
+        Ok(guard.run_and_release(work)?)
     }
 
     fn guard(&self, guard: crate::StripedGuard) -> StripedGuard {

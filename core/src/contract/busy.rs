@@ -1,4 +1,4 @@
-//! A refusal: others hold the key.
+//! The refusal of an attempt because others hold the key.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -9,35 +9,24 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::contract::holder::Holder;
 use crate::contract::key::LockKey;
 
-/// The answer to a caller that asked for a lock while others held it, or waited for it.
+/// The reason for which a `try_` method did not acquire the lock: others held it, or waited for it first.
 ///
-/// `try_lock` and its like return `Result<Result<LockGuard, Busy>, Error>`, so a refusal is never taken for a failure. A caller that does
-/// not tell the two apart writes `??`: a `Busy` becomes an [`Error`] of the kind [`Timeout`](ErrorKind::Timeout).
+/// It is the content of [`TryLockError::Busy`](crate::TryLockError::Busy), and names the holder if the store knows it.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::LockClient;
 /// use leasehold_core::memory::MemoryBackend;
-/// use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, Mutex};
-///
-/// async fn lock_at_once(mutex: &Mutex) -> Result<LockGuard, Error> {
-///     Ok(mutex.try_lock().await??)
-/// }
 ///
 /// let client = LockClient::new(MemoryBackend::new());
 /// let report = client.mutex("report")?;
-///
 /// let held = report.lock().await?;
-/// match report.try_lock().await? {
-///     Ok(_guard) => unreachable!("it is held"),
-///     Err(busy) => assert!(busy.to_string().starts_with("\"report\" is held by ")),
-/// }
-/// let error = lock_at_once(&report).await.unwrap_err();
-/// assert_eq!(error.kind(), ErrorKind::Timeout);
-/// assert!(error.holder().is_some());
 ///
-/// held.release().await?;
-/// lock_at_once(&report).await?.release().await?;
-/// # Ok::<(), Error>(())
+/// let busy = report.try_lock().await.unwrap_err().into_busy()?;
+/// assert_eq!(busy.key().as_str(), "report");
+/// assert!(busy.to_string().starts_with("\"report\" is held by "));
+/// println!("try again in {:?}", busy.remaining());
+/// # held.release().await
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -1,16 +1,16 @@
-//! How a lease stands, and why it may be lost.
+//! The states of a lease, and the reasons for which it is lost.
 
 use std::fmt;
 
-/// How a lease stands, as far as its holder knows. There is no fourth way.
+/// The state of a lease, as its holder's process knows it without asking the store.
 ///
 /// ```
 /// use leasehold_core::{LeaseState, LockGuard};
 ///
-/// fn says(guard: &LockGuard) -> String {
+/// fn report(guard: &LockGuard) -> String {
 ///     match guard.state() {
-///         LeaseState::Held => format!("ours for {:?} at least", guard.remaining()),
-///         LeaseState::Unsure => format!("not renewed; ours for {:?}", guard.remaining()),
+///         LeaseState::Held => format!("held for at least {:?}", guard.remaining()),
+///         LeaseState::Unconfirmed => format!("renewal overdue; held for another {:?}", guard.remaining()),
 ///         LeaseState::Lost(reason) => format!("lost: {reason}"),
 ///     }
 /// }
@@ -19,8 +19,8 @@ use std::fmt;
 pub enum LeaseState {
     /// In force, and the last renewal that was due succeeded.
     Held,
-    /// In force until the deadline, but the last renewal failed or was not answered.
-    Unsure,
+    /// In force until the deadline, but the last renewal failed or got no answer.
+    Unconfirmed,
     /// Ended before its holder released it. Final.
     Lost(LossReason),
 }

@@ -1,4 +1,4 @@
-//! One lease as this process sees it: Held, Unsure or Lost, and how many guards share it.
+//! One lease as this process sees it: Held, Unconfirmed or Lost, and how many guards share it.
 
 mod alarm;
 mod renewing;
@@ -502,15 +502,15 @@ impl Hold {
         }
     }
 
-    /// Waits until it is unsure or lost.
-    pub(crate) async fn wait_unsure(&self, clock: &dyn Clock) -> LeaseState {
+    /// Waits until it is unconfirmed or lost.
+    pub(crate) async fn wait_unconfirmed(&self, clock: &dyn Clock) -> LeaseState {
         loop {
             let changes = self.changes();
             let mut changed = pin!(changes.notified());
             changed.as_mut().enable();
             match self.state(clock.now()) {
                 LeaseState::Held => {}
-                state @ (LeaseState::Unsure | LeaseState::Lost(_)) => return state,
+                state @ (LeaseState::Unconfirmed | LeaseState::Lost(_)) => return state,
             }
             clock::until(clock, self.next_moment(), changed).await;
         }

@@ -14,6 +14,7 @@ use crate::clock::{Clock, Instant};
 use crate::contract::backend::{LockBackend, Operation};
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
+use crate::contract::try_lock_error::TryLockError;
 use crate::engine::acquire::{self, Acquired, PendingLease};
 use crate::engine::few::Few;
 use crate::engine::hold::{Granted, Hold, Term};
@@ -24,7 +25,7 @@ use crate::engine::runs;
 use crate::engine::tries::Tries;
 use crate::engine::upkeep::Upkeep;
 use crate::locks::guard::LockGuard;
-use crate::observe::{Call, Events, Path};
+use crate::observe::{Call, Events, GrantPath};
 use crate::options::LockOptions;
 use crate::sync::Notify;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -98,11 +99,11 @@ impl Engine {
     /// # Cancel safety
     ///
     /// Every stage is safe to drop, so the whole is.
-    pub(crate) async fn lock<T>(
+    pub(crate) async fn lock<T, E: From<Error>>(
         &self,
         requests: Few<LockRequest<'_>>,
-        finish: impl FnOnce(Outcome) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        finish: impl FnOnce(Outcome) -> Result<T, E>,
+    ) -> Result<T, E> {
         self.upkeep.process().check().map_err(|error| error.with_operation(Operation::Acquire))?;
         let requests = requests.as_slice();
         let call = Call::new(self.upkeep.events(), &self.queue, self.clock(), requests);
@@ -142,7 +143,7 @@ impl Engine {
                     if !guard.held().0.taken_over(now) {
                         continue;
                     }
-                    call.acquired(&requests[0], guard.token().number(), Path::HandedOver, now);
+                    call.acquired(&requests[0], guard.token().number(), GrantPath::HandedOver, now);
                     return self.entered(entering, Few::One(guard));
                 }
             };
@@ -202,7 +203,7 @@ impl Engine {
         Ok(match call.queueing(pin!(enter)).await? {
             Some(Entry::First(first)) => Entered::First(Some(first)),
             Some(Entry::Again(hold, term)) => {
-                call.acquired(request, hold.number(term), Path::Reentered, self.now());
+                call.acquired(request, hold.number(term), GrantPath::Reentered, self.now());
                 Entered::Done(Outcome::Granted(Few::One(self.guard(hold, term))))
             }
             None => {
@@ -271,7 +272,7 @@ impl Engine {
             let alarm = Arc::clone(watchdog.alarm());
             Hold::new(granted, request.owner, request.options, turn, alarm, told)
         });
-        call.acquired(request, hold.number(Term::default()), Path::Granted, answered_at);
+        call.acquired(request, hold.number(Term::default()), GrantPath::Granted, answered_at);
         watchdog.add(&hold);
         hold
     }
@@ -382,10 +383,10 @@ impl Engine {
 }
 
 impl<G> Locked<G> {
-    pub(crate) fn or_busy(self) -> Result<G, Busy> {
+    pub(crate) fn or_busy(self) -> Result<G, TryLockError> {
         match self {
             Self::Guard(guard) => Ok(guard),
-            Self::Held(busy) => Err(busy),
+            Self::Held(busy) => Err(busy.into()),
         }
     }
 

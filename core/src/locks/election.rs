@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::contract::backend::{Operation, Share};
-use crate::contract::busy::Busy;
 use crate::contract::description::Description;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
+use crate::contract::try_lock_error::TryLockError;
 use crate::engine::pipeline::Engine;
 use crate::engine::runs;
 use crate::locks::face::{Face, Kind};
@@ -52,13 +52,13 @@ use crate::options::LockOptions;
 /// assert!(election.leader().await?.is_none());
 ///
 /// let term = election.campaign("10.0.0.1:7000").await?;
-/// assert!(election.try_campaign("10.0.0.2:7000").await?.is_err());
+/// assert!(election.try_campaign("10.0.0.2:7000").await.is_err());
 /// term.proclaim("10.0.0.1:7001").await?;
 /// let leader = election.leader().await?.expect("the candidate leads");
 /// assert_eq!(leader.value().as_str(), "10.0.0.1:7001");
 ///
 /// term.resign().await?;
-/// assert!(election.try_campaign("10.0.0.2:7000").await?.is_ok());
+/// assert!(election.try_campaign("10.0.0.2:7000").await.is_ok());
 /// # Ok::<(), leasehold_core::Error>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -127,12 +127,12 @@ impl Election {
     /// # Cancel safety
     ///
     /// As [`campaign`](Self::campaign).
-    pub async fn try_campaign<V>(&self, value: V) -> Result<Result<Leadership, Busy>, Error>
+    pub async fn try_campaign<V>(&self, value: V) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
         Error: From<V::Error>,
     {
-        Ok(self.candidate(value)?.try_lock(LEADER, None).await?.map(Leadership))
+        self.candidate(value)?.try_lock(LEADER, None).await.map(Leadership)
     }
 
     /// Waits to be elected for at most `wait`; [`Busy`] if others led throughout.
@@ -148,12 +148,12 @@ impl Election {
         &self,
         value: V,
         wait: Duration,
-    ) -> Result<Result<Leadership, Busy>, Error>
+    ) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
         Error: From<V::Error>,
     {
-        Ok(self.candidate(value)?.try_lock_for(LEADER, None, wait).await?.map(Leadership))
+        self.candidate(value)?.try_lock_for(LEADER, None, wait).await.map(Leadership)
     }
 
     /// Waits to be elected until `instant`; [`Busy`] if others led throughout.
@@ -169,12 +169,12 @@ impl Election {
         &self,
         value: V,
         instant: Instant,
-    ) -> Result<Result<Leadership, Busy>, Error>
+    ) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
         Error: From<V::Error>,
     {
-        Ok(self.candidate(value)?.try_lock_until(LEADER, None, instant).await?.map(Leadership))
+        self.candidate(value)?.try_lock_until(LEADER, None, instant).await.map(Leadership)
     }
 
     /// Campaigns, does `work` while leading, and resigns; drops `work` unfinished if the leadership is lost.

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::contract::backend::{Capabilities, Feature, Share};
-use crate::contract::busy::Busy;
 use crate::contract::description::Description;
 use crate::contract::error::Error;
 use crate::contract::inspection::Inspection;
 use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
+use crate::contract::try_lock_error::TryLockError;
 use crate::engine::few::Few;
 use crate::engine::pipeline::{Engine, Locked, Outcome};
 use crate::engine::request::LockRequest;
@@ -142,9 +142,9 @@ impl Face {
         &self,
         share: Share,
         owner: Option<OwnerId>,
-    ) -> impl Future<Output = Result<Result<LockGuard, Busy>, Error>> {
+    ) -> impl Future<Output = Result<LockGuard, TryLockError>> {
         let request = self.request(share, owner, Wait::once(self.engine.now()));
-        self.engine.lock(Few::One(request), |outcome| Ok(outcome.of_one().or_busy()))
+        self.engine.lock(Few::One(request), |outcome| outcome.of_one().or_busy())
     }
 
     #[inline]
@@ -153,9 +153,9 @@ impl Face {
         share: Share,
         owner: Option<OwnerId>,
         wait: Duration,
-    ) -> impl Future<Output = Result<Result<LockGuard, Busy>, Error>> {
+    ) -> impl Future<Output = Result<LockGuard, TryLockError>> {
         let request = self.request(share, owner, Wait::lasting(Some(wait), self.engine.now()));
-        self.engine.lock(Few::One(request), |outcome| Ok(outcome.of_one().or_busy()))
+        self.engine.lock(Few::One(request), |outcome| outcome.of_one().or_busy())
     }
 
     #[inline]
@@ -164,7 +164,7 @@ impl Face {
         share: Share,
         owner: Option<OwnerId>,
         instant: Instant,
-    ) -> impl Future<Output = Result<Result<LockGuard, Busy>, Error>> {
+    ) -> impl Future<Output = Result<LockGuard, TryLockError>> {
         self.try_lock_for(share, owner, instant.since(self.engine.now()))
     }
 

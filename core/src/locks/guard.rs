@@ -221,16 +221,32 @@ impl LockGuard {
         }
     }
 
-    /// Waits until the lease is [unsure](LeaseState::Unsure) or lost: time to finish early. [`lost`](Self::lost) has an example of such a wait.
+    /// Waits until the lease is [unconfirmed](LeaseState::Unconfirmed) or lost.
+    ///
+    /// An unconfirmed lease is still in force, but its renewal is overdue, so this is a good moment to finish early:
+    ///
+    /// ```
+    /// use leasehold_core::LockGuard;
+    ///
+    /// async fn next_row(guard: &LockGuard, row: impl Future<Output = u64>) -> Option<u64> {
+    ///     tokio::select! {
+    ///         state = guard.unconfirmed() => {
+    ///             eprintln!("no further rows: the lease is {state:?}");
+    ///             None
+    ///         }
+    ///         row = row => Some(row),
+    ///     }
+    /// }
+    /// ```
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop.
-    pub async fn unsure(&self) -> LeaseState {
+    /// This method is cancel safe: the next call reports the state again.
+    pub async fn unconfirmed(&self) -> LeaseState {
         if self.upkeep.process().was_left() {
             return LeaseState::Lost(LossReason::Forked);
         }
-        self.hold.wait_unsure(self.upkeep.clock()).await
+        self.hold.wait_unconfirmed(self.upkeep.clock()).await
     }
 
     /// Waits until the holders of the key are [asked](crate::LockClient::request_revocation) to finish early: `true`; `false` if

@@ -18,6 +18,7 @@ use crate::contract::backend::{Feature, Operation, Share};
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::{IntoKey, LockKey};
+use crate::contract::try_lock_error::TryLockError;
 use crate::engine::pipeline::{Engine, Locked, Outcome};
 use crate::engine::wait::Wait;
 use crate::locks::face::{Face, Kind};
@@ -50,8 +51,8 @@ use crate::options::LockOptions;
 /// let transfer = client.multi_lock().mutexes(["account:2", "account:1"])?.read("rates")?;
 ///
 /// let guard = transfer.lock().await?;
-/// assert!(client.mutex("account:1")?.try_lock().await?.is_err());
-/// assert!(client.rw_lock("rates")?.try_read().await?.is_ok());
+/// assert!(client.mutex("account:1")?.try_lock().await.is_err());
+/// assert!(client.rw_lock("rates")?.try_read().await.is_ok());
 /// for part in guard.guards() {
 ///     println!("{} is held, token {}", part.key(), part.token());
 /// }
@@ -180,8 +181,8 @@ impl MultiLock {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock(&self) -> Result<Result<MultiGuard, Busy>, Error> {
-        self.take(Wait::once(self.engine.now())).await.map(Locked::or_busy)
+    pub async fn try_lock(&self) -> Result<MultiGuard, TryLockError> {
+        self.take(Wait::once(self.engine.now())).await?.or_busy()
     }
 
     /// Waits for all parts for at most `wait`; [`Busy`] if they were not to be had in that time.
@@ -193,9 +194,9 @@ impl MultiLock {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock_for(&self, wait: Duration) -> Result<Result<MultiGuard, Busy>, Error> {
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<MultiGuard, TryLockError> {
         let wait = Wait::lasting(Some(wait), self.engine.now());
-        self.take(wait).await.map(Locked::or_busy)
+        self.take(wait).await?.or_busy()
     }
 
     /// Waits for all parts until `instant`; [`Busy`] if they were not to be had by then.
@@ -207,10 +208,7 @@ impl MultiLock {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock_until(
-        &self,
-        instant: Instant,
-    ) -> Result<Result<MultiGuard, Busy>, Error> {
+    pub async fn try_lock_until(&self, instant: Instant) -> Result<MultiGuard, TryLockError> {
         self.try_lock_for(instant.since(self.engine.now())).await
     }
 
@@ -242,11 +240,9 @@ impl MultiLock {
     pub async fn try_run<T>(
         &self,
         work: impl AsyncFnOnce(&MultiGuard) -> T,
-    ) -> Result<Result<T, Busy>, Error> {
-        match self.try_lock().await? {
-            Ok(guard) => guard.run_and_release(work).await.map(Ok),
-            Err(busy) => Ok(Err(busy)),
-        }
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_lock().await?;
+        Ok(guard.run_and_release(work).await?)
     }
 
     async fn take(&self, wait: Wait) -> Result<Locked<MultiGuard>, Error> {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::contract::backend::Share;
-use crate::contract::busy::Busy;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
+use crate::contract::try_lock_error::TryLockError;
 use crate::engine::pipeline::Engine;
 use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
@@ -32,8 +32,8 @@ use crate::options::LockOptions;
 /// let mutex = client.mutex("invoice:42")?;
 ///
 /// let guard = mutex.lock().await?;
-/// assert!(mutex.try_lock().await?.is_err());
-/// assert!(mutex.try_lock_for(Duration::from_millis(10)).await?.is_err());
+/// assert!(mutex.try_lock().await.is_err());
+/// assert!(mutex.try_lock_for(Duration::from_millis(10)).await.is_err());
 /// guard.release().await?;
 ///
 /// let total = mutex.run(async |guard| guard.token().number()).await?;
@@ -100,7 +100,7 @@ impl Mutex {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock(&self) -> Result<Result<LockGuard, Busy>, Error> {
+    pub async fn try_lock(&self) -> Result<LockGuard, TryLockError> {
         self.0.try_lock(Share::Whole, None).await
     }
 
@@ -116,7 +116,7 @@ impl Mutex {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock_for(&self, wait: Duration) -> Result<Result<LockGuard, Busy>, Error> {
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<LockGuard, TryLockError> {
         self.0.try_lock_for(Share::Whole, None, wait).await
     }
 
@@ -129,7 +129,7 @@ impl Mutex {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock_until(&self, instant: Instant) -> Result<Result<LockGuard, Busy>, Error> {
+    pub async fn try_lock_until(&self, instant: Instant) -> Result<LockGuard, TryLockError> {
         self.0.try_lock_until(Share::Whole, None, instant).await
     }
 
@@ -153,13 +153,14 @@ impl Mutex {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// use leasehold_core::LockClient;
     /// use leasehold_core::memory::MemoryBackend;
+    /// use leasehold_core::{LockClient, TryLockError};
     ///
     /// let client = LockClient::new(MemoryBackend::new());
-    /// match client.mutex("report")?.try_run(async |_guard| "written").await? {
+    /// match client.mutex("report")?.try_run(async |_guard| "written").await {
     ///     Ok(done) => println!("the report is {done}"),
-    ///     Err(busy) => println!("skipped: {busy}"),
+    ///     Err(TryLockError::Busy(busy)) => println!("skipped: {busy}"),
+    ///     Err(TryLockError::Failed(error)) => return Err(error),
     /// }
     /// # Ok::<(), leasehold_core::Error>(())
     /// # })?;
@@ -176,11 +177,9 @@ impl Mutex {
     pub async fn try_run<T>(
         &self,
         work: impl AsyncFnOnce(&LockGuard) -> T,
-    ) -> Result<Result<T, Busy>, Error> {
-        match self.try_lock().await? {
-            Ok(guard) => guard.run_and_release(work).await.map(Ok),
-            Err(busy) => Ok(Err(busy)),
-        }
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_lock().await?;
+        Ok(guard.run_and_release(work).await?)
     }
 
     /// Asks the store whether the lock is held. The answer may be out of date by the time that the call returns.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::contract::backend::Share;
-use crate::contract::busy::Busy;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
+use crate::contract::try_lock_error::TryLockError;
 use crate::engine::pipeline::Engine;
 use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
@@ -92,7 +92,7 @@ impl ReentrantMutex {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock(&self) -> Result<Result<LockGuard, Busy>, Error> {
+    pub async fn try_lock(&self) -> Result<LockGuard, TryLockError> {
         self.0.try_lock(Share::Whole, here()).await
     }
 
@@ -105,7 +105,7 @@ impl ReentrantMutex {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock_for(&self, wait: Duration) -> Result<Result<LockGuard, Busy>, Error> {
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<LockGuard, TryLockError> {
         self.0.try_lock_for(Share::Whole, here(), wait).await
     }
 
@@ -118,7 +118,7 @@ impl ReentrantMutex {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock_until(&self, instant: Instant) -> Result<Result<LockGuard, Busy>, Error> {
+    pub async fn try_lock_until(&self, instant: Instant) -> Result<LockGuard, TryLockError> {
         self.0.try_lock_until(Share::Whole, here(), instant).await
     }
 
@@ -147,11 +147,9 @@ impl ReentrantMutex {
     pub async fn try_run<T>(
         &self,
         work: impl AsyncFnOnce(&LockGuard) -> T,
-    ) -> Result<Result<T, Busy>, Error> {
-        match self.try_lock().await? {
-            Ok(guard) => guard.run_and_release(work).await.map(Ok),
-            Err(busy) => Ok(Err(busy)),
-        }
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_lock().await?;
+        Ok(guard.run_and_release(work).await?)
     }
 
     /// Asks the store whether the lock is held, by the caller or by another.

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::contract::backend::Share;
-use crate::contract::busy::Busy;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
+use crate::contract::try_lock_error::TryLockError;
 use crate::engine::pipeline::Engine;
 use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
@@ -39,14 +39,14 @@ use crate::options::LockOptions;
 /// let lock = client.rw_lock("catalogue")?;
 ///
 /// let (one, other) = (lock.read().await?, lock.read().await?);
-/// assert!(lock.try_write().await?.is_err());
+/// assert!(lock.try_write().await.is_err());
 /// one.release().await?;
 /// other.release().await?;
 ///
 /// let writer = lock.write().await?;
-/// assert!(lock.try_read().await?.is_err());
+/// assert!(lock.try_read().await.is_err());
 /// let reader = writer.downgrade().await?;
-/// assert!(lock.try_read().await?.is_ok());
+/// assert!(lock.try_read().await.is_ok());
 /// # drop(reader);
 /// # Ok::<(), leasehold_core::Error>(())
 /// # })?;
@@ -117,7 +117,7 @@ impl RwLock {
     /// # Cancel safety
     ///
     /// As [`read`](Self::read).
-    pub async fn try_read(&self) -> Result<Result<LockGuard, Busy>, Error> {
+    pub async fn try_read(&self) -> Result<LockGuard, TryLockError> {
         self.face.try_lock(Share::READER, self.owner()).await
     }
 
@@ -130,7 +130,7 @@ impl RwLock {
     /// # Cancel safety
     ///
     /// As [`read`](Self::read).
-    pub async fn try_read_for(&self, wait: Duration) -> Result<Result<LockGuard, Busy>, Error> {
+    pub async fn try_read_for(&self, wait: Duration) -> Result<LockGuard, TryLockError> {
         self.face.try_lock_for(Share::READER, self.owner(), wait).await
     }
 
@@ -143,7 +143,7 @@ impl RwLock {
     /// # Cancel safety
     ///
     /// As [`read`](Self::read).
-    pub async fn try_read_until(&self, instant: Instant) -> Result<Result<LockGuard, Busy>, Error> {
+    pub async fn try_read_until(&self, instant: Instant) -> Result<LockGuard, TryLockError> {
         self.face.try_lock_until(Share::READER, self.owner(), instant).await
     }
 
@@ -170,8 +170,8 @@ impl RwLock {
     /// # Cancel safety
     ///
     /// As [`read`](Self::read).
-    pub async fn try_write(&self) -> Result<Result<WriteGuard, Busy>, Error> {
-        Ok(self.face.try_lock(Share::WRITER, self.owner()).await?.map(WriteGuard))
+    pub async fn try_write(&self) -> Result<WriteGuard, TryLockError> {
+        self.face.try_lock(Share::WRITER, self.owner()).await.map(WriteGuard)
     }
 
     /// Waits to write for at most `wait`; [`Busy`] if there was no way in.
@@ -183,8 +183,8 @@ impl RwLock {
     /// # Cancel safety
     ///
     /// As [`read`](Self::read).
-    pub async fn try_write_for(&self, wait: Duration) -> Result<Result<WriteGuard, Busy>, Error> {
-        Ok(self.face.try_lock_for(Share::WRITER, self.owner(), wait).await?.map(WriteGuard))
+    pub async fn try_write_for(&self, wait: Duration) -> Result<WriteGuard, TryLockError> {
+        self.face.try_lock_for(Share::WRITER, self.owner(), wait).await.map(WriteGuard)
     }
 
     /// Waits to write until `instant`; [`Busy`] if there was no way in.
@@ -196,11 +196,8 @@ impl RwLock {
     /// # Cancel safety
     ///
     /// As [`read`](Self::read).
-    pub async fn try_write_until(
-        &self,
-        instant: Instant,
-    ) -> Result<Result<WriteGuard, Busy>, Error> {
-        Ok(self.face.try_lock_until(Share::WRITER, self.owner(), instant).await?.map(WriteGuard))
+    pub async fn try_write_until(&self, instant: Instant) -> Result<WriteGuard, TryLockError> {
+        self.face.try_lock_until(Share::WRITER, self.owner(), instant).await.map(WriteGuard)
     }
 
     /// Runs `work` as a reader, and drops it unfinished if the lease is lost.
@@ -241,11 +238,9 @@ impl RwLock {
     pub async fn try_run_read<T>(
         &self,
         work: impl AsyncFnOnce(&LockGuard) -> T,
-    ) -> Result<Result<T, Busy>, Error> {
-        match self.try_read().await? {
-            Ok(guard) => guard.run_and_release(work).await.map(Ok),
-            Err(busy) => Ok(Err(busy)),
-        }
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_read().await?;
+        Ok(guard.run_and_release(work).await?)
     }
 
     /// Runs `work` as the writer, and drops it unfinished if the lease is lost.
@@ -273,11 +268,9 @@ impl RwLock {
     pub async fn try_run_write<T>(
         &self,
         work: impl AsyncFnOnce(&LockGuard) -> T,
-    ) -> Result<Result<T, Busy>, Error> {
-        match self.try_write().await? {
-            Ok(guard) => guard.0.run_and_release(work).await.map(Ok),
-            Err(busy) => Ok(Err(busy)),
-        }
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_write().await?;
+        Ok(guard.0.run_and_release(work).await?)
     }
 
     /// Asks the store whether the lock is held. The answer may be out of date by the time that the call returns.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::contract::backend::{Operation, Share};
-use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
+use crate::contract::try_lock_error::TryLockError;
 use crate::engine::pipeline::Engine;
 use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
@@ -38,7 +38,7 @@ use crate::options::LockOptions;
 /// let connections = client.semaphore("connections", 3)?;
 ///
 /// let two = connections.acquire(2).await?;
-/// assert!(connections.try_acquire(2).await?.is_err());
+/// assert!(connections.try_acquire(2).await.is_err());
 /// let one = connections.try_acquire(1).await?;
 /// assert_eq!(connections.available().await?, 0);
 /// two.release().await?;
@@ -114,7 +114,7 @@ impl Semaphore {
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire).
-    pub async fn try_acquire(&self, permits: u32) -> Result<Result<LockGuard, Busy>, Error> {
+    pub async fn try_acquire(&self, permits: u32) -> Result<LockGuard, TryLockError> {
         self.face.try_lock(self.units(permits)?, None).await
     }
 
@@ -131,7 +131,7 @@ impl Semaphore {
         &self,
         permits: u32,
         wait: Duration,
-    ) -> Result<Result<LockGuard, Busy>, Error> {
+    ) -> Result<LockGuard, TryLockError> {
         self.face.try_lock_for(self.units(permits)?, None, wait).await
     }
 
@@ -148,7 +148,7 @@ impl Semaphore {
         &self,
         permits: u32,
         instant: Instant,
-    ) -> Result<Result<LockGuard, Busy>, Error> {
+    ) -> Result<LockGuard, TryLockError> {
         self.face.try_lock_until(self.units(permits)?, None, instant).await
     }
 
@@ -183,11 +183,9 @@ impl Semaphore {
         &self,
         permits: u32,
         work: impl AsyncFnOnce(&LockGuard) -> T,
-    ) -> Result<Result<T, Busy>, Error> {
-        match self.try_acquire(permits).await? {
-            Ok(guard) => guard.run_and_release(work).await.map(Ok),
-            Err(busy) => Ok(Err(busy)),
-        }
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_acquire(permits).await?;
+        Ok(guard.run_and_release(work).await?)
     }
 
     /// Asks the store how many permits are free. It may have changed by the time you read it.

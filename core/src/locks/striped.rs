@@ -13,6 +13,7 @@ use crate::contract::backend::Share;
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
+use crate::contract::try_lock_error::TryLockError;
 use crate::engine::pipeline::{Engine, Locked};
 use crate::engine::runs;
 use crate::engine::tries::Tries;
@@ -45,7 +46,7 @@ use crate::options::LockOptions;
 ///
 /// let (one, other) = (stock.lock().await?, stock.lock().await?);
 /// assert_ne!(one.segment(), other.segment());
-/// assert!(stock.try_lock().await?.is_err());
+/// assert!(stock.try_lock().await.is_err());
 /// other.release().await?;
 ///
 /// let sold = stock.run(async |guard| format!("from counter {}", guard.segment())).await?;
@@ -129,8 +130,8 @@ impl Striped {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock(&self) -> Result<Result<StripedGuard, Busy>, Error> {
-        self.take(Wait::once(self.face.engine().now())).await.map(Locked::or_busy)
+    pub async fn try_lock(&self) -> Result<StripedGuard, TryLockError> {
+        self.take(Wait::once(self.face.engine().now())).await?.or_busy()
     }
 
     /// Waits for any segment for at most `wait`; [`Busy`] if none was to be had in that time.
@@ -142,9 +143,9 @@ impl Striped {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock_for(&self, wait: Duration) -> Result<Result<StripedGuard, Busy>, Error> {
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<StripedGuard, TryLockError> {
         let wait = Wait::lasting(Some(wait), self.face.engine().now());
-        self.take(wait).await.map(Locked::or_busy)
+        self.take(wait).await?.or_busy()
     }
 
     /// Waits for any segment until `instant`; [`Busy`] if none was to be had by then.
@@ -156,10 +157,7 @@ impl Striped {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock_until(
-        &self,
-        instant: Instant,
-    ) -> Result<Result<StripedGuard, Busy>, Error> {
+    pub async fn try_lock_until(&self, instant: Instant) -> Result<StripedGuard, TryLockError> {
         self.try_lock_for(instant.since(self.face.engine().now())).await
     }
 
@@ -188,11 +186,9 @@ impl Striped {
     pub async fn try_run<T>(
         &self,
         work: impl AsyncFnOnce(&StripedGuard) -> T,
-    ) -> Result<Result<T, Busy>, Error> {
-        match self.try_lock().await? {
-            Ok(guard) => guard.run_and_release(work).await.map(Ok),
-            Err(busy) => Ok(Err(busy)),
-        }
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_lock().await?;
+        Ok(guard.run_and_release(work).await?)
     }
 
     async fn take(&self, wait: Wait) -> Result<Locked<StripedGuard>, Error> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use super::event::{
-    Acquired, Event, LongWait, Path, Refusal, Refused, Subject, Waiting, WakeUp, Woken,
+    Acquired, Event, GrantPath, LongWait, Refusal, Refused, Subject, Waiting, WakeUp, Woken,
 };
 use super::log;
 use super::point::Events;
@@ -106,7 +106,13 @@ impl<'a> Call<'a> {
     }
 
     /// There is a lock for `request` at `now`.
-    pub(crate) fn acquired(&self, request: &LockRequest<'_>, token: u64, path: Path, now: Instant) {
+    pub(crate) fn acquired(
+        &self,
+        request: &LockRequest<'_>,
+        token: u64,
+        path: GrantPath,
+        now: Instant,
+    ) {
         self.ended.store(true, Ordering::Relaxed);
         let (took, waited) = (now.since(self.wait().asked_at()), self.has_waited());
         let lock = self.subject(request);

@@ -108,7 +108,7 @@ pub struct Acquired<'a> {
     /// The number of the fencing token.
     pub token: u64,
     /// The source of the lease.
-    pub path: Path,
+    pub path: GrantPath,
     /// The time since the call.
     pub took: Duration,
     /// Whether the call had to wait, and [`Observer::on_waiting`](super::Observer::on_waiting) came before.
@@ -120,7 +120,7 @@ pub struct Acquired<'a> {
 /// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
-pub enum Path {
+pub enum GrantPath {
     /// The store granted a new lease.
     Granted,
     /// The holder before, a caller of this process, passed its lease on.
@@ -225,12 +225,12 @@ pub struct RenewalFailed<'a> {
     pub remaining: Duration,
 }
 
-/// A lease has become unsure.
+/// A lease has become unconfirmed.
 ///
 /// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Unsure<'a> {
+pub struct Unconfirmed<'a> {
     /// The lock.
     pub lock: Subject<'a>,
     /// The holder's token.
@@ -363,7 +363,7 @@ pub(crate) enum Event<'a> {
     LongHold(LongHold<'a>),
     Renewed(Renewed<'a>),
     RenewalFailed(RenewalFailed<'a>),
-    Unsure(Unsure<'a>),
+    Unconfirmed(Unconfirmed<'a>),
     Lost(Lost<'a>),
     Released(Released<'a>),
     ReleaseFailed(ReleaseFailed<'a>),
@@ -404,7 +404,7 @@ impl WakeUp {
     }
 }
 
-impl Path {
+impl GrantPath {
     /// The name: `granted`, `handed_over` or `reentered`.
     pub fn name(self) -> &'static str {
         match self {

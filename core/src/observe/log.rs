@@ -7,7 +7,7 @@ use tracing::{Level, Span, debug_span, enabled, event, info_span};
 
 use super::event::{
     Acquired, AskedKind, Event, Forced, HandedOver, LongHold, LongWait, Lost, Refused,
-    ReleaseFailed, Released, RenewalFailed, Renewed, Store, StoreChange, StoreError, Unsure,
+    ReleaseFailed, Released, RenewalFailed, Renewed, Store, StoreChange, StoreError, Unconfirmed,
     Waiting, Woken,
 };
 use crate::contract::holder::Holder;
@@ -34,7 +34,7 @@ pub(super) fn write(event: &Event<'_>) {
         Event::LongHold(it) => long_hold(it),
         Event::Renewed(it) => renewed(it),
         Event::RenewalFailed(it) => renewal_failed(it),
-        Event::Unsure(it) => unsure(it),
+        Event::Unconfirmed(it) => unconfirmed(it),
         Event::Lost(it) => lost(it),
         Event::Released(it) => released(it),
         Event::ReleaseFailed(it) => release_failed(it),
@@ -121,9 +121,9 @@ fn renewal_failed(RenewalFailed { lock, token, error, remaining }: &RenewalFaile
         key = %lock.key, kind = %lock.kind, token, %error, ?remaining, "renewal failed, will try again");
 }
 
-fn unsure(Unsure { lock, token, error, remaining }: &Unsure<'_>) {
+fn unconfirmed(Unconfirmed { lock, token, error, remaining }: &Unconfirmed<'_>) {
     let error = error.map(display);
-    event!(name: "leasehold.unsure", target: TARGET, Level::WARN,
+    event!(name: "leasehold.unconfirmed", target: TARGET, Level::WARN,
         key = %lock.key, kind = %lock.kind, token, error, ?remaining, "lease not renewed, trying until its deadline");
 }
 

@@ -7,9 +7,9 @@ use metrics::{Label, Unit, counter, gauge, histogram};
 
 use super::Observer;
 use super::event::{
-    Acquired, AskedKind, Forced, HandedOver, LongHold, LongWait, Lost, Path, Refused,
+    Acquired, AskedKind, Forced, GrantPath, HandedOver, LongHold, LongWait, Lost, Refused,
     ReleaseFailed, Released, RenewalFailed, Renewed, Store, StoreChange, StoreError, Subject,
-    Unsure, Waiting, Woken,
+    Unconfirmed, Waiting, Woken,
 };
 use crate::contract::key::LockKey;
 
@@ -117,10 +117,10 @@ const RENEWAL_LAG: MetricSpec = histogram_of_locks(
     &["store", "kind"],
     "Time from when a renewal first fell due to its confirmation",
 );
-const UNSURE: MetricSpec = counter_of_locks(
-    "leasehold_unsure_total",
+const UNCONFIRMED: MetricSpec = counter_of_locks(
+    "leasehold_unconfirmed_total",
     &["store", "kind"],
-    "Leases that became unsure after a renewal that failed",
+    "Leases that became unconfirmed after a renewal that failed",
 );
 const LOST: MetricSpec = counter_of_locks(
     "leasehold_lost_total",
@@ -166,7 +166,7 @@ const COUNTERS: [(MetricSpec, &str, &[&str]); 8] = [
     (LONG_HOLDS, "", &[""]),
     (HAND_OVERS, "", &[""]),
     (RENEWALS, "outcome", &["renewed", "failed"]),
-    (UNSURE, "", &[""]),
+    (UNCONFIRMED, "", &[""]),
     (LOST, "reason", &["expired", "max_hold", "shutdown", "taken", "vanished"]),
 ];
 
@@ -189,7 +189,7 @@ impl Metrics {
         HAND_OVERS,
         RENEWALS,
         RENEWAL_LAG,
-        UNSURE,
+        UNCONFIRMED,
         LOST,
         RELEASE_FAILURES,
         FORCED,
@@ -322,13 +322,13 @@ impl Observer for Metrics {
     }
 
     fn on_acquired(&self, Acquired { lock, path, took, waited, .. }: &Acquired<'_>) {
-        if *path == Path::Granted && self.with_key {
+        if *path == GrantPath::Granted && self.with_key {
             let of_key = self.labels_of_key(lock.store, lock.key);
             Self::create_counters_of_releases(&of_key);
             Self::create_counters(&of_key, lock.kind);
         }
         self.outcome(lock, path.name(), *took, *waited);
-        if *path == Path::Granted {
+        if *path == GrantPath::Granted {
             self.change(HELD, lock, 1.0);
         }
     }
@@ -355,8 +355,8 @@ impl Observer for Metrics {
         self.count(RENEWALS, lock, [Label::from_static_parts("outcome", "failed")]);
     }
 
-    fn on_unsure(&self, Unsure { lock, .. }: &Unsure<'_>) {
-        self.count(UNSURE, lock, []);
+    fn on_unconfirmed(&self, Unconfirmed { lock, .. }: &Unconfirmed<'_>) {
+        self.count(UNCONFIRMED, lock, []);
     }
 
     fn on_lost(&self, Lost { lock, reason, held, .. }: &Lost<'_>) {

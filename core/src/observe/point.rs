@@ -174,7 +174,7 @@ fn tell(observer: &dyn Observer, event: &Event<'_>) {
         Event::LongHold(event) => observer.on_long_hold(event),
         Event::Renewed(event) => observer.on_renewed(event),
         Event::RenewalFailed(event) => observer.on_renewal_failed(event),
-        Event::Unsure(event) => observer.on_unsure(event),
+        Event::Unconfirmed(event) => observer.on_unconfirmed(event),
         Event::Lost(event) => observer.on_lost(event),
         Event::Released(event) => observer.on_released(event),
         Event::ReleaseFailed(event) => observer.on_release_failed(event),

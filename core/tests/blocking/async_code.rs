@@ -10,34 +10,34 @@ fn calls(client: &LockClient, guard: Guard) -> Vec<Option<ErrorKind>> {
     let lock = client.rw_lock("rw").unwrap();
     let permits = client.semaphore("s", 1).unwrap();
     let admin = client.admin();
-    let build = async || Ok(leasehold_core::LockClient::new(MemoryBackend::new()).erase());
+    let build = async || Ok(leasehold_core::LockClient::new(MemoryBackend::new()).into_dyn());
     let plain = |_guard: &Guard| ();
     vec![
         kind(mutex.lock()),
-        kind(mutex.try_lock()),
-        kind(mutex.try_lock_for(SHORT)),
-        kind(mutex.try_lock_until(now)),
+        kind(mutex.try_lock().map_err(Error::from)),
+        kind(mutex.try_lock_for(SHORT).map_err(Error::from)),
+        kind(mutex.try_lock_until(now).map_err(Error::from)),
         kind(mutex.run(plain)),
         kind(mutex.is_locked()),
         kind(reentrant.lock()),
-        kind(reentrant.try_lock()),
-        kind(reentrant.try_lock_for(SHORT)),
-        kind(reentrant.try_lock_until(now)),
+        kind(reentrant.try_lock().map_err(Error::from)),
+        kind(reentrant.try_lock_for(SHORT).map_err(Error::from)),
+        kind(reentrant.try_lock_until(now).map_err(Error::from)),
         kind(reentrant.run(plain)),
         kind(reentrant.is_locked()),
         kind(lock.read()),
-        kind(lock.try_read()),
-        kind(lock.try_read_for(SHORT)),
-        kind(lock.try_read_until(now)),
+        kind(lock.try_read().map_err(Error::from)),
+        kind(lock.try_read_for(SHORT).map_err(Error::from)),
+        kind(lock.try_read_until(now).map_err(Error::from)),
         kind(lock.write()),
-        kind(lock.try_write()),
-        kind(lock.try_write_for(SHORT)),
-        kind(lock.try_write_until(now)),
+        kind(lock.try_write().map_err(Error::from)),
+        kind(lock.try_write_for(SHORT).map_err(Error::from)),
+        kind(lock.try_write_until(now).map_err(Error::from)),
         kind(lock.is_locked()),
         kind(permits.acquire(1)),
-        kind(permits.try_acquire(1)),
-        kind(permits.try_acquire_for(1, SHORT)),
-        kind(permits.try_acquire_until(1, now)),
+        kind(permits.try_acquire(1).map_err(Error::from)),
+        kind(permits.try_acquire_for(1, SHORT).map_err(Error::from)),
+        kind(permits.try_acquire_until(1, now).map_err(Error::from)),
         kind(permits.run(1, plain)),
         kind(permits.available()),
         kind(admin.inspect("k")),
@@ -70,7 +70,7 @@ fn is_any_place_where_a_runtime_is_entered() {
     let client = client();
     let mutex = client.mutex("k").unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let try_lock = |mutex: &Mutex| kind(mutex.try_lock());
+    let try_lock = |mutex: &Mutex| kind(mutex.try_lock().map_err(Error::from));
 
     let entered = {
         let _entered = runtime.enter();

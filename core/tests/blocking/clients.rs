@@ -49,7 +49,7 @@ fn keep_the_tasks_going_that_building_them_started() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         });
-        Ok(leasehold_core::LockClient::new(MemoryBackend::new()).erase())
+        Ok(leasehold_core::LockClient::new(MemoryBackend::new()).into_dyn())
     });
 
     wait_until(|| beats.load(Ordering::Relaxed) > 10);

@@ -28,7 +28,7 @@ fn the_background_ends_with_the_last_user() {
             let _needed = needed;
             std::future::pending::<()>().await;
         });
-        Ok(leasehold_core::LockClient::new(store).erase())
+        Ok(leasehold_core::LockClient::new(store).into_dyn())
     })
     .unwrap();
     let mutex = client.mutex("k").unwrap();
@@ -69,7 +69,7 @@ fn a_dropped_guard_is_released_though_an_idle_runtime_has_used_the_client() {
     let store = MemoryBackend::new();
     let hour = LockOptions::new().ttl(Duration::from_secs(3_600));
     let shared = leasehold_core::LockClient::builder(store.clone()).options(hour);
-    let shared = shared.build().unwrap().erase();
+    let shared = shared.build().unwrap().into_dyn();
     let idle = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     idle.block_on(shared.mutex("k").unwrap().run(async |_guard| ())).unwrap();
     let client = LockClient::from_async(async || Ok(shared)).unwrap();

@@ -22,7 +22,9 @@ use leasehold_core::blocking::{Guard, LockClient, Mutex};
 use leasehold_core::clock::{self, Clock, SystemClock};
 use leasehold_core::fault::{Fault, FaultBackend, Faults};
 use leasehold_core::memory::MemoryBackend;
-use leasehold_core::{Error, ErrorKind, LeaseState, LockOptions, LossReason, OwnerId};
+use leasehold_core::{
+    Error, ErrorKind, LeaseState, LockOptions, LossReason, OwnerId, TryLockError,
+};
 
 /// The limit for an event that follows at once, on a busy machine.
 const LONG: Duration = Duration::from_secs(30);
@@ -39,7 +41,7 @@ fn client_with(options: LockOptions) -> (LockClient, MemoryBackend, Faults) {
     let backend = FaultBackend::new(store.clone());
     let faults = backend.faults().clone();
     let client = LockClient::from_async(async || {
-        Ok(leasehold_core::LockClient::builder(backend).options(options).build()?.erase())
+        Ok(leasehold_core::LockClient::builder(backend).options(options).build()?.into_dyn())
     });
     (client.unwrap(), store, faults)
 }

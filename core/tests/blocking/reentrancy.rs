@@ -9,20 +9,20 @@ fn is_the_threads() {
 
     let inner = [
         mutex.lock().unwrap(),
-        mutex.try_lock().unwrap().unwrap(),
-        mutex.try_lock_for(SHORT).unwrap().unwrap(),
-        mutex.try_lock_until(now()).unwrap().unwrap(),
+        mutex.try_lock().unwrap(),
+        mutex.try_lock_for(SHORT).unwrap(),
+        mutex.try_lock_until(now()).unwrap(),
     ];
     let inside = mutex.run(|guard| guard.token().number()).unwrap();
 
     assert!(inner.iter().all(|inner| inner.token() == outer.token()));
     assert_eq!(inside, outer.token().number());
-    assert!(elsewhere(|| mutex.try_lock().unwrap().is_err()));
-    assert!(elsewhere(|| mutex.try_lock_for(SHORT).unwrap().is_err()));
+    assert!(elsewhere(|| mutex.try_lock().unwrap_err().into_busy().is_ok()));
+    assert!(elsewhere(|| mutex.try_lock_for(SHORT).unwrap_err().into_busy().is_ok()));
     drop(inner);
     assert!(outer.is_held() && mutex.is_locked().unwrap());
     elsewhere(|| outer.release()).unwrap();
-    assert!(elsewhere(|| mutex.try_lock().unwrap().is_ok()));
+    assert!(elsewhere(|| mutex.try_lock().is_ok()));
 }
 
 #[test]
@@ -32,10 +32,10 @@ fn is_shared_by_the_threads_of_a_scope_and_by_no_others() {
 
     let outer = owner.sync_scope(|| mutex.lock().unwrap());
 
-    let inner = elsewhere(|| owner.sync_scope(|| mutex.try_lock().unwrap().unwrap()));
+    let inner = elsewhere(|| owner.sync_scope(|| mutex.try_lock().unwrap()));
     assert_eq!(inner.token(), outer.token());
-    assert!(mutex.try_lock().unwrap().is_err());
-    assert!(OwnerId::new().sync_scope(|| mutex.try_lock().unwrap().is_err()));
+    assert!(matches!(mutex.try_lock(), Err(TryLockError::Busy(_))));
+    assert!(OwnerId::new().sync_scope(|| mutex.try_lock().unwrap_err().into_busy().is_ok()));
 }
 
 #[test]

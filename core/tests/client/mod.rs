@@ -21,7 +21,7 @@ use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
-    Error, ErrorKind, LeaseState, LockClient, LockOptions, LossReason, Mutex, OwnerId,
+    Error, ErrorKind, LeaseState, LockClient, LockOptions, LossReason, Mutex, OwnerId, TryLockError,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -42,7 +42,7 @@ const fn assert_send_sync_static<T: Send + Sync + 'static>(_: &T) {}
 
 #[test]
 fn types_that_users_hold_may_be_sent_and_shared() {
-    let client = LockClient::new(MemoryBackend::new()).erase();
+    let client = LockClient::new(MemoryBackend::new()).into_dyn();
     assert_send_sync_static(&client);
     assert_send_sync_static(&client.mutex("k").unwrap());
     assert_send_sync_static(&client.reentrant_mutex("k").unwrap());

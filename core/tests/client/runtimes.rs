@@ -89,7 +89,10 @@ fn without_one_locking_is_a_clear_error() {
     let mut locking = Box::pin(mutex.try_lock());
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
 
-    let std::task::Poll::Ready(Err(error)) = locking.as_mut().poll(&mut cx) else { panic!() };
+    let std::task::Poll::Ready(Err(TryLockError::Failed(error))) = locking.as_mut().poll(&mut cx)
+    else {
+        panic!()
+    };
 
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("tokio runtime"), "{error}");

@@ -123,6 +123,6 @@ async fn are_not_made_out_where_another_kind_of_lock_lies() {
     pass(ms(1)).await;
     let _mutex = client.mutex("k").unwrap().lock().await.unwrap();
     assert_eq!(election.leader().await.unwrap_err().kind(), ErrorKind::WrongType);
-    let refused = election.try_campaign("v").await.unwrap_err();
+    let refused = Error::from(election.try_campaign("v").await.unwrap_err());
     assert_eq!(refused.kind(), ErrorKind::WrongType);
 }

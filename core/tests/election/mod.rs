@@ -25,6 +25,7 @@ use leasehold_core::fault::{Fault, News};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
     Error, ErrorKind, LeaseState, LockClient, LockKey, LockOptions, LossReason, RenewalMode,
+    TryLockError,
 };
 use tokio::task::JoinSet;
 
@@ -53,7 +54,7 @@ const fn assert_send_sync_static<T: Send + Sync + 'static>(_: &T) {}
 /// Users may send and share the types that they hold, and spawn the futures that they await.
 #[tokio::test]
 async fn elections_may_be_sent_shared_and_spawned() {
-    let client = LockClient::new(MemoryBackend::new()).erase();
+    let client = LockClient::new(MemoryBackend::new()).into_dyn();
     let election = client.election("k").unwrap();
     assert_send_sync_static(&election);
     let mut observer = election.observe();

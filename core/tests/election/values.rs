@@ -38,7 +38,7 @@ async fn that_the_store_did_not_answer_are_carried_by_the_next_renewal() {
         assert!(error.is_retryable(), "{error}");
         assert_eq!(error.operation(), Some(Operation::Renew));
         assert_eq!(election.leader().await.unwrap().unwrap().value().as_str(), "one");
-        assert_eq!((term.state(), term.value().as_str()), (LeaseState::Unsure, "two"));
+        assert_eq!((term.state(), term.value().as_str()), (LeaseState::Unconfirmed, "two"));
         pass(TTL / 3).await;
         assert_eq!(term.state(), LeaseState::Held, "{fault:?}");
         assert_eq!(election.leader().await.unwrap().unwrap().value().as_str(), "two");
@@ -84,8 +84,8 @@ async fn that_cannot_be_are_refused_before_anything_is_sent() {
     for text in [String::new(), "x".repeat(257), "two\nlines".to_owned()] {
         let refused = [
             election.campaign(&text).await.unwrap_err(),
-            election.try_campaign(&text).await.unwrap_err(),
-            election.try_campaign_for(&text, TTL).await.unwrap_err(),
+            election.try_campaign(&text).await.unwrap_err().into(),
+            election.try_campaign_for(&text, TTL).await.unwrap_err().into(),
             election.run_leader(&text, async |_| ()).await.unwrap_err(),
             term.proclaim(text.as_str()).await.unwrap_err(),
         ];

@@ -114,14 +114,14 @@ async fn is_there_while_work_is_run_and_gone_afterwards() {
 /// Futures that users spawn must be `Send`, the closure form included.
 #[tokio::test]
 async fn may_be_awaited_for_in_a_task() {
-    let client = LockClient::new(MemoryBackend::new()).erase();
+    let client = LockClient::new(MemoryBackend::new()).into_dyn();
     let whole = client.multi_lock().mutexes(KEYS).unwrap();
 
     let spawned = tokio::spawn(async move {
         let guard = whole.lock().await.unwrap();
         guard.while_held(async {}).await.unwrap();
         guard.release().await.unwrap();
-        whole.try_lock_for(ms(1)).await.unwrap().unwrap().release().await.unwrap();
+        whole.try_lock_for(ms(1)).await.unwrap().release().await.unwrap();
         whole.run(async |guard| guard.guards().len()).await.unwrap()
     });
 

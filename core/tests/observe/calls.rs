@@ -1,9 +1,8 @@
 //! Calls for locks, and their outcomes.
 
+use super::*;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-
-use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn for_a_free_lock_end_with_the_grant() {
@@ -39,7 +38,10 @@ async fn without_a_wait_are_refused_as_busy() {
     let observed = Observed::new();
     let held = observed.other.mutex("k").unwrap().lock().await.unwrap();
 
-    assert!(observed.client.mutex("k").unwrap().try_lock().await.unwrap().is_err());
+    assert!(matches!(
+        observed.client.mutex("k").unwrap().try_lock().await,
+        Err(TryLockError::Busy(_))
+    ));
 
     assert_eq!(observed.told(), ["up", "busy k behind vm/5422"]);
     drop(held);
@@ -110,9 +112,9 @@ async fn whose_wait_ends_are_timed_out() {
     let observed = Observed::new();
     let _held = observed.other.mutex("k").unwrap().lock().await.unwrap();
 
-    let waited = observed.client.mutex("k").unwrap().try_lock_for(ms(10)).await.unwrap();
+    let waited = observed.client.mutex("k").unwrap().try_lock_for(ms(10)).await;
 
-    assert!(waited.is_err());
+    assert!(matches!(waited, Err(TryLockError::Busy(_))));
     let told = observed.told();
     assert_eq!(told[..2], ["up", "waiting k behind vm/5422"]);
     assert_eq!(told.last().unwrap(), "timed_out k behind vm/5422 after 10ms");
@@ -201,12 +203,12 @@ async fn for_several_locks_count_for_each_part() {
     pass(ms(1)).await;
 
     let held = observed.other.mutex("b").unwrap().lock().await.unwrap();
-    assert!(several.try_lock().await.unwrap().is_err());
+    assert!(matches!(several.try_lock().await, Err(TryLockError::Busy(_))));
     assert_eq!(observed.told(), ["busy a behind -", "busy b behind vm/5422"]);
 
     // The attempt for both at once is none of the calls for each.
-    let waited = several.try_lock_for(ms(10)).await.unwrap();
-    assert!(waited.is_err());
+    let waited = several.try_lock_for(ms(10)).await;
+    assert!(matches!(waited, Err(TryLockError::Busy(_))));
     let told = observed.told();
     assert_eq!(told[..2], ["granted mutex a#4", "waiting b behind vm/5422"]);
     assert!(told.contains(&"timed_out b behind vm/5422 after 10ms".to_owned()), "{told:?}");

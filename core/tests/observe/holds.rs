@@ -15,7 +15,7 @@ async fn are_renewed_with_the_lag_of_a_round_trip() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_are_not_renewed_are_unsure_once_until_they_are() {
+async fn that_are_not_renewed_are_unconfirmed_once_until_they_are() {
     let observed = Observed::new();
     let _guard = observed.client.mutex("k").unwrap().lock().await.unwrap();
     observed.told();
@@ -28,7 +28,7 @@ async fn that_are_not_renewed_are_unsure_once_until_they_are() {
         told[..4],
         [
             "not renewed #1: Unavailable",
-            "unsure #1: Some(Unavailable), 19 left",
+            "unconfirmed #1: Some(Unavailable), 19 left",
             "renew failed: Unavailable",
             "down at renew"
         ]

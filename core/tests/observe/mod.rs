@@ -15,10 +15,10 @@ use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::observe::{
     Acquired, Forced, HandedOver, LongHold, LongWait, Lost, Observer, Refused, ReleaseFailed,
-    Released, RenewalFailed, Renewed, Store, StoreChange, StoreError, Unsure, Waiting, Woken,
+    Released, RenewalFailed, Renewed, Store, StoreChange, StoreError, Unconfirmed, Waiting, Woken,
 };
 use leasehold_core::{
-    Builder, Error, ErrorKind, Holder, LockClient, LockGuard, LockOptions, OwnerId,
+    Builder, Error, ErrorKind, Holder, LockClient, LockGuard, LockOptions, OwnerId, TryLockError,
 };
 
 use crate::fixture::{TTL, ms, options, pass};
@@ -127,10 +127,10 @@ impl Observer for EventLog {
         self.note(format_args!("not renewed #{}: {:?}", it.token, it.error.kind()));
     }
 
-    fn on_unsure(&self, it: &Unsure<'_>) {
+    fn on_unconfirmed(&self, it: &Unconfirmed<'_>) {
         let error = it.error.map(Error::kind);
         self.note(format_args!(
-            "unsure #{}: {error:?}, {:?} left",
+            "unconfirmed #{}: {error:?}, {:?} left",
             it.token,
             it.remaining.as_secs()
         ));

@@ -65,7 +65,7 @@ async fn may_use_the_client() {
     let client = LockClient::builder(FaultBackend::new(MemoryBackend::with_clock(clock)));
     let client = client.clock(clock).options(LockOptions::new().ttl(TTL));
     let client = client.observer(curious.clone()).build().unwrap();
-    assert!(curious.client.set(client.clone().erase()).is_ok());
+    assert!(curious.client.set(client.clone().into_dyn()).is_ok());
     let mutex = client.mutex("k").unwrap();
 
     // The second call waits when the grant of the first one arrives, so it takes over the lease.

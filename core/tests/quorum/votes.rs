@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Renewal};
 use leasehold_core::quorum::Quorum;
-use leasehold_core::{ErrorKind, LockKey, LockOptions};
+use leasehold_core::{Error, ErrorKind, LockKey, LockOptions, TryLockError};
 use tokio::time::{Instant, sleep};
 
 use crate::quorum::clocks::Jumping;
@@ -82,7 +82,7 @@ async fn votes_that_come_after_the_ttl_are_no_grant() {
     let short = LockOptions::new().ttl(MS(100));
     let mutex = client.mutex(key()).unwrap().with_options(short).unwrap();
 
-    let error = mutex.try_lock().await.unwrap_err();
+    let error = Error::from(mutex.try_lock().await.unwrap_err());
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
     sleep(MS(500)).await;
@@ -140,7 +140,7 @@ async fn clock_of_one_member_that_jumps_frees_no_key() {
     clock.jump(TTL * 2);
     assert_eq!(servers.holding(&key()).await, 2);
 
-    assert!(other.mutex(key()).unwrap().try_lock().await.unwrap().is_err());
+    assert!(matches!(other.mutex(key()).unwrap().try_lock().await, Err(TryLockError::Busy(_))));
     // The next renewal repairs the lease on the member.
     sleep(TTL / 2).await;
     assert!(guard.is_held());

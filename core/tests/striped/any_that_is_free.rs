@@ -9,14 +9,14 @@ async fn is_taken_until_all_are_held() {
 
     let mut guards = Vec::new();
     for _ in 0..5 {
-        guards.push(striped.try_lock().await.unwrap().unwrap());
+        guards.push(striped.try_lock().await.unwrap());
     }
     let held: BTreeSet<_> = guards.iter().map(StripedGuard::segment).collect();
     assert!(held.into_iter().eq(0..5));
 
     let asked_at = fixture.clock.now();
-    assert!(striped.try_lock().await.unwrap().is_err());
-    assert!(striped.try_lock_for(Duration::ZERO).await.unwrap().is_err());
+    assert!(matches!(striped.try_lock().await, Err(TryLockError::Busy(_))));
+    assert!(matches!(striped.try_lock_for(Duration::ZERO).await, Err(TryLockError::Busy(_))));
     assert_eq!(fixture.clock.now(), asked_at);
     drop(guards);
     assert_eq!(fixture.left().await, 0);
@@ -35,7 +35,7 @@ async fn is_refused_with_the_holder_whose_lease_ends_first() {
             guards.push(mutex.lock().await.unwrap());
         }
 
-        let busy = striped.try_lock().await.unwrap().unwrap_err();
+        let busy = striped.try_lock().await.unwrap_err().into_busy().unwrap();
 
         assert_eq!(busy.remaining(), Some(TTL));
     }
@@ -80,7 +80,7 @@ async fn is_taken_though_others_fail() {
             fixture.faults.inject_on(failing, Operation::Acquire, fault, 1_000);
         }
 
-        assert_eq!(striped.try_lock().await.unwrap().unwrap().segment(), 2);
+        assert_eq!(striped.try_lock().await.unwrap().segment(), 2);
         assert_eq!(fixture.left().await, 0);
         assert_eq!(striped.lock().await.unwrap().segment(), 2);
     }

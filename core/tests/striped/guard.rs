@@ -38,12 +38,12 @@ async fn may_be_awaited_for_in_a_task() {
     const fn assert_send_sync<T: Send + Sync>() {}
     assert_send_sync::<Striped>();
     assert_send_sync::<StripedGuard>();
-    let client = LockClient::new(MemoryBackend::new()).erase();
+    let client = LockClient::new(MemoryBackend::new()).into_dyn();
     let striped = client.striped("stock", 2).unwrap();
 
     let spawned = tokio::spawn(async move {
         striped.lock().await.unwrap().release().await.unwrap();
-        striped.try_lock_for(ms(1)).await.unwrap().unwrap().release().await.unwrap();
+        striped.try_lock_for(ms(1)).await.unwrap().release().await.unwrap();
         striped.run(async |guard| guard.segment()).await.unwrap()
     });
 

@@ -17,8 +17,8 @@ use leasehold_core::fault::Fault;
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::retry::Retry;
 use leasehold_core::{
-    ErrorKind, LockClient, LockGuard, LockKey, LockOptions, LossReason, RenewalMode, Striped,
-    StripedGuard,
+    Error, ErrorKind, LockClient, LockGuard, LockKey, LockOptions, LossReason, RenewalMode,
+    Striped, StripedGuard, TryLockError,
 };
 
 use crate::fixture::{DRIFT, Fixture, Logged, TTL, dropped_after, key, ms, options, pass};

@@ -14,7 +14,7 @@ async fn is_one_for_the_queue_and_the_store() {
     let (first, second) =
         tokio::join!(mutex.try_lock_for(ms(2_000)), mutex.try_lock_for(ms(3_000)));
 
-    assert!(first.unwrap().is_err() && second.unwrap().is_err());
+    assert!(first.unwrap_err().into_busy().is_ok() && second.unwrap_err().into_busy().is_ok());
     assert_eq!(clock.now(), asked_at + ms(3_000));
 }
 
@@ -30,7 +30,7 @@ async fn that_is_over_when_the_turn_comes_leaves_nothing_to_ask_the_store_for() 
     // The runtime is stalled for a second, and then both the turn and the end are there.
     tokio::time::advance(ms(1_000)).await;
 
-    assert!(second.await.unwrap().is_err());
+    assert!(second.await.unwrap_err().into_busy().is_ok());
     assert_eq!(faults.calls(Operation::Acquire), 1);
     drop(lock(&client).await);
 }
@@ -42,7 +42,7 @@ async fn is_spent_on_a_silent_store_too_and_then_the_silence_is_the_error() {
     let mutex = client.mutex("k").unwrap();
 
     let asked_at = clock.now();
-    let error = mutex.try_lock_for(ms(2_000)).await.unwrap_err();
+    let error = Error::from(mutex.try_lock_for(ms(2_000)).await.unwrap_err());
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert_eq!(clock.now(), asked_at + ms(2_000));
@@ -57,7 +57,7 @@ async fn of_a_moment_is_over_in_a_moment() {
     let mutex = client.mutex("k").unwrap().with_options(options).unwrap();
 
     let asked_at = client.now();
-    let error = mutex.try_lock_for(Duration::from_nanos(100)).await.unwrap_err();
+    let error = Error::from(mutex.try_lock_for(Duration::from_nanos(100)).await.unwrap_err());
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     let took = client.now().since(asked_at);
@@ -72,7 +72,10 @@ async fn is_spent_in_the_pauses_that_were_stated() {
     client.backend().try_acquire(&Claim::new(foreign)).await.unwrap();
     let before = faults.calls(Operation::Acquire);
 
-    assert!(client.mutex("k").unwrap().try_lock_for(ms(1_000)).await.unwrap().is_err());
+    assert!(matches!(
+        client.mutex("k").unwrap().try_lock_for(ms(1_000)).await,
+        Err(TryLockError::Busy(_))
+    ));
 
     // Timers are up to a millisecond late.
     let attempts = faults.calls(Operation::Acquire) - before;

@@ -81,7 +81,7 @@ async fn that_jump_while_the_store_answers_make_the_grant_worthless() {
     let backend = Pausing { inner: store.clone(), clock: clock.clone() };
     let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
 
-    let error = client.mutex("k").unwrap().try_lock().await.unwrap_err();
+    let error = Error::from(client.mutex("k").unwrap().try_lock().await.unwrap_err());
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     pass(ms(10)).await;
@@ -243,7 +243,8 @@ async fn that_fall_a_second_behind_the_time_of_day_have_leases_renewed_within_a_
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_fall_behind_the_time_of_day_leave_a_lease_unsure_until_the_store_has_confirmed_it() {
+async fn that_fall_behind_the_time_of_day_leave_a_lease_unconfirmed_until_the_store_has_confirmed_it()
+ {
     let (client, faults, ahead_ms) = on_a_paused_machine();
     let guard = lock(&client).await;
     pass(ms(100)).await;
@@ -252,7 +253,7 @@ async fn that_fall_behind_the_time_of_day_leave_a_lease_unsure_until_the_store_h
     ahead_ms.store(3_600_000, Ordering::SeqCst);
     pass(ms(1_001)).await;
 
-    assert_eq!((guard.state(), faults.calls(Operation::Renew)), (LeaseState::Unsure, 1));
+    assert_eq!((guard.state(), faults.calls(Operation::Renew)), (LeaseState::Unconfirmed, 1));
     pass(TTL / 2).await;
     assert_eq!((guard.state(), faults.calls(Operation::Renew)), (LeaseState::Held, 2));
 }
@@ -271,5 +272,5 @@ async fn that_fall_behind_the_time_of_day_make_the_reply_to_an_earlier_renewal_w
     ahead_ms.store(3_600_000, Ordering::SeqCst);
     pass(ms(3_000)).await;
 
-    assert_eq!((guard.state(), guard.deadline()), (LeaseState::Unsure, deadline));
+    assert_eq!((guard.state(), guard.deadline()), (LeaseState::Unconfirmed, deadline));
 }

@@ -24,6 +24,7 @@ use leasehold_core::memory::MemoryBackend;
 use leasehold_core::retry::Retry;
 use leasehold_core::{
     Error, ErrorKind, LeaseState, LockClient, LockGuard, LockKey, LossReason, RenewalMode,
+    TryLockError,
 };
 
 use crate::fixture::{DRIFT, Fixture, TTL, ms, options, pass};

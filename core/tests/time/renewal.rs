@@ -53,7 +53,7 @@ async fn by_hand_that_hangs_leaves_time_for_the_watchdog() {
     let error = guard.extend(TTL).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
-    assert_eq!((clock.now(), guard.state()), (asked_at + TTL / 6, LeaseState::Unsure));
+    assert_eq!((clock.now(), guard.state()), (asked_at + TTL / 6, LeaseState::Unconfirmed));
     pass(TTL).await;
     assert_eq!(guard.state(), LeaseState::Held);
 }
@@ -113,14 +113,14 @@ async fn by_hand_that_its_caller_abandons_is_repeated_in_time_for_a_shorter_ttl(
 }
 
 #[tokio::test(start_paused = true)]
-async fn by_hand_that_its_caller_abandons_leaves_the_lease_unsure() {
+async fn by_hand_that_its_caller_abandons_leaves_the_lease_unconfirmed() {
     let Fixture { client, faults, .. } = Fixture::new();
     let guard = lock(&client).await;
 
     faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
     assert!(guard.extend(TTL).now_or_never().is_none());
 
-    assert_eq!(guard.state(), LeaseState::Unsure);
+    assert_eq!(guard.state(), LeaseState::Unconfirmed);
 }
 
 #[tokio::test(start_paused = true)]

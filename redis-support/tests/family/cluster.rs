@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_conformance::stalls::{Measured, Stalls, measure};
 use leasehold_core::backend::{Claim, Feature, Lease, LockBackend};
-use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions};
+use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions, TryLockError};
 use leasehold_testbed::{ClusterOptions, RedisCluster, until};
 use tokio::time::{Instant, timeout};
 
@@ -52,7 +52,7 @@ async fn locks_are_spread_over_all_servers() {
         let guard = lock(&one, name).await;
         let stored = redis.command(node, &["EXISTS", &format!("lock:{name}")]).await;
         assert_eq!(stored, ":1");
-        assert!(other.mutex(name).unwrap().try_lock().await.unwrap().is_err());
+        assert!(matches!(other.mutex(name).unwrap().try_lock().await, Err(TryLockError::Busy(_))));
         guard.release().await.unwrap();
     }
 }
@@ -242,8 +242,9 @@ mod slots_that_move {
         redis.begin_migration(slot, from, to).await;
         let mutex = other.mutex("job").unwrap();
         let is_refused = async || match mutex.try_lock().await {
-            Ok(granted) => granted.is_err(),
-            Err(error) => error.kind() == ErrorKind::Unavailable,
+            Ok(_guard) => false,
+            Err(TryLockError::Busy(_)) => true,
+            Err(TryLockError::Failed(error)) => error.kind() == ErrorKind::Unavailable,
         };
         assert!(is_refused().await);
         guard.extend(TTL).await.expect("where it was");

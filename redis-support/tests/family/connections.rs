@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::LockBackend;
-use leasehold_core::{ErrorKind, LockClient};
+use leasehold_core::{Error, ErrorKind, LockClient};
 use leasehold_redis_support::{
     Access, Address, Connection, Destination, Driver, Protocol, Request,
 };
@@ -37,7 +37,7 @@ fn survives_its_runtimes(url: &str) {
             runtime().block_on(async {
                 let granted = client.mutex("job").unwrap().try_lock().await;
                 let guard = granted.unwrap_or_else(|error| panic!("{url}, {round}: {error}"));
-                guard.unwrap().release().await.unwrap();
+                guard.release().await.unwrap();
             });
         }
     }
@@ -85,7 +85,7 @@ fn a_connection_that_the_server_closed_is_replaced_before_use() {
                     let granted = client.mutex("job").unwrap().try_lock().await;
                     let guard =
                         granted.unwrap_or_else(|error| panic!("{protocol}, {round}: {error}"));
-                    guard.unwrap().release().await.unwrap();
+                    guard.release().await.unwrap();
                 });
                 if is_driven {
                     client_runtime.block_on(async { tokio::time::sleep(IDLE).await });
@@ -113,7 +113,7 @@ async fn a_connection_that_leads_nowhere_is_no_unknown_outcome_after_a_pause() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     proxy.set_weather(Weather::BlackHole);
 
-    let error = client.mutex("job").unwrap().try_lock().await.unwrap_err();
+    let error = Error::from(client.mutex("job").unwrap().try_lock().await.unwrap_err());
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold_conformance::stalls::{Stalls, measure};
 use leasehold_core::backend::{Claim, Feature, Lease, LockBackend, Release, Renewal};
 use leasehold_core::observe::{Observer, Store, StoreChange};
-use leasehold_core::{ErrorKind, LeaseState, LockClient, LockKey, LockOptions, LossReason};
+use leasehold_core::{Error, ErrorKind, LeaseState, LockClient, LockKey, LockOptions, LossReason};
 use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather, free_port, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -162,7 +162,7 @@ async fn a_paused_server_is_waited_out_and_its_late_grants_are_cleaned_up() {
     let mutex = client.mutex("job").unwrap();
     redis.pause();
 
-    let error = mutex.try_lock_for(Duration::from_millis(700)).await.unwrap_err();
+    let error = Error::from(mutex.try_lock_for(Duration::from_millis(700)).await.unwrap_err());
     assert!(error.is_retryable(), "{error}");
 
     // The abandoned request lies in the server's socket, and is carried out now.

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use leasehold_conformance::stalls::{Measured, Stalls, measure};
-use leasehold_core::{ErrorKind, LockClient, LockGuard, LockOptions};
+use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LockOptions};
 use leasehold_testbed::{
     ClusterOptions, FaultProxy, RedisCluster, RedisSentinel, SentinelOptions, Weather, until,
 };
@@ -88,7 +88,7 @@ async fn assert_bounded(
 }
 
 async fn assert_disbelieved(client: &LockClient<Backend>) {
-    let error = client.mutex("job").unwrap().try_lock().await.unwrap_err();
+    let error = Error::from(client.mutex("job").unwrap().try_lock().await.unwrap_err());
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
@@ -198,7 +198,7 @@ mod in_a_cluster {
             for _ in 0..2 {
                 let client = client(&redis.url()).await;
                 let attempt = client.mutex("job").unwrap().try_lock().await;
-                guards.extend(attempt.into_iter().flatten());
+                guards.extend(attempt);
             }
             assert!(guards.len() <= 1, "two of pair {pair} hold the lock");
             for guard in guards {

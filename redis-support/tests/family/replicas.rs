@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release, Renewal};
-use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions};
+use leasehold_core::{Error, ErrorKind, LockClient, LockKey, LockOptions};
 use leasehold_testbed::{RedisCluster, RedisSentinel, SentinelOptions, until};
 use tokio::time::{Instant, timeout};
 
@@ -168,7 +168,7 @@ async fn that_hang_hold_up_neither_renewals_nor_releases() {
     assert!(start.elapsed() < patience, "{:?}", start.elapsed());
     for failing in failing {
         let failed = timeout(LONG, failing).await.unwrap().unwrap();
-        assert!(failed.unwrap_err().is_retryable());
+        assert!(Error::from(failed.unwrap_err()).is_retryable());
     }
 }
 

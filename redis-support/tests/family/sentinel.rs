@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::backend::{Claim, Lease, LockBackend};
-use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions};
+use leasehold_core::{Error, ErrorKind, LockClient, LockKey, LockOptions};
 use leasehold_testbed::{Redis, RedisSentinel, SentinelOptions, until};
 use tokio::time::Instant;
 
@@ -31,7 +31,7 @@ async fn a_majority_is_enough_and_one_names_the_others() {
 
     redis.pause_sentinel(2);
     for url in [redis.url(), one] {
-        let error = Backend::connect(&url).await.unwrap_err();
+        let error = Error::from(Backend::connect(&url).await.unwrap_err());
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
     redis.resume_sentinel(2);
@@ -62,7 +62,7 @@ async fn that_are_gone_leave_the_server_unconfirmed_until_they_are_back() {
     until("locks are refused", async || {
         let refused = mutex.try_lock().await.map(drop).err();
         // The first of these calls may have been under way.
-        refused.is_some_and(|error| error.kind() == ErrorKind::Unavailable)
+        refused.is_some_and(|error| Error::from(error).kind() == ErrorKind::Unavailable)
     })
     .await;
 

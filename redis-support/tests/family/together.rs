@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use leasehold_core::backend::{AttemptAll, Claim, Lease, LockBackend, Renewal, Share};
-use leasehold_core::{ErrorKind, LockClient, LockKey, MultiGuard};
+use leasehold_core::{ErrorKind, LockClient, LockKey, MultiGuard, TryLockError};
 use leasehold_redis_support::{Call, Layout};
 use leasehold_testbed::{Redis, RedisOptions};
 use tokio::time::timeout;
@@ -69,10 +69,10 @@ async fn a_multi_lock_that_is_held_is_refused_by_one_request() {
         (LockClient::new(backend(&redis).await), LockClient::new(backend(&redis).await));
     let _held = other.mutex("c").unwrap().lock().await.unwrap();
     let whole = client.multi_lock().mutexes(KEYS).unwrap();
-    assert!(whole.try_lock().await.unwrap().is_err());
+    assert!(matches!(whole.try_lock().await, Err(TryLockError::Busy(_))));
     let before = scripts_run(&redis).await;
 
-    assert!(whole.try_lock().await.unwrap().is_err());
+    assert!(matches!(whole.try_lock().await, Err(TryLockError::Busy(_))));
 
     assert_eq!(scripts_run(&redis).await - before, 1);
     assert_eq!(names(&redis).await, ["lock:c"]);

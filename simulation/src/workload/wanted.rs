@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold_core::election::Leadership;
-use leasehold_core::{Error, LockClient, LockGuard, LockOptions, MultiGuard, WriteGuard};
+use leasehold_core::{
+    Error, LockClient, LockGuard, LockOptions, MultiGuard, TryLockError, WriteGuard,
+};
 
 use crate::judge::Limit;
 
@@ -34,12 +36,19 @@ const READERS: u64 = 1_000;
 macro_rules! ask {
     ($patience:ident, $lock:ident, $once:ident, $within:ident, $unlimited:ident $(, $with:expr)?) => {
         match $patience {
-            Patience::Once => $lock.$once($($with)?).await?,
-            Patience::For(wait) => $lock.$within($($with,)? wait).await?,
-            Patience::Unlimited => Ok($lock.$unlimited($($with)?).await?),
+            Patience::Once => or_none($lock.$once($($with)?).await)?,
+            Patience::For(wait) => or_none($lock.$within($($with,)? wait).await)?,
+            Patience::Unlimited => Some($lock.$unlimited($($with)?).await?),
         }
-        .ok()
     };
+}
+
+/// Returns `None` if the lock was busy.
+fn or_none<T>(tried: Result<T, TryLockError>) -> Result<Option<T>, Error> {
+    match tried {
+        Ok(guard) => Ok(Some(guard)),
+        Err(error) => error.into_busy().map(|_busy| None),
+    }
 }
 
 /// A lock that a task asks for.

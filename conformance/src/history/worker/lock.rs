@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::election::{Election, Leadership};
 use leasehold_core::{
     Error, ErrorKind, LockClient, LockGuard, LockOptions, MultiGuard, MultiLock, Mutex,
-    ReentrantMutex, RwLock, Semaphore, WriteGuard,
+    ReentrantMutex, RwLock, Semaphore, TryLockError, WriteGuard,
 };
 
 use crate::history::run::Kind;
@@ -136,25 +136,24 @@ impl Lock {
         patience: Duration,
         permits: u32,
     ) -> Result<Option<Guards>, Error> {
-        let taken = match self.with(options)? {
-            Way::Mutex(mutex) => mutex.try_lock_for(patience).await?.map(Guards::One),
-            Way::Reentrant(mutex) => match mutex.try_lock_for(patience).await? {
-                Ok(outer) => Ok(Guards::Nested(enter_again(&mutex).await?, outer)),
-                Err(busy) => Err(busy),
+        or_none(match self.with(options)? {
+            Way::Mutex(mutex) => mutex.try_lock_for(patience).await.map(Guards::One),
+            Way::Reentrant(mutex) => match mutex.try_lock_for(patience).await {
+                Ok(outer) => Ok(Guards::Nested(or_none(mutex.try_lock().await)?, outer)),
+                Err(error) => Err(error),
             },
             Way::RwLock(lock) if self.kind == Kind::Reader => {
-                lock.try_read_for(patience).await?.map(Guards::One)
+                lock.try_read_for(patience).await.map(Guards::One)
             }
-            Way::RwLock(lock) => lock.try_write_for(patience).await?.map(Guards::Writer),
+            Way::RwLock(lock) => lock.try_write_for(patience).await.map(Guards::Writer),
             Way::Semaphore(semaphore) => {
-                semaphore.try_acquire_for(permits, patience).await?.map(Guards::One)
+                semaphore.try_acquire_for(permits, patience).await.map(Guards::One)
             }
-            Way::MultiLock(lock) => lock.try_lock_for(patience).await?.map(Guards::Many),
+            Way::MultiLock(lock) => lock.try_lock_for(patience).await.map(Guards::Many),
             Way::Election(election) => {
-                election.try_campaign_for("a leader", patience).await?.map(Guards::Leader)
+                election.try_campaign_for("a leader", patience).await.map(Guards::Leader)
             }
-        };
-        Ok(taken.ok())
+        })
     }
 
     fn with(&self, options: LockOptions) -> Result<Way, Error> {
@@ -170,15 +169,18 @@ impl Lock {
     }
 }
 
-/// The owner enters without a request, unless its lease was lost since.
-async fn enter_again(mutex: &ReentrantMutex) -> Result<Option<LockGuard>, Error> {
-    Ok(mutex.try_lock().await?.ok())
+/// Returns `None` if the lock was busy.
+fn or_none<T>(tried: Result<T, TryLockError>) -> Result<Option<T>, Error> {
+    match tried {
+        Ok(guard) => Ok(Some(guard)),
+        Err(error) => error.into_busy().map(|_busy| None),
+    }
 }
 
 /// The guards of a call.
 pub(super) enum Guards {
     One(LockGuard),
-    /// The inner one, if the lease still stood, and the outer one.
+    /// The inner guard, unless the lease was lost in between, and the outer guard.
     Nested(Option<LockGuard>, LockGuard),
     Writer(WriteGuard),
     Leader(Leadership),

@@ -110,7 +110,7 @@ pub(super) struct Attempt {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Phase {
     Held,
-    Unsure,
+    Unconfirmed,
     Lost(LossReason),
     Released,
 }
@@ -128,7 +128,7 @@ impl<T> State<T> {
     pub(super) fn as_seen(&self) -> LeaseState {
         match self.phase {
             Phase::Held | Phase::Released => LeaseState::Held,
-            Phase::Unsure => LeaseState::Unsure,
+            Phase::Unconfirmed => LeaseState::Unconfirmed,
             Phase::Lost(reason) => LeaseState::Lost(reason),
         }
     }
@@ -136,7 +136,7 @@ impl<T> State<T> {
     pub(super) fn loss(&self) -> Option<LossReason> {
         match self.phase {
             Phase::Lost(reason) => Some(reason),
-            Phase::Held | Phase::Unsure | Phase::Released => None,
+            Phase::Held | Phase::Unconfirmed | Phase::Released => None,
         }
     }
 
@@ -150,7 +150,7 @@ impl<T> State<T> {
             self.phase = Phase::Lost(reason);
         } else if self.renewing && now >= self.due {
             self.renewing = false;
-            self.phase = Phase::Unsure;
+            self.phase = Phase::Unconfirmed;
             self.split_company(self.company);
             self.note_unanswered(self.ttl);
         }
@@ -253,7 +253,7 @@ impl<T> State<T> {
     /// There is news of it, so it is due: as if since soon after its last renewal. When there is news of many, again and again, those
     /// come first that have waited for longest, and not always the same.
     pub(super) fn hurry(&mut self, now: Instant) {
-        let soon = if self.phase == Phase::Unsure {
+        let soon = if self.phase == Phase::Unconfirmed {
             deadline::news_due_after_failure(now)
         } else {
             deadline::next_news_due(self.confirmed_at)
@@ -268,7 +268,7 @@ impl<T> State<T> {
 
     /// The store did not say that it renewed.
     pub(super) fn not_renewed(&mut self, now: Instant, renewal: RenewalMode) {
-        self.phase = Phase::Unsure;
+        self.phase = Phase::Unconfirmed;
         self.due = self.retry_due(now, renewal);
         // No later renewal of a capped lease would ask once more.
         self.news |= self.capped && self.asks_for_news;
@@ -277,7 +277,7 @@ impl<T> State<T> {
 
     /// More time may have passed than the clock shows.
     pub(super) fn doubt(&mut self, now: Instant, renewal: RenewalMode) {
-        self.phase = Phase::Unsure;
+        self.phase = Phase::Unconfirmed;
         // The reply to a renewal that was sent before says nothing about the time since then.
         self.attempt = self.attempt.wrapping_add(1);
         if mem::take(&mut self.renewing) {

@@ -7,7 +7,8 @@ use super::state::{Phase, Standing, Term};
 use crate::clock::Instant;
 use crate::contract::error::Error;
 use crate::observe::{
-    AskedKind, Event, HandedOver, LongHold, Lost, Released, RenewalFailed, Renewed, Subject, Unsure,
+    AskedKind, Event, HandedOver, LongHold, Lost, Released, RenewalFailed, Renewed, Subject,
+    Unconfirmed,
 };
 
 impl Hold {
@@ -20,9 +21,9 @@ impl Hold {
                 Event::Lost(Lost { lock, token, lease, reason, held })
             }
             Phase::Released => Event::Released(Released { lock, token, held }),
-            Phase::Unsure => {
+            Phase::Unconfirmed => {
                 let remaining = at.deadline.since(now);
-                Event::Unsure(Unsure { lock, token, error, remaining })
+                Event::Unconfirmed(Unconfirmed { lock, token, error, remaining })
             }
             // A renewal is told of by itself.
             Phase::Held => return,

@@ -156,16 +156,16 @@ impl MultiGuard {
         })
     }
 
-    /// Waits until any lease is [unsure](crate::LeaseState::Unsure) or lost, and tells which: time to finish early.
+    /// Waits until any lease is [unconfirmed](crate::LeaseState::Unconfirmed) or lost, and tells which: time to finish early.
     ///
     /// # Cancel safety
     ///
     /// Safe to drop.
-    pub async fn unsure(&self) -> (LockKey, LeaseState) {
+    pub async fn unconfirmed(&self) -> (LockKey, LeaseState) {
         let parts = self
             .guards
             .iter()
-            .map(|part| Box::pin(async move { (part.key().clone(), part.unsure().await) }));
+            .map(|part| Box::pin(async move { (part.key().clone(), part.unconfirmed().await) }));
         select_all(parts).await.0
     }
 

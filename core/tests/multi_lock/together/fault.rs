@@ -18,13 +18,13 @@ async fn of_the_one_attempt_is_the_error_and_nothing_is_kept() {
         let fixture = fixture();
         fixture.faults.inject(Operation::Acquire, fault, 1);
 
-        let error = three(&fixture).try_lock().await.unwrap_err();
+        let error = Error::from(three(&fixture).try_lock().await.unwrap_err());
 
         assert_eq!((error.kind(), error.key()), (kind, Some(&key("a"))), "{fault:?}");
         assert_eq!(error.operation(), Some(Operation::Acquire));
         assert_eq!(fixture.faults.calls(Operation::Acquire), 1);
         assert_eq!(fixture.left().await, 0, "{fault:?}");
-        assert!(three(&fixture).try_lock().await.unwrap().is_ok());
+        assert!(three(&fixture).try_lock().await.is_ok());
     }
 }
 
@@ -69,7 +69,7 @@ async fn by_which_the_wait_passes_is_the_error() {
         fixture.faults.inject(Operation::Acquire, fault, 1);
 
         let asked_at = fixture.clock.now();
-        let error = three(&fixture).try_lock_for(ms(2_000)).await.unwrap_err();
+        let error = Error::from(three(&fixture).try_lock_for(ms(2_000)).await.unwrap_err());
 
         assert_eq!(error.kind(), ErrorKind::Indeterminate, "{fault:?}");
         assert_eq!(fixture.clock.now(), asked_at + ms(2_000));
@@ -85,7 +85,7 @@ async fn may_be_a_part_that_is_granted_for_too_short_a_time() {
     }));
     let whole = client.multi_lock().mutexes(KEYS).unwrap();
 
-    let error = whole.try_lock().await.unwrap_err();
+    let error = Error::from(whole.try_lock().await.unwrap_err());
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert!(error.to_string().contains("too late"), "{error}");

@@ -14,7 +14,7 @@ use leasehold_core::clock::Clock;
 use leasehold_core::fault::Fault;
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::retry::Retry;
-use leasehold_core::{Error, ErrorKind, LockClient, LockOptions, LossReason};
+use leasehold_core::{Error, ErrorKind, LockClient, LockOptions, LossReason, TryLockError};
 
 use super::{KEYS, Plain, closed, drop_contended_calls_at_any_point, three, wait_out};
 use crate::fixture::{DRIFT, Fixture, Logged, TTL, dropped_after, key, ms, options};

@@ -1,0 +1,127 @@
+//! The error of an attempt that does not wait, or waits for a limited time.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use crate::contract::busy::Busy;
+use crate::contract::error::Error;
+
+/// The error of `try_lock` and of all other `try_` methods: the lock is busy, or the attempt failed.
+///
+/// This is the counterpart of [`std::sync::TryLockError`]. Match on it to tell contention from failure:
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::memory::MemoryBackend;
+/// use leasehold_core::{Error, LockClient, TryLockError};
+///
+/// let client = LockClient::new(MemoryBackend::new());
+/// let report = client.mutex("report")?;
+/// let held = report.lock().await?;
+///
+/// match report.try_lock().await {
+///     Ok(_guard) => unreachable!("the lock is held"),
+///     Err(TryLockError::Busy(busy)) => println!("skipped: {busy}"), // the report is held by …
+///     Err(TryLockError::Failed(error)) => return Err(error), // for example, the store is down
+/// }
+/// # held.release().await
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// In a function that returns [`Error`], use `?`. A busy lock then becomes an error of the kind [`Timeout`](crate::ErrorKind::Timeout),
+/// which names the holder:
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::memory::MemoryBackend;
+/// use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, Mutex};
+///
+/// async fn lock_now(mutex: &Mutex) -> Result<LockGuard, Error> {
+///     Ok(mutex.try_lock().await?)
+/// }
+///
+/// let report = LockClient::new(MemoryBackend::new()).mutex("report")?;
+/// let held = lock_now(&report).await?;
+/// let error = lock_now(&report).await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Timeout);
+/// assert!(error.holder().is_some());
+/// # held.release().await
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub enum TryLockError {
+    /// Another owner holds the lock, or waited for it first.
+    Busy(Busy),
+    /// The attempt failed, or the lease was lost during the work of a `try_run`.
+    Failed(Error),
+}
+
+impl TryLockError {
+    /// Returns the refusal if the lock was busy, and the error otherwise.
+    ///
+    /// Code that handles only contention combines it with `?`:
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let report = LockClient::new(MemoryBackend::new()).mutex("report")?;
+    /// let held = report.lock().await?;
+    /// if let Err(error) = report.try_run(async |_guard| ()).await {
+    ///     let busy = error.into_busy()?;
+    ///     println!("skipped: {busy}");
+    /// }
+    /// # held.release().await
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of [`TryLockError::Failed`].
+    pub fn into_busy(self) -> Result<Busy, Error> {
+        match self {
+            Self::Busy(busy) => Ok(busy),
+            Self::Failed(error) => Err(error),
+        }
+    }
+}
+
+impl fmt::Display for TryLockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy(busy) => fmt::Display::fmt(busy, f),
+            Self::Failed(error) => fmt::Display::fmt(error, f),
+        }
+    }
+}
+
+impl StdError for TryLockError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::Busy(_) => None,
+            Self::Failed(error) => error.source(),
+        }
+    }
+}
+
+impl From<Busy> for TryLockError {
+    fn from(busy: Busy) -> Self {
+        Self::Busy(busy)
+    }
+}
+
+impl From<Error> for TryLockError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<TryLockError> for Error {
+    fn from(error: TryLockError) -> Self {
+        error.into_busy().map_or_else(|failed| failed, Self::from)
+    }
+}
