@@ -1,6 +1,6 @@
-//! The attribute `#[locked]` of Leasehold, a distributed lock for Rust.
+//! The attribute `#[locked]` of Leasehold, distributed locks for Rust.
 //!
-//! Use it as `leasehold::locked`, with the feature `macros` of the crate `leasehold`, which documents it.
+//! Enable the feature `macros` of the crate `leasehold` and use the attribute as `leasehold::locked`. The documentation is there.
 
 mod args;
 mod duration;
