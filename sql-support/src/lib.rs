@@ -21,7 +21,7 @@
 //!
 //! | column | type | contents |
 //! | --- | --- | --- |
-//! | `key` | binary text, at most [`Layout::MAX_KEY`] | the encoded name |
+//! | `key` | text, compared by bytes, at most [`Layout::MAX_KEY`] | the encoded name |
 //! | `tag` | UUID, primary key with `key` | identifies the lease, see [`tag`](request::tag). It is not the lease ID, which is a secret |
 //! | `place` | 64 bits | the position in the key's queue; null if the lease is in force |
 //! | `whole` | boolean | true for the whole key, false for permits |
