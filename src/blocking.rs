@@ -1,7 +1,7 @@
 //! Locks for code without an async runtime. A call that waits blocks its thread.
 //!
-//! This module re-exports [`leasehold_core::blocking`] and adds [`connect`] and [`connect_with`]. The documentation of that module lists the differences from the async
-//! types.
+//! This module re-exports [`leasehold_core::blocking`] and adds [`connect`] and [`connect_with`]. The documentation of that module lists the
+//! differences from the async types.
 
 pub use leasehold_core::blocking::*;
 

@@ -1,7 +1,7 @@
 //! Leasehold's locks in a PostgreSQL database, through the crate [`tokio_postgres`].
 //!
-//! If your application already has a PostgreSQL database, you need no other server. Acquiring, renewing and releasing a lock are each one message and one
-//! transaction. `NOTIFY` wakes the waiters.
+//! If your application already has a PostgreSQL database, you need no other server. Acquiring, renewing and releasing a lock are each one message and
+//! one transaction. `NOTIFY` wakes the waiters.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), leasehold_core::Error> {
@@ -19,27 +19,30 @@
 //!
 //! # Guarantees
 //!
-//! A lock is exclusive as long as the server's clock does not jump and a new primary has all commits. Fencing tokens strictly increase as long as the server
-//! keeps acknowledged commits. The token of a grant is the last token plus 1, or the time on the server's clock if that is larger. Each microsecond of that
-//! clock has two tokens.
+//! A lock is exclusive as long as the server's clock does not jump and a new primary has all commits. Fencing tokens strictly increase as long as the
+//! server keeps acknowledged commits. The token of a grant is the last token plus 1, or the time on the server's clock if that is larger. Each
+//! microsecond of that clock has two tokens.
 //!
-//! A failover to a synchronous replica does not lose a grant. If the wait for the replica is cancelled, the server still acknowledges the commit, with a
-//! warning. Leasehold then reports an unknown outcome.
+//! A failover to a synchronous replica does not lose a grant. If the wait for the replica is cancelled, the server still acknowledges the commit,
+//! with a warning. Leasehold then reports an unknown outcome.
 //!
 //! # Tables and permissions
 //!
-//! The store consists of three tables of bounded size: `leasehold_stripe`, `leasehold_lease` and `leasehold_member`. The first connection creates the tables if
-//! the user has the permission. Otherwise, an administrator runs the statements of [`PostgresConfig::migration`], and the user needs these permissions:
+//! The store consists of three tables of bounded size: `leasehold_stripe`, `leasehold_lease` and `leasehold_member`. The first connection creates the
+//! tables if the user has the permission. Otherwise, an administrator runs the statements of [`PostgresConfig::migration`], and the user needs these
+//! permissions:
 //!
 //! ```sql
 #![doc = include_str!("../tests/rights.sql")]
 //! ```
 //!
-//! To use another schema or other table names, set [`PostgresConfig::schema`] and [`PostgresConfig::prefix`]. The backend requires PostgreSQL 12 or newer.
+//! To use another schema or other table names, set [`PostgresConfig::schema`] and [`PostgresConfig::prefix`]. The backend requires PostgreSQL 12 or
+//! newer.
 //!
 //! # Quorums
 //!
-//! A database can be a member of a [`Quorum`](leasehold_core::quorum::Quorum). The database loses its vote until earlier leases have expired in these cases:
+//! A database can be a member of a [`Quorum`](leasehold_core::quorum::Quorum). The database loses its vote until earlier leases have expired in these
+//! cases:
 //!
 //! - A server was promoted or recovered from a backup (its timeline changed).
 //! - The tables were restored on another server (the system identifier changed).
@@ -50,8 +53,8 @@
 //! # Poolers, pools and other drivers
 //!
 //! A transaction does not depend on its session, so it can run through a pooler such as PgBouncer in transaction mode. A pooler does not forward
-//! notifications, so set `push=off`. Each connection prepares the statements of a lock once. If a pooler has changed the session of one
-//! connection, the client stops preparing statements.
+//! notifications, so set `push=off`. Each connection prepares the statements of a lock once. If a pooler has changed the session of one connection,
+//! the client stops preparing statements.
 //!
 //! Implement [`Run`] to run the transactions on connections that your application already has, with `deadpool`, `sqlx` or any other crate. Send each
 //! [`Text`] as *one message of the simple query protocol* (`tokio_postgres::Client::simple_query` or `sqlx::raw_sql`). Waiters then poll.
@@ -91,8 +94,8 @@
 //! # }
 //! ```
 //!
-//! Without [`Run`], a client opens up to [`connections`](PostgresConfig::connections) + 2 connections. It opens one more connection for notifications as long as a lock
-//! is held or waited for.
+//! Without [`Run`], a client opens up to [`connections`](PostgresConfig::connections) + 2 connections. It opens one more connection for notifications
+//! as long as a lock is held or waited for.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod database;
