@@ -68,7 +68,7 @@
 mod connect;
 mod redlock;
 
-// All features: the pages show all of them.
+// The pages use all of these features.
 #[cfg(all(doctest, feature = "blocking", feature = "postgres", feature = "sqlite"))]
 mod guide;
 
@@ -86,10 +86,9 @@ pub use leasehold_core::*;
 #[cfg(feature = "macros")]
 pub use locked::{__locked, locked};
 
-/// The contract between locks and their store, for code that brings a store of its own; and [`connect`](backend::connect), which makes one
-/// from a URL.
+/// The contract between locks and a store. Use it to write a backend.
 ///
-/// All of [`leasehold_core::backend`].
+/// This module re-exports [`leasehold_core::backend`] and adds [`connect`](backend::connect), which creates a backend from a URL.
 pub mod backend {
     pub use crate::connect::backend as connect;
     pub use leasehold_core::backend::*;
@@ -97,13 +96,13 @@ pub mod backend {
 
 /// Locks on one etcd cluster.
 ///
-/// The client crate runs `protoc` when it is built, see the README.
+/// The client crate needs `protoc` at build time, see the README.
 #[cfg(feature = "etcd")]
 pub mod etcd {
     pub use leasehold_etcd::{EtcdBackend, EtcdConfig, EtcdGuard, etcd_client as client};
 }
 
-/// Locks on Redis and Valkey, with the `fred` crate: one server, Sentinel, Cluster.
+/// Locks on Redis and Valkey, through the crate `fred`: a single server, Sentinel or Cluster.
 #[cfg(feature = "fred")]
 pub mod fred {
     pub use leasehold_fred::{FredBackend, FredConfig, Replicas, fred as client};
@@ -127,13 +126,13 @@ pub mod postgres {
     };
 }
 
-/// Locks on Redis and Valkey, with the `redis` crate: one server, Sentinel, Cluster.
+/// Locks on Redis and Valkey, through the crate `redis`: a single server, Sentinel or Cluster.
 #[cfg(feature = "redis")]
 pub mod redis {
     pub use leasehold_redis::{RedisBackend, RedisConfig, Replicas, redis as client};
 }
 
-/// Locks in a SQLite file, for the processes of one machine.
+/// Locks in a SQLite file for the processes of one machine.
 #[cfg(feature = "sqlite")]
 pub mod sqlite {
     pub use leasehold_sqlite::{SqliteBackend, SqliteConfig};

@@ -57,20 +57,20 @@ pub use leasehold_sql_support::remote::{Row, Run, RunError, Text, Urgency};
 /// Locks in a MySQL or MariaDB database. Clones share connections.
 pub type MysqlBackend = leasehold_sql_support::Backend<leasehold_sql_support::Remote<Mysql>>;
 
-/// Which database to use, and how.
+/// Selects the database and sets its options.
 ///
-/// A URL is `mysql://[user[:password]@]host[:port]/database[?…]`, or `mariadb://…`, for both servers.
+/// The URL is `mysql://[user[:password]@]host[:port]/database[?…]` or `mariadb://…`. Both schemes work with both servers.
 ///
 /// | parameter | value |
 /// | --- | --- |
-/// | `prefix`, `schema`, `timeout-ms`, `connections` | as the methods of these names |
-/// | `tables=exist` | as [`without_creating_tables`](leasehold_sql_support::remote::Config::without_creating_tables) |
+/// | `prefix`, `schema`, `timeout-ms`, `connections` | see the methods with these names |
+/// | `tables=exist` | see [`without_creating_tables`](leasehold_sql_support::remote::Config::without_creating_tables) |
 /// | `socket` | the path of a Unix socket |
-/// | `ssl-mode` | `disabled` (the default), or `required`, `verify_ca` or `verify_identity`, which all ask for a server with a certificate for its name |
-/// | `ssl-ca` | the PEM file of the authority, if it is not one that the system trusts |
+/// | `ssl-mode` | `disabled` (the default), `required`, `verify_ca` or `verify_identity`. The last three all require a server certificate with the server's name |
+/// | `ssl-ca` | the PEM file of the certificate authority, if the system does not trust it |
 /// | `ssl-cert`, `ssl-key` | PEM files of a client's certificate |
 pub type MysqlConfig = leasehold_sql_support::remote::Config<Mysql>;
 
-/// The driver, to make the [`mysql_async::OptsBuilder`] that
-/// [`MysqlConfig::from_options`](leasehold_sql_support::remote::Config::from_options) takes.
+/// The driver. Use it to create the [`mysql_async::OptsBuilder`] for
+/// [`MysqlConfig::from_options`](leasehold_sql_support::remote::Config::from_options).
 pub use mysql_async;

@@ -115,24 +115,23 @@ pub use leasehold_sql_support::remote::{Row, Run, RunError, Text, Urgency};
 /// Locks in a PostgreSQL database. Clones share connections.
 pub type PostgresBackend = leasehold_sql_support::Backend<leasehold_sql_support::Remote<Postgres>>;
 
-/// Which database to use, and how.
+/// Selects the database and sets its options.
 ///
-/// A URL is one that `libpq` and its like take: `postgres://[user[:password]@][host][:port][,…][/database][?…]`, also `postgresql://`.
-/// With several hosts, the parameter `target_session_attrs=read-write` finds the primary among them. Each host has an equal part of the
-/// call's time to let a client in.
+/// The URL has the format of `libpq`: `postgres://[user[:password]@][host][:port][,…][/database][?…]`, or `postgresql://…`. If you list
+/// several hosts, add `target_session_attrs=read-write` to find the primary. The time for connecting is divided equally among the hosts.
 ///
 /// | parameter | value |
 /// | --- | --- |
-/// | `prefix`, `schema`, `timeout-ms`, `connections` | as the methods of these names |
-/// | `push=off` | as [`without_push`](leasehold_sql_support::remote::Config::without_push) |
-/// | `tables=exist` | as [`without_creating_tables`](leasehold_sql_support::remote::Config::without_creating_tables) |
-/// | `sslmode` | `disable` (the default), or `require`, `verify-ca` or `verify-full`, which all ask for a server with a certificate for its name |
-/// | `sslrootcert` | the PEM file of the authority, if it is not one that the system trusts |
+/// | `prefix`, `schema`, `timeout-ms`, `connections` | see the methods with these names |
+/// | `push=off` | see [`without_push`](leasehold_sql_support::remote::Config::without_push) |
+/// | `tables=exist` | see [`without_creating_tables`](leasehold_sql_support::remote::Config::without_creating_tables) |
+/// | `sslmode` | `disable` (the default), `require`, `verify-ca` or `verify-full`. The last three all require a server certificate with the server's name |
+/// | `sslrootcert` | the PEM file of the certificate authority, if the system does not trust it |
 /// | `sslcert`, `sslkey` | PEM files of a client's certificate |
 ///
-/// Options that the application made as a [`tokio_postgres::Config`] make connections without encryption.
+/// If you pass a [`tokio_postgres::Config`] instead of a URL, connections are not encrypted.
 pub type PostgresConfig = leasehold_sql_support::remote::Config<Postgres>;
 
-/// The driver, to make the [`tokio_postgres::Config`] that
-/// [`PostgresConfig::from_options`](leasehold_sql_support::remote::Config::from_options) takes.
+/// The driver. Use it to create the [`tokio_postgres::Config`] for
+/// [`PostgresConfig::from_options`](leasehold_sql_support::remote::Config::from_options).
 pub use tokio_postgres;

@@ -13,7 +13,7 @@ use syn::{ItemFn, parse_macro_input};
 
 use crate::args::Args;
 
-/// Runs a function under a lock. The crate `leasehold` documents it, where its examples can run.
+/// Runs a function under a lock. The documentation is in the crate `leasehold`, because the examples need that crate.
 #[proc_macro_attribute]
 pub fn locked(args: TokenStream, function: TokenStream) -> TokenStream {
     let args = parse_macro_input!(args as Args);
