@@ -138,7 +138,7 @@ pub mod sqlite {
     pub use leasehold_sqlite::{SqliteBackend, SqliteConfig};
 }
 
-/// Locks on a ZooKeeper ensemble, in the layout of Apache Curator.
+/// Locks on a ZooKeeper ensemble, with the node layout of Apache Curator.
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper {
     pub use leasehold_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
