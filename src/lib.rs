@@ -68,7 +68,7 @@
 mod connect;
 mod redlock;
 
-// The pages use all of these features.
+// All features: the pages show all of them.
 #[cfg(all(doctest, feature = "blocking", feature = "postgres", feature = "sqlite"))]
 mod guide;
 

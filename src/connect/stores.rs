@@ -1,4 +1,4 @@
-//! The stores. Each one is compiled only with its Cargo feature.
+//! The stores. Each of them needs a Cargo feature.
 
 use std::sync::Arc;
 
