@@ -1,6 +1,7 @@
-//! Locks for code without a runtime: a call that waits blocks its thread.
+//! Locks for code without an async runtime. A call that waits blocks its thread.
 //!
-//! All of [`leasehold_core::blocking`], and [`connect`]. The page of that module lists the differences from the async types.
+//! This module re-exports [`leasehold_core::blocking`] and adds [`connect`] and [`connect_with`]. The documentation of that module lists the
+//! differences from the async types.
 
 pub use leasehold_core::blocking::*;
 

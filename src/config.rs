@@ -1,4 +1,4 @@
-//! Locks by name, from a configuration.
+//! Named locks from a configuration.
 
 mod human;
 mod service;

@@ -1,4 +1,4 @@
-//! From a URL to a client.
+//! Creates a client from a URL.
 
 mod stores;
 

@@ -1,4 +1,5 @@
-//! A distributed lock over the store of your choice, with a fencing token for each holder and an honest signal when the lock is lost.
+//! Distributed locks for Rust. Leasehold renews a lock while your code runs, cancels your code if the lock is lost, and gives every holder a [fencing
+//! token](FencingToken).
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -13,52 +14,53 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A lock is a *lease*: the store keeps it for a time, and the watchdog of the client renews it. A lease keeps well-behaved processes apart. A process that is
-//! paused writes late all the same; the [fencing token](FencingToken) lets the resource refuse that write.
+//! A lock is a *lease*. The store keeps the lease for a limited time, and the client's watchdog renews it. No lock can stop a process that is paused
+//! for longer than its lease. While the process sleeps, another process may acquire the lock. If a late write would do damage, check the [fencing
+//! token](FencingToken) in every write.
 //!
-//! # Where to begin
+//! # Where to start
 //!
 //! | to | see |
 //! | --- | --- |
-//! | make a client | [`connect`], [`connect_with`], [`connect_lazily`], [`LockClient::builder`] |
-//! | take a lock | [`Mutex::run`], [`Mutex::try_run`], [`Mutex::lock`], [`Mutex::try_lock`] |
-//! | hold it | [`LockGuard`]: its token, its deadline, its loss |
+//! | create a client | [`connect`], [`connect_with`], [`connect_lazily`], [`LockClient::builder`] |
+//! | acquire a lock | [`Mutex::run`], [`Mutex::try_run`], [`Mutex::lock`], [`Mutex::try_lock`] |
+//! | use a guard | [`LockGuard`]: the token, the deadline, the loss notification |
 //! | choose times, waiting and fairness | [`LockOptions`], [`retry`] |
-//! | handle failures | [`Busy`] is an outcome; [`ErrorKind`] has the failures |
-//! | end a service | [`LockClient::shutdown`]; [`LockClient::ping`] for its probe of readiness |
-//! | look into a store, end a lease by force | [`admin`] |
-//! | have logs, metrics, events | [`observe`] |
+//! | handle failures | [`Busy`] is an outcome, and [`ErrorKind`] lists the failures |
+//! | shut down a service | [`LockClient::shutdown`]; readiness probes use [`LockClient::ping`] |
+//! | inspect a store or release a lock by force | [`admin`] |
+//! | get logs, metrics and events | [`observe`] |
 //! | test an application | [`memory`], [`fault`], [`clock`] |
-//! | write a backend | [`backend::LockBackend`], and the crate `leasehold-conformance` |
+//! | write a backend | [`backend::LockBackend`] and the crate `leasehold-conformance` |
 //!
-//! # Kinds of lock
+//! # Lock types
 //!
-//! | | |
+//! | type | holders |
 //! | --- | --- |
-//! | [`Mutex`] | one holder at a time |
-//! | [`ReentrantMutex`] | one owner at a time, which may enter again |
+//! | [`Mutex`] | one at a time |
+//! | [`ReentrantMutex`] | one owner at a time, which can lock it again |
 //! | [`RwLock`] | many readers or one writer, in order of arrival |
-//! | [`Semaphore`] | so many permits, taken some at a time |
-//! | [`MultiLock`] | several keys, of any kinds, all or none |
-//! | [`Striped`] | a resource in segments, of which a caller takes any |
-//! | [`election`] | one leader, which proclaims a value that others observe |
+//! | [`Semaphore`] | a fixed number of permits in total; each holder acquires one or more |
+//! | [`MultiLock`] | several keys of any lock type, all or none |
+//! | [`Striped`] | any one of several interchangeable slots |
+//! | [`election`] | one leader, which publishes a value that other processes can read |
 //!
 //! # Features
 //!
-//! No feature is on by default, and each adds API without changing any.
+//! No feature is enabled by default. A feature only adds API and never changes existing behavior.
 //!
 //! | feature | adds |
 //! | --- | --- |
-//! | `redis`, `fred`, `etcd`, `zookeeper`, `postgres`, `mysql`, `sqlite` | a store: its URLs in [`connect`], and a module of its name |
-//! | `redis-tls`, `fred-tls`, `etcd-tls`, `zookeeper-tls`, `postgres-tls`, `mysql-tls` | the same over TLS |
-//! | `zookeeper-sasl` | users of SASL |
-//! | `blocking` | [`blocking`]: the same locks for threads without a runtime |
-//! | `macros` | [`locked`]: a function that runs under a lock |
-//! | `config` | [`config`]: locks by name, from a configuration |
+//! | `redis`, `fred`, `etcd`, `zookeeper`, `postgres`, `mysql`, `sqlite` | a store: its URLs in [`connect`], and a module with the same name |
+//! | `redis-tls`, `fred-tls`, `etcd-tls`, `zookeeper-tls`, `postgres-tls`, `mysql-tls` | TLS for the store |
+//! | `zookeeper-sasl` | SASL authentication for ZooKeeper |
+//! | `blocking` | [`blocking`]: the same lock types for threads without an async runtime |
+//! | `macros` | [`locked`]: an attribute that runs a function under a lock |
+//! | `config` | [`config`]: named locks from a configuration |
 //! | `metrics` | [`observe::Metrics`]: metrics for a recorder of the crate `metrics` |
 //!
-//! The feature `etcd` takes `protoc` to build. The folder `docs/` of the repository is a book: the choice of a store, fencing in practice, patterns, migration,
-//! and the exact promises of each store.
+//! The feature `etcd` needs `protoc` at build time. The directory `docs/` in the repository is a book. It explains how to choose a store, how to use
+//! fencing tokens, common patterns, migration, and the exact guarantees of each store.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The futures of the store clients are nested deeper than the compiler's default allows.
 #![recursion_limit = "256"]
@@ -92,10 +94,9 @@ pub use leasehold_core::*;
 #[cfg(feature = "macros")]
 pub use locked::{__locked, locked};
 
-/// The contract between locks and their store, for code that brings a store of its own; and [`connect`](backend::connect), which makes one
-/// from a URL.
+/// The contract between locks and a store. Use it to write a backend.
 ///
-/// All of [`leasehold_core::backend`].
+/// This module re-exports [`leasehold_core::backend`] and adds [`connect`](backend::connect), which creates a backend from a URL.
 pub mod backend {
     pub use crate::connect::backend as connect;
     pub use leasehold_core::backend::*;
@@ -103,13 +104,13 @@ pub mod backend {
 
 /// Locks on one etcd cluster.
 ///
-/// The client crate runs `protoc` when it is built, see the README.
+/// The client crate needs `protoc` at build time, see the README.
 #[cfg(feature = "etcd")]
 pub mod etcd {
     pub use leasehold_etcd::{EtcdBackend, EtcdConfig, EtcdGuard, etcd_client as client};
 }
 
-/// Locks on Redis and Valkey, with the `fred` crate: one server, Sentinel, Cluster.
+/// Locks on Redis and Valkey, through the crate `fred`: a single server, Sentinel or Cluster.
 #[cfg(feature = "fred")]
 pub mod fred {
     pub use leasehold_fred::{FredBackend, FredConfig, Replicas, fred as client};
@@ -133,19 +134,19 @@ pub mod postgres {
     };
 }
 
-/// Locks on Redis and Valkey, with the `redis` crate: one server, Sentinel, Cluster.
+/// Locks on Redis and Valkey, through the crate `redis`: a single server, Sentinel or Cluster.
 #[cfg(feature = "redis")]
 pub mod redis {
     pub use leasehold_redis::{RedisBackend, RedisConfig, Replicas, redis as client};
 }
 
-/// Locks in a SQLite file, for the processes of one machine.
+/// Locks in a SQLite file for the processes of one machine.
 #[cfg(feature = "sqlite")]
 pub mod sqlite {
     pub use leasehold_sqlite::{SqliteBackend, SqliteConfig};
 }
 
-/// Locks on a ZooKeeper ensemble, in the layout of Apache Curator.
+/// Locks on a ZooKeeper ensemble, with the node layout of Apache Curator.
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper {
     pub use leasehold_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};

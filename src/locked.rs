@@ -1,4 +1,4 @@
-//! The lock of a function, as an attribute.
+//! The attribute `#[locked]`, which runs a function under a lock.
 
 /// Runs a function under a lock: each call locks, runs the body, and releases.
 ///

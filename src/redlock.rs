@@ -1,4 +1,4 @@
-//! From one URL to a quorum of Redis servers.
+//! Creates a quorum of Redis servers from a single URL.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Leasehold locks in a MySQL or MariaDB database, with the [`mysql_async`] crate.
+//! Leasehold's locks in a MySQL or MariaDB database, through the crate [`mysql_async`].
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), leasehold_core::Error> {
@@ -14,30 +14,32 @@
 //! # }
 //! ```
 //!
-//! It needs MySQL 8.0 or MariaDB 10.6, or a later one, and three InnoDB tables, which it creates where it may. Where it may not, an
-//! administrator runs [`MysqlConfig::migration`] and gives the user the rights that all operations take:
+//! The backend requires MySQL 8.0, MariaDB 10.6 or a later version. It stores its locks in three InnoDB tables and creates these tables if the user
+//! has the permission. Otherwise, an administrator runs the statements of [`MysqlConfig::migration`] and grants the user these permissions, which
+//! cover all operations:
 //!
 //! ```sql
 #![doc = include_str!("../tests/rights.sql")]
 //! ```
 //!
-//! All clients write to *one* server, the primary. In a cluster with several writers (Galera, group replication with several primaries), leases
-//! would end by several clocks: one of its nodes must get all the writes of Leasehold.
+//! All clients must write to *one* server, the primary. If a cluster has several writers (Galera, or group replication with several primaries),
+//! leases would expire by several clocks. In that case, send all of Leasehold's writes to a single node.
 //!
-//! The server sends no news. Waiters poll, in intervals with jitter; waiters in this process hear of each other at once.
+//! MySQL and MariaDB cannot notify clients. Waiters poll at intervals with jitter. A release in the same process wakes a waiter immediately.
 //!
 //! # Quorums
 //!
-//! A database can be a member of a [`Quorum`](leasehold_core::quorum::Quorum), if the server waits for the disk: `innodb_flush_log_at_trx_commit` and, with a binary log,
-//! `sync_binlog` are 1. It loses its vote, until earlier leases are over, when another server has the tables, by its `server_id`, host name,
-//! port and, in MySQL, `server_uuid`.
+//! A database can be a member of a [`Quorum`](leasehold_core::quorum::Quorum) if every commit waits for the disk. This requires
+//! `innodb_flush_log_at_trx_commit = 1` and, if the server writes a binary log, `sync_binlog = 1`. If the tables move to another server, the database
+//! loses its vote until earlier leases have expired. The backend identifies a server by its `server_id`, host name, port and, on MySQL,
+//! `server_uuid`.
 //!
-//! # Pools of the application
+//! # Connections of your application
 //!
-//! [`Run`] has transactions run on connections that the application has. Each text goes to the server in *one query of several statements*
-//! (`mysql_async::Queryable::query_iter`, `sqlx::raw_sql`). A connection on which a text failed must be *closed*: its transaction may be
-//! open. A text sets the time zone, the modes and the limits of time of its session, and variables such as `@now`. A pool that others use,
-//! too, resets the session between two uses, as that of `mysql_async` does.
+//! Implement [`Run`] to run the transactions on connections that your application already has. A [`Text`] is a batch of statements. Send each batch
+//! as *one query* (`mysql_async::Queryable::query_iter` or `sqlx::raw_sql`). If a batch fails, *close* its connection, because the transaction may
+//! still be open. A batch sets the time zone, the SQL modes and the time limits of its session, and variables such as `@now`. If other code uses the
+//! same pool, the pool must reset a session between two uses. The pool of `mysql_async` does this.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod database;
@@ -55,20 +57,20 @@ pub use leasehold_sql_support::remote::{Row, Run, RunError, Text, Urgency};
 /// Locks in a MySQL or MariaDB database. Clones share connections.
 pub type MysqlBackend = leasehold_sql_support::Backend<leasehold_sql_support::Remote<Mysql>>;
 
-/// Which database to use, and how.
+/// Selects the database and sets its options.
 ///
-/// A URL is `mysql://[user[:password]@]host[:port]/database[?…]`, or `mariadb://…`, for both servers.
+/// The URL is `mysql://[user[:password]@]host[:port]/database[?…]` or `mariadb://…`. Both schemes work with both servers.
 ///
 /// | parameter | value |
 /// | --- | --- |
-/// | `prefix`, `schema`, `timeout-ms`, `connections` | as the methods of these names |
-/// | `tables=exist` | as [`without_creating_tables`](leasehold_sql_support::remote::Config::without_creating_tables) |
+/// | `prefix`, `schema`, `timeout-ms`, `connections` | see the methods with these names |
+/// | `tables=exist` | see [`without_creating_tables`](leasehold_sql_support::remote::Config::without_creating_tables) |
 /// | `socket` | the path of a Unix socket |
-/// | `ssl-mode` | `disabled` (the default), or `required`, `verify_ca` or `verify_identity`, which all ask for a server with a certificate for its name |
-/// | `ssl-ca` | the PEM file of the authority, if it is not one that the system trusts |
+/// | `ssl-mode` | `disabled` (the default), `required`, `verify_ca` or `verify_identity`. The last three all require a server certificate with the server's name |
+/// | `ssl-ca` | the PEM file of the certificate authority, if the system does not trust it |
 /// | `ssl-cert`, `ssl-key` | PEM files of a client's certificate |
 pub type MysqlConfig = leasehold_sql_support::remote::Config<Mysql>;
 
-/// The driver, to make the [`mysql_async::OptsBuilder`] that
-/// [`MysqlConfig::from_options`](leasehold_sql_support::remote::Config::from_options) takes.
+/// The driver. Use it to create the [`mysql_async::OptsBuilder`] for
+/// [`MysqlConfig::from_options`](leasehold_sql_support::remote::Config::from_options).
 pub use mysql_async;

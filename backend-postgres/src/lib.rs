@@ -1,7 +1,7 @@
-//! Leasehold locks in a PostgreSQL database, with the [`tokio_postgres`] crate.
+//! Leasehold's locks in a PostgreSQL database, through the crate [`tokio_postgres`].
 //!
-//! An application that has a database needs nothing else. Acquiring, renewing and releasing are one message and one transaction each;
-//! `NOTIFY` tells waiters.
+//! If your application already has a PostgreSQL database, you need no other server. Acquiring, renewing and releasing a lock are each one message and
+//! one transaction. `NOTIFY` wakes the waiters.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), leasehold_core::Error> {
@@ -17,39 +17,47 @@
 //! # }
 //! ```
 //!
-//! # Promises
+//! # Guarantees
 //!
-//! Mutual exclusion holds while the server's clock does not jump and no server takes over without the last commits. Fencing tokens
-//! strictly increase while the server keeps acknowledged commits: the token of a grant is the larger of the last one + 1 and the
-//! server's clock, of which each microsecond has two tokens.
+//! A lock is exclusive as long as the server's clock does not jump and a new primary has all commits. Fencing tokens strictly increase as long as the
+//! server keeps acknowledged commits. The token of a grant is the last token plus 1, or the time on the server's clock if that is larger. Each
+//! microsecond of that clock has two tokens.
 //!
-//! A failover to a synchronous replica loses no grant. The server acknowledges a commit whose wait for that replica was cancelled, with a
-//! warning: the outcome is unknown then.
+//! A failover to a synchronous replica does not lose a grant. If the wait for the replica is cancelled, the server still acknowledges the commit,
+//! with a warning. Leasehold then reports an unknown outcome.
 //!
-//! # Tables and rights
+//! # Tables and permissions
 //!
-//! The store has three tables of bounded size: `leasehold_stripe`, `leasehold_lease` and `leasehold_member`. The first connection creates
-//! them. Otherwise an administrator runs the statements of [`PostgresConfig::migration`], and the user needs these rights:
+//! The store consists of three tables of bounded size: `leasehold_stripe`, `leasehold_lease` and `leasehold_member`. The first connection creates the
+//! tables if the user has the permission. Otherwise, an administrator runs the statements of [`PostgresConfig::migration`], and the user needs these
+//! permissions:
 //!
 //! ```sql
 #![doc = include_str!("../tests/rights.sql")]
 //! ```
 //!
-//! [`PostgresConfig::schema`] and [`PostgresConfig::prefix`] put them elsewhere. Version 12 or newer is needed.
+//! To use another schema or other table names, set [`PostgresConfig::schema`] and [`PostgresConfig::prefix`]. The backend requires PostgreSQL 12 or
+//! newer.
 //!
 //! # Quorums
 //!
-//! A database can be a member of a [`Quorum`](leasehold_core::quorum::Quorum). It loses its vote, until earlier leases are over, when a server was promoted or recovered from a
-//! backup (another timeline), or the tables were restored on another server (another system identifier). A server with
-//! `fsync = off` loses its vote with each start. The texts ask for `synchronous_commit` themselves.
+//! A database can be a member of a [`Quorum`](leasehold_core::quorum::Quorum). The database loses its vote until earlier leases have expired in these
+//! cases:
+//!
+//! - A server was promoted or recovered from a backup (its timeline changed).
+//! - The tables were restored on another server (the system identifier changed).
+//! - A server with `fsync = off` was restarted.
+//!
+//! The transactions request `synchronous_commit` themselves.
 //!
 //! # Poolers, pools and other drivers
 //!
-//! Transactions need no session of their own, so they go through poolers such as PgBouncer in transaction mode. Nothing is heard there: say
-//! `push=off`. Connections prepare the statements of a lock once, and none any more as soon as a pooler has changed the session of one.
+//! A transaction does not depend on its session, so it can run through a pooler such as PgBouncer in transaction mode. A pooler does not forward
+//! notifications, so set `push=off`. Each connection prepares the statements of a lock once. If a pooler has changed the session of one connection,
+//! the client stops preparing statements.
 //!
-//! [`Run`] lets an application run them on connections that it has, with `deadpool`, `sqlx` or any other crate. Each text goes to the server
-//! in *one message of the simple query protocol* (`tokio_postgres::Client::simple_query`, `sqlx::raw_sql`). Waiters poll then.
+//! Implement [`Run`] to run the transactions on connections that your application already has, with `deadpool`, `sqlx` or any other crate. Send each
+//! [`Text`] as *one message of the simple query protocol* (`tokio_postgres::Client::simple_query` or `sqlx::raw_sql`). Waiters then poll.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -86,8 +94,8 @@
 //! # }
 //! ```
 //!
-//! Otherwise one client makes up to [`connections`](PostgresConfig::connections) + 2 connections, and one that listens while anything is waited for or
-//! held.
+//! Without [`Run`], a client opens up to [`connections`](PostgresConfig::connections) + 2 connections. It opens one more connection for notifications
+//! as long as a lock is held or waited for.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod database;
@@ -107,24 +115,23 @@ pub use leasehold_sql_support::remote::{Row, Run, RunError, Text, Urgency};
 /// Locks in a PostgreSQL database. Clones share connections.
 pub type PostgresBackend = leasehold_sql_support::Backend<leasehold_sql_support::Remote<Postgres>>;
 
-/// Which database to use, and how.
+/// Selects the database and sets its options.
 ///
-/// A URL is one that `libpq` and its like take: `postgres://[user[:password]@][host][:port][,…][/database][?…]`, also `postgresql://`.
-/// With several hosts, the parameter `target_session_attrs=read-write` finds the primary among them. Each host has an equal part of the
-/// call's time to let a client in.
+/// The URL has the format of `libpq`: `postgres://[user[:password]@][host][:port][,…][/database][?…]`, or `postgresql://…`. If you list
+/// several hosts, add `target_session_attrs=read-write` to find the primary. The time for connecting is divided equally among the hosts.
 ///
 /// | parameter | value |
 /// | --- | --- |
-/// | `prefix`, `schema`, `timeout-ms`, `connections` | as the methods of these names |
-/// | `push=off` | as [`without_push`](leasehold_sql_support::remote::Config::without_push) |
-/// | `tables=exist` | as [`without_creating_tables`](leasehold_sql_support::remote::Config::without_creating_tables) |
-/// | `sslmode` | `disable` (the default), or `require`, `verify-ca` or `verify-full`, which all ask for a server with a certificate for its name |
-/// | `sslrootcert` | the PEM file of the authority, if it is not one that the system trusts |
+/// | `prefix`, `schema`, `timeout-ms`, `connections` | see the methods with these names |
+/// | `push=off` | see [`without_push`](leasehold_sql_support::remote::Config::without_push) |
+/// | `tables=exist` | see [`without_creating_tables`](leasehold_sql_support::remote::Config::without_creating_tables) |
+/// | `sslmode` | `disable` (the default), `require`, `verify-ca` or `verify-full`. The last three all require a server certificate with the server's name |
+/// | `sslrootcert` | the PEM file of the certificate authority, if the system does not trust it |
 /// | `sslcert`, `sslkey` | PEM files of a client's certificate |
 ///
-/// Options that the application made as a [`tokio_postgres::Config`] make connections without encryption.
+/// If you pass a [`tokio_postgres::Config`] instead of a URL, connections are not encrypted.
 pub type PostgresConfig = leasehold_sql_support::remote::Config<Postgres>;
 
-/// The driver, to make the [`tokio_postgres::Config`] that
-/// [`PostgresConfig::from_options`](leasehold_sql_support::remote::Config::from_options) takes.
+/// The driver. Use it to create the [`tokio_postgres::Config`] for
+/// [`PostgresConfig::from_options`](leasehold_sql_support::remote::Config::from_options).
 pub use tokio_postgres;

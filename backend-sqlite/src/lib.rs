@@ -1,4 +1,4 @@
-//! Leasehold locks in a SQLite file, for the processes of one machine. No server is needed.
+//! Leasehold's locks in a SQLite file, for the processes of one machine. You do not need a server.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -20,41 +20,43 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Promises
+//! # Guarantees
 //!
-//! As much as by a store in memory, for all processes of one machine. Holders, waiters and the file go by one clock, which goes on while
-//! the machine is suspended and cannot be set, so exclusion does not hang on the time of day. A restart of the machine frees
-//! all keys at once. Fencing tokens are strict, also over a loss of power: the disk has them before a grant gives them out,
-//! a minute's worth at a time, and no other commit waits for the disk.
+//! Locks in a file have the guarantees of an in-memory store, for all processes of one machine. Holders, waiters and the file use a single clock.
+//! This clock continues while the machine is suspended and cannot be set, so locks do not depend on the time of day. A restart of the machine frees
+//! all keys immediately. Fencing tokens are strict, even after a power failure. Before a grant uses a token, the disk has a larger upper bound. The
+//! bound covers the tokens of one minute, and no other commit waits for the disk.
 //!
-//! A file that is deleted or replaced is a store that has lost its data: the next call creates another. Its former holders are notified
-//! within 250 ms. Tokens go on from the time of day. The log (`-wal`) and the index (`-shm`) that SQLite keeps next to the file belong to it:
-//! if they are deleted, no lease is lost, and a new client waits until all clients with the former files have noticed.
+//! If the file is deleted or replaced, the store has lost its data. The next call creates a new file. Former holders are notified within 250 ms, and
+//! tokens continue from the time of day. The log (`-wal`) and the index (`-shm`) that SQLite keeps next to the file belong to the store. If they are
+//! deleted, no lease is lost. A new client then waits until all clients of the former files have noticed.
 //!
-//! A file can be a member of a [`Quorum`](leasehold_core::quorum::Quorum) whose clients are all on this machine, if that runs Linux. A restart of the machine ends its
-//! membership, as it ends its leases.
+//! On Linux, a file can be a member of a [`Quorum`](leasehold_core::quorum::Quorum) whose clients all run on this machine. A restart of the machine
+//! ends the membership and all leases.
 //!
-//! # Where the file may lie
+//! # Where to put the file
 //!
-//! On a disk of this machine. The file remembers the machine and its boot id; a file of another machine is refused
-//! ([`Unsupported`](leasehold_core::ErrorKind::Unsupported)), and so are NFS, SMB, FUSE, 9P and other file systems that several machines may use,
-//! and time namespaces with a clock of their own. Containers of one machine may share a file. It takes a Unix; elsewhere than on Linux, leases end by
-//! the time of day.
+//! Put the file on a local disk. The file stores the identity of the machine and its boot ID. The backend refuses
+//! ([`Unsupported`](leasehold_core::ErrorKind::Unsupported)) a file of another machine, time namespaces with a separate clock, and file systems that
+//! several machines may use, such as NFS, SMB, FUSE and 9P. Containers on one machine can share a file. The backend runs on Unix systems. On systems
+//! other than Linux, leases expire by the time of day.
 //!
-//! The file and missing directories are created for their owner alone. A process that may write the file may acquire every lock in it. A process
-//! that may only read the file can [look](leasehold_core::LockClient::admin) at the locks. Lease ids, which are secrets, are not in it.
+//! The backend creates the file and missing directories for the current user only. A process that can write the file can acquire every lock in it. A
+//! process that can only read the file can [inspect](leasehold_core::LockClient::admin) the locks. Lease IDs are secrets and are not in the file.
 //!
-//! An application may have Leasehold's tables in its own database, which then is in WAL mode. A transaction of the application that
-//! writes keeps out all requests for locks as long as it lasts.
-//! It must not open the file by another copy of SQLite in the same process: closing that would end the locks of the file
-//! (see *How To Corrupt An SQLite Database File*, 2.2).
+//! You can add Leasehold's tables to your application's database. The database is then in WAL mode. As long as your application has an open write
+//! transaction, all lock requests wait. Do not open the file with another copy of SQLite in the same process. Closing that copy would remove the
+//! file's locks (see *How To Corrupt An SQLite Database File*, 2.2).
 //!
 //! # How it works
 //!
-//! One thread has the connection, and does renewals and releases first. Each request is one `BEGIN IMMEDIATE` transaction; a file that others keep
-//! busy is tried again within the call, and then was [not changed](leasehold_core::ErrorKind::Unavailable), so that core goes on. While
-//! callers wait, the thread looks every 5 to 10 ms whether other processes have changed anything (`PRAGMA data_version`), every 100 to 200 ms while there are only
-//! holders, and otherwise every 1 to 2 s whether the files are still in place.
+//! One thread owns the connection. It runs renewals and releases first. Each request is a `BEGIN IMMEDIATE` transaction. If another process keeps the
+//! file busy, the call tries again and then returns [`Unavailable`](leasehold_core::ErrorKind::Unavailable), so that the client retries later. The
+//! thread also checks for changes by other processes (`PRAGMA data_version`):
+//!
+//! - While callers wait, it checks every 5 to 10 ms.
+//! - While there are only holders, it checks every 100 to 200 ms.
+//! - Otherwise, it checks every 1 to 2 s whether the files still exist.
 
 mod config;
 mod host;
@@ -78,6 +80,6 @@ pub use config::SqliteConfig;
 pub use database::Sqlite;
 pub use host::Host;
 
-/// Locks in a SQLite file: [`connect`](leasehold_sql_support::Backend::connect) takes a URL,
-/// [`connect_with`](leasehold_sql_support::Backend::connect_with) a [`SqliteConfig`]. Clones share one connection.
+/// Locks in a SQLite file. [`connect`](leasehold_sql_support::Backend::connect) accepts a URL, and
+/// [`connect_with`](leasehold_sql_support::Backend::connect_with) accepts a [`SqliteConfig`]. Clones share one connection.
 pub type SqliteBackend = leasehold_sql_support::Backend<Sqlite>;

@@ -1,7 +1,7 @@
-//! One suite for every Leasehold backend, yours too.
+//! The conformance suite for Leasehold backends, including your own.
 //!
-//! Tell it how to reach your store ([`Harness`]) and name it in a test file: `suite!` expands to
-//! one `#[test]` per case, so that your test runner sees each of them.
+//! Implement [`Harness`] to start your store and to connect to it. Then call `suite!` in a test file. The macro expands to one `#[test]` per case, so
+//! your test runner shows each case separately.
 //!
 //! ```
 //! use async_trait::async_trait;
@@ -34,16 +34,15 @@
 //! suite!(Memory);
 //! ```
 //!
-//! Each case has a [`Subject`]. In real time, `suite!` runs the cases of the store, the network and the load, and leaves out those
-//! of the layers above the contract, to which a store is only latency. With `LEASEHOLD_CONFORMANCE_ALL` in its
-//! environment it runs all of them.
+//! Each case has a [`Subject`]. In real time, `suite!` runs the cases for the store, the network and the load. It leaves out the cases for the
+//! client, because a store only adds latency to them. Set the environment variable `LEASEHOLD_CONFORMANCE_ALL` to run all cases.
 //!
-//! A test file with several harnesses may have a `main` instead that marks cases without a verdict as ignored: [`Suites`].
+//! If a test file has several harnesses, it can define `main` with [`Suites`] instead. Cases without a verdict are then shown as ignored.
 //!
-//! Cases that need a feature which your backend does not declare ([`Need`]) are skipped and counted
-//! as such, never passed. [`report`] runs the same list and gives the outcome as data.
+//! If a case needs a feature that your backend does not declare ([`Need`]), the case is skipped. The suite counts it as skipped, never as passed.
+//! [`report`] runs the same cases and returns the outcomes as data.
 //!
-//! The list of cases and of their needs is outside semantic versioning: it grows with experience.
+//! The list of cases and their needs is not covered by semantic versioning, because it grows with experience.
 
 mod as_mutex;
 mod driven;

@@ -1,15 +1,15 @@
-//! The contract and the shared layers of Leasehold, a distributed lock for Rust.
+//! The core of Leasehold, distributed locks for Rust: the contract with stores, the lock types, and an in-memory store.
 //!
-//! This crate knows no store. It holds the contract that a store's backend fulfils
-//! ([`backend`]), the layers that are the same for all stores (reentrancy, the local queue,
-//! retry, the watchdog) behind [`LockClient`], and a store in memory ([`memory`]) that is the
-//! reference for all others. To use locks, depend on the crate `leasehold`, which re-exports all
-//! of this and adds the backends by feature.
+//! Programs do not use this crate directly. They depend on the crate `leasehold`, which re-exports everything here and adds the backends as features.
+//! Write a backend against this crate:
 //!
-//! The root has the names that code with locks needs; the modules have those of one subject each.
+//! - [`backend`] is the contract between locks and a store.
+//! - [`LockClient`] creates the locks. Reentrancy, the queue within a process, retries and the watchdog work in the same way with every store.
+//! - [`memory`] is an in-memory store. It is the reference for all other stores.
 //!
-//! A lock from this library keeps well-behaved processes out of each other's way; the [fencing
-//! token](FencingToken) keeps data right when a process is not well-behaved.
+//! The crate root contains the names that most programs need. Each module contains the names of one topic.
+//!
+//! A lock cannot stop a process that is paused for longer than its lease. The [fencing token](FencingToken) protects your data from late writes.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod client;

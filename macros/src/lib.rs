@@ -1,6 +1,6 @@
-//! The attribute `#[locked]` of Leasehold, a distributed lock for Rust.
+//! The attribute `#[locked]` of Leasehold, distributed locks for Rust.
 //!
-//! Use it as `leasehold::locked`, with the feature `macros` of the crate `leasehold`, which documents it.
+//! Enable the feature `macros` of the crate `leasehold` and use the attribute as `leasehold::locked`. The documentation is there.
 
 mod args;
 mod duration;
@@ -13,7 +13,7 @@ use syn::{ItemFn, parse_macro_input};
 
 use crate::args::Args;
 
-/// Runs a function under a lock. The crate `leasehold` documents it, where its examples can run.
+/// Runs a function under a lock. The documentation is in the crate `leasehold`, because the examples need that crate.
 #[proc_macro_attribute]
 pub fn locked(args: TokenStream, function: TokenStream) -> TokenStream {
     let args = parse_macro_input!(args as Args);

@@ -1,50 +1,50 @@
-//! The common part of Leasehold's SQL backends: all but the driver. [`Backend`] is the contract on any [`Database`].
+//! The common part of Leasehold's SQL backends. Each backend adds only a driver. [`Backend`] implements the contract on top of any [`Database`].
 //!
-//! One call from top to bottom: `backend.rs` turns an operation into one typed [request], the [`Database`] executes it
-//! as *one transaction that it sends in one piece* and gives a typed [reply], and `backend.rs` turns that into the outcome.
-//! `news.rs` passes on the changes of other clients. The rules that a transaction decides by are stated at [`Database`].
+//! An operation takes this path: `backend.rs` turns the operation into a typed [request]. The [`Database`] runs the request *as one transaction,
+//! which it sends in one piece*, and returns a typed [reply]. Then `backend.rs` turns the reply into the outcome. `news.rs` forwards change
+//! notifications from other clients. The documentation of [`Database`] states the rules by which a transaction decides.
 //!
 //! # Layout
 //!
-//! Three tables, whose names begin with a [prefix](Layout), `leasehold_` by default. All times are microseconds by the database's
-//! clock.
+//! The store consists of three tables. Their names start with a [prefix](Layout), `leasehold_` by default. All times are microseconds on the
+//! database's clock.
 //!
-//! `leasehold_stripe` has 256 rows for ever. Each key belongs to one of them. The row is the mutex of all transactions that may
-//! grant or end leases of its keys, and the counter that numbers their grants, so nothing is kept per key.
+//! `leasehold_stripe` always has 256 rows, one per lock-table partition. Each key belongs to one partition. The partition's row is the mutex for all
+//! transactions that may grant or end leases of its keys. The row also contains the token counter, so a single key needs no permanent data.
 //!
-//! | column | type | holds |
+//! | column | type | contents |
 //! | --- | --- | --- |
-//! | `stripe` | 0 to 255, primary key | the [stripe](request::Key::stripe) of a key |
+//! | `stripe` | 0 to 255, primary key | the [partition](request::Key::stripe) of a key |
 //! | `token` | 64 bits | the last fencing token of these keys |
 //!
-//! `leasehold_lease` has a row for each lease in force and for each place in a queue.
+//! `leasehold_lease` has a row for each lease in force and for each queue entry.
 //!
-//! | column | type | holds |
+//! | column | type | contents |
 //! | --- | --- | --- |
-//! | `key` | text of bytes, at most [`Layout::MAX_KEY`] | the encoded name |
-//! | `tag` | UUID, primary key with `key` | names the lease, see [`tag`](request::tag): not its id, which is a bearer secret |
-//! | `place` | 64 bits | the order in the key's queue; null: the lease is in force |
-//! | `whole` | boolean | asks for the whole key, else for units |
-//! | `units` | 32 bits, unsigned | how many units, 1 for the whole key |
-//! | `capacity` | 32 bits, unsigned | of how many, 1 for the whole key |
-//! | `patience` | 64 bits | of a place: for how long it is waited for once there is room for it; null: until it ends |
-//! | `ends` | 64 bits | when the lease, or the place, ends by itself; indexed |
-//! | `asked` | 64 bits | of a lease: until when renewals say that the holder is asked to finish; 0: not asked |
-//! | `token` | 64 bits | of a lease: its fencing token; null for a place |
-//! | `fingerprint` | 8 hexadecimal digits | names the lease in logs |
-//! | `description` | text of at most 256 bytes | the holder, in words; may be null |
+//! | `key` | text, compared by bytes, at most [`Layout::MAX_KEY`] | the encoded name |
+//! | `tag` | UUID, primary key with `key` | identifies the lease, see [`tag`](request::tag). It is not the lease ID, which is a secret |
+//! | `place` | 64 bits | the position in the key's queue; null if the lease is in force |
+//! | `whole` | boolean | true for the whole key, false for permits |
+//! | `units` | 32 bits, unsigned | the number of permits; 1 for the whole key |
+//! | `capacity` | 32 bits, unsigned | the total number of permits; 1 for the whole key |
+//! | `patience` | 64 bits | for a queue entry: how long the entry is kept after enough permits are free; null if the entry is kept until it expires |
+//! | `ends` | 64 bits | when the lease or the queue entry expires; indexed |
+//! | `asked` | 64 bits | for a lease: until when renewals report a revocation request; 0 if there is none |
+//! | `token` | 64 bits | for a lease: its fencing token; null for a queue entry |
+//! | `fingerprint` | 8 hexadecimal digits | identifies the lease in logs |
+//! | `description` | text of at most 256 bytes | describes the holder; may be null |
 //!
-//! `leasehold_member` has one row, which says which quorum the tables are a member of.
+//! `leasehold_member` has a single row. It states to which quorum the tables belong.
 //!
-//! | column | type | holds |
+//! | column | type | contents |
 //! | --- | --- | --- |
 //! | `id` | primary key | 0 |
-//! | `store` | UUID | the identity of the data; null: none yet |
-//! | `charter` | text | the [charter](leasehold_core::backend::Charter) of the quorum; null: no member |
-//! | `since` | 64 bits | when the data took this identity |
-//! | `incarnation` | text | names the server, and its history, that wrote the row: under another name the row counts as empty |
+//! | `store` | UUID | the identity of the data; null if it does not exist yet |
+//! | `charter` | text | the [quorum configuration](leasehold_core::backend::Charter); null if the tables do not belong to a quorum |
+//! | `since` | 64 bits | when the data received this identity |
+//! | `incarnation` | text | identifies the server that wrote the row, and the server's history; on another server the row counts as empty |
 //!
-//! Other programs may read the tables. [`Layout`] and the stripes never change within a layout version.
+//! Other programs may read the tables. [`Layout`] and the partitions never change within a layout version.
 
 mod backend;
 mod database;

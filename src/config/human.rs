@@ -1,4 +1,4 @@
-//! Times as people write them.
+//! Times in the form that people write, such as `1h 30m`.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The service that hands out the locks of a configuration.
+//! A service that provides the locks of a configuration.
 
 use leasehold_core::{
     Error, ErrorKind, LockClient, LockGuard, LockKey, Mutex, ReentrantMutex, RwLock, Semaphore,

@@ -1,4 +1,4 @@
-//! The stores, each of which a Cargo feature builds in.
+//! The stores. Each of them needs a Cargo feature.
 
 use std::sync::Arc;
 

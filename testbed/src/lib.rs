@@ -1,8 +1,7 @@
-//! Starts, stops, pauses and cuts off real servers, for the tests of this workspace.
+//! Starts, stops, pauses and disconnects real servers for the tests of this workspace.
 //!
-//! Every server runs on a free loopback port, in a temporary folder of its own, and dies with its
-//! handle, also when the test panics. A server whose program is missing is a failure and never skipped:
-//! `scripts/test` installs the programs.
+//! Every server listens on a free loopback port and uses its own temporary directory. The server is killed when its handle is dropped, even if the
+//! test panics. If a server program is missing, the test fails and is not skipped. `scripts/test` installs the programs.
 
 mod cache;
 mod certificates;
