@@ -215,10 +215,57 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         self.engine.ping(within).await
     }
 
+    /// Refuses new acquisitions, and waits until everything that this client and its clones hold is released.
+    ///
+    /// Use it when a service stops: work under a lock may finish, and its leases are renewed until then. Calls that are waiting for a lock,
+    /// and all later calls, fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed), including calls of owners that hold the lock already.
+    /// [`ping`](Self::ping) fails as well, so that a readiness probe takes the service out of rotation. A drained client cannot be used
+    /// again: call [`shutdown`](Self::shutdown) next, which also ends the work that did not finish in time.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use leasehold_core::memory::MemoryBackend;
+    /// use leasehold_core::{ErrorKind, LockClient};
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let job = client.mutex("job")?;
+    /// let guard = job.lock().await?;
+    /// let work = tokio::spawn(async move {
+    ///     tokio::time::sleep(Duration::from_millis(20)).await; // the work
+    ///     guard.release().await
+    /// });
+    ///
+    /// // On SIGTERM: let running work finish, and abort the rest.
+    /// if let Err(error) = client.drain(Duration::from_secs(20)).await {
+    ///     eprintln!("{error}");
+    /// }
+    /// client.shutdown(Duration::from_secs(5)).await?;
+    ///
+    /// assert!(work.await.unwrap().is_ok());
+    /// assert_eq!(job.lock().await.unwrap_err().kind(), ErrorKind::Closed);
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if a lease is still held, or a release is not confirmed, after `within`.
+    /// The leases stay in force.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe. If it is dropped, the client still refuses new acquisitions.
+    pub async fn drain(&self, within: Duration) -> Result<(), Error> {
+        self.engine.drain(within).await
+    }
+
     /// Releases everything held through this client and its clones, then closes the backend.
     ///
-    /// Guards learn of it ([`LossReason::Shutdown`](crate::LossReason::Shutdown)) before their leases are released. Calls that
-    /// wait, and all later ones, fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed).
+    /// Guards report [`LossReason::Shutdown`](crate::LossReason::Shutdown) before their leases are released. Calls that are waiting for a
+    /// lock, and all later calls, fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed). To let work under a lock finish first, call
+    /// [`drain`](Self::drain).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

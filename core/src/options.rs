@@ -99,7 +99,8 @@ impl LockOptions {
     /// Deeper nesting of one lock is a recursion that does not end.
     pub const DEFAULT_REENTRY_LIMIT: u32 = 1_000;
 
-    /// The defaults: TTL 30 s, renewed; waits for ever for a held key and 10 s for a store that is down.
+    /// Creates the default options: a TTL of 30 s that is renewed, no limit for the wait for a held key, and a limit of 10 s for the wait
+    /// for a store that does not answer.
     pub fn new() -> Self {
         Self {
             ttl: Self::DEFAULT_TTL,
@@ -138,8 +139,23 @@ impl LockOptions {
         self
     }
 
-    /// How long `lock` waits for a key that others hold, in this process and in the store together.
-    /// Default: for ever. The `try_lock` forms have their own.
+    /// Limits how long `lock` waits for a key that others hold, in this process and in the store together. Default: no limit.
+    ///
+    /// The default is the same as in std and tokio, because only the caller knows how long its work is worth waiting for. A dead holder
+    /// blocks the key for at most its TTL, and a store that does not answer ends the wait after [`outage_wait`](Self::outage_wait). What
+    /// remains is a holder that is alive and hangs. Limit it with [`max_hold`](Self::max_hold). In a request handler, set `wait` to the
+    /// time that the client will wait for its answer. Methods with a `wait` argument ignore this option.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use leasehold_core::memory::MemoryBackend;
+    /// use leasehold_core::{LockClient, LockOptions};
+    ///
+    /// let options = LockOptions::new().wait(Duration::from_secs(2)).max_hold(Duration::from_secs(60));
+    /// let client = LockClient::builder(MemoryBackend::new()).options(options).build()?;
+    /// # let _ = client;
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// ```
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
@@ -147,7 +163,15 @@ impl LockOptions {
         self
     }
 
-    /// Waits for ever.
+    /// Removes the limit that [`wait`](Self::wait) sets.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use leasehold_core::LockOptions;
+    ///
+    /// let unlimited = LockOptions::new().wait(Duration::from_secs(2)).wait_for_ever();
+    /// assert_eq!(unlimited, LockOptions::new());
+    /// ```
     #[must_use]
     pub fn wait_for_ever(mut self) -> Self {
         self.wait = None;

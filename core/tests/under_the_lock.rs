@@ -407,3 +407,41 @@ mod a_ping {
         assert_eq!(client.ping(ms(100)).await.unwrap_err().kind(), ErrorKind::Closed);
     }
 }
+
+mod in_a_task_of_its_own {
+    use std::sync::Arc;
+
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn work_finishes_although_its_caller_is_dropped() {
+        let mutex = client().mutex("k").unwrap();
+        let (started, proceed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let work = {
+            let (mutex, started, proceed) = (mutex.clone(), started.clone(), proceed.clone());
+            async move {
+                let run = tokio::spawn(async move {
+                    mutex
+                        .run(async |guard| {
+                            started.notify_one();
+                            proceed.notified().await;
+                            guard.is_held()
+                        })
+                        .await
+                });
+                run.await.unwrap()
+            }
+        };
+
+        tokio::select! {
+            _ = work => panic!("the work waits for us"),
+            () = started.notified() => {}
+        }
+        assert!(mutex.is_locked().await.unwrap(), "the work goes on");
+        proceed.notify_one();
+
+        drop(mutex.try_lock_for(Duration::from_secs(1)).await.unwrap());
+    }
+}

@@ -1,5 +1,7 @@
 //! A service that provides the locks of a configuration.
 
+use std::time::Duration;
+
 use leasehold_core::{
     Error, ErrorKind, LockClient, LockGuard, LockKey, Mutex, ReentrantMutex, RwLock, Semaphore,
     TryLockError, WriteGuard,
@@ -97,15 +99,16 @@ impl LockService {
         }
     }
 
-    /// Makes one attempt to take the lock `name`, also if its profile has a wait; [`Busy`] if it is held.
+    /// Makes one attempt to acquire the lock `name`, even if its profile has a wait.
     ///
     /// # Errors
     ///
-    /// As [`Mutex::try_lock`](crate::Mutex::try_lock); [`ErrorKind::Invalid`] too if `name` is no name of a lock.
+    /// Returns [`TryLockError::Busy`] if the lock is held, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the
+    /// attempt failed.
     ///
     /// # Cancel safety
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_lock(&self, name: &str) -> Result<LockGuard, TryLockError> {
         match self.named(name)? {
             Lock::Mutex(mutex) => mutex.try_lock().await,
@@ -137,15 +140,16 @@ impl LockService {
         }
     }
 
-    /// Makes one attempt, and runs `work` under the lock `name` if it is free; [`Busy`] if it is held, and `work` is not called.
+    /// Makes one attempt to acquire the lock `name` and, if it succeeds, runs `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// The errors of [`try_lock`](Self::try_lock), and of [`Mutex::run`](crate::Mutex::run).
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// As [`run`](Self::run).
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
     pub async fn try_run<T>(
         &self,
         name: &str,
@@ -156,6 +160,30 @@ impl LockService {
             Lock::Reentrant(mutex) => mutex.try_run(work).await,
             Lock::ReaderWriter(lock) => lock.try_run_write(work).await,
             Lock::Semaphore(semaphore) => semaphore.try_run(1, work).await,
+        }
+    }
+
+    /// Waits to acquire the lock `name` for at most `wait`, whatever its profile says, and runs `work` like [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`run`](Self::run)
+    /// otherwise.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    pub async fn try_run_for<T>(
+        &self,
+        name: &str,
+        wait: Duration,
+        work: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> Result<T, TryLockError> {
+        match self.named(name)? {
+            Lock::Mutex(mutex) => mutex.try_run_for(wait, work).await,
+            Lock::Reentrant(mutex) => mutex.try_run_for(wait, work).await,
+            Lock::ReaderWriter(lock) => lock.try_run_write_for(wait, work).await,
+            Lock::Semaphore(semaphore) => semaphore.try_run_for(1, wait, work).await,
         }
     }
 

@@ -125,7 +125,7 @@ pub(crate) async fn the_longest_durations_do_not_overflow(scene: &Scene) {
     let guard = mutex.try_lock_for(Duration::MAX).await.unwrap();
 
     assert_eq!(guard.extend(Duration::MAX).await.unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(guard.ensure_held(Duration::MAX).unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert_eq!(guard.ensure_held(Duration::MAX).unwrap_err().kind(), ErrorKind::ExpiresSoon);
     guard.release().await.unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
 }

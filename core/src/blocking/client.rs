@@ -174,6 +174,18 @@ impl LockClient {
         self.background.block_on(self.client.ping(within))
     }
 
+    /// Refuses new acquisitions, and blocks until everything that this client and its clones hold is released, for at most `within`.
+    ///
+    /// See [`LockClient::drain`](crate::LockClient::drain) for an example. Call it from a thread that holds no lock.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`LockClient::drain`](crate::LockClient::drain), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn drain(&self, within: Duration) -> Result<(), Error> {
+        self.background.block_on(self.client.drain(within))
+    }
+
     /// Releases everything held through this client and its clones, then closes the backend.
     ///
     /// Blocks for at most `within`, and for the time that the backend needs to close. Threads that

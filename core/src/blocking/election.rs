@@ -70,11 +70,12 @@ impl Election {
         self.background.lock(term).map(Leadership)
     }
 
-    /// Makes one attempt; [`Busy`] if another candidate leads or waits. Blocks until the store has answered.
+    /// Makes one attempt to become the leader and to proclaim `value`. It does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), without `Timeout`; the store's silence is not waited out.
+    /// Returns [`TryLockError::Busy`] if another candidate leads, or waits to be elected, and [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the attempt
+    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_campaign<V>(&self, value: V) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
@@ -83,11 +84,12 @@ impl Election {
         self.elected(self.election.try_campaign(value))
     }
 
-    /// Blocks until elected, for at most `wait`; [`Busy`] if others led throughout.
+    /// Blocks until this thread can become the leader and proclaim `value`, for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if other candidates led throughout, and [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_campaign_for<V>(&self, value: V, wait: Duration) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
@@ -96,11 +98,12 @@ impl Election {
         self.elected(self.election.try_campaign_for(value, wait))
     }
 
-    /// Blocks until elected, at most until `instant`; [`Busy`] if others led throughout.
+    /// Blocks until this thread can become the leader and proclaim `value`, until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if other candidates led throughout, and [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_campaign_until<V>(
         &self,
         value: V,

@@ -110,31 +110,34 @@ impl MultiLock {
         Ok(self.guard(guard))
     }
 
-    /// Makes one attempt for each part, until one is held; [`Busy`] if one is. Blocks until the store has answered.
+    /// Makes one attempt to acquire all parts. It does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
+    /// Returns [`TryLockError::Busy`] if another caller holds one of them, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt
+    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_lock(&self) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock())?;
         Ok(self.guard(guard))
     }
 
-    /// Blocks until all parts are ours, for at most `wait`; [`Busy`] if they were not to be had in that time.
+    /// Blocks until this thread can acquire all parts, for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if a part was held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock_for(wait))?;
         Ok(self.guard(guard))
     }
 
-    /// Blocks until all parts are ours, at most until `instant`; [`Busy`] if they were not to be had by then.
+    /// Blocks until this thread can acquire all parts, until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if a part was held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock_until(instant))?;
         Ok(self.guard(guard))
@@ -149,13 +152,29 @@ impl MultiLock {
         self.lock()?.run_and_release(work)
     }
 
-    /// Makes one attempt, and runs `work` if all parts are free; [`Busy`] if one is held, and `work` is not called.
+    /// Makes one attempt to acquire all parts and, if it succeeds, runs `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
     pub fn try_run<T>(&self, work: impl FnOnce(&MultiGuard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_lock()?;
+        Ok(guard.run_and_release(work)?)
+    }
+
+    /// Blocks until this thread can acquire all parts, for at most `wait`, and runs `work` like [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
+    pub fn try_run_for<T>(
+        &self,
+        wait: Duration,
+        work: impl FnOnce(&MultiGuard) -> T,
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_lock_for(wait)?;
         Ok(guard.run_and_release(work)?)
     }
 

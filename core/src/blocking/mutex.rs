@@ -65,29 +65,32 @@ impl Mutex {
         self.background.lock(self.mutex.lock())
     }
 
-    /// Makes one attempt; [`Busy`] if the lock is held. Blocks until the store has answered.
+    /// Makes one attempt to acquire the lock. It does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
+    /// Returns [`TryLockError::Busy`] if another caller holds the lock, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt
+    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_lock(&self) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock())
     }
 
-    /// Blocks until the lock is ours, for at most `wait`; [`Busy`] if it was held throughout.
+    /// Blocks until this thread can acquire the lock, for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_for(wait))
     }
 
-    /// Blocks until the lock is ours, at most until `instant`; [`Busy`] if it was held throughout.
+    /// Blocks until this thread can acquire the lock, until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_until(instant))
     }
@@ -106,13 +109,29 @@ impl Mutex {
         self.lock()?.run_and_release(work)
     }
 
-    /// Makes one attempt, and runs `work` under the lock if that is granted; [`Busy`] if it is held, and `work` is not called.
+    /// Makes one attempt to acquire the lock and, if it succeeds, runs `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
     pub fn try_run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_lock()?;
+        Ok(guard.run_and_release(work)?)
+    }
+
+    /// Blocks until this thread can acquire the lock, for at most `wait`, and runs `work` like [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
+    pub fn try_run_for<T>(
+        &self,
+        wait: Duration,
+        work: impl FnOnce(&Guard) -> T,
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_lock_for(wait)?;
         Ok(guard.run_and_release(work)?)
     }
 

@@ -67,29 +67,32 @@ impl ReentrantMutex {
         self.background.lock(self.mutex.lock())
     }
 
-    /// Enters again, or makes one attempt; [`Busy`] if another owner holds the lock.
+    /// Makes one attempt to acquire the lock, or to enter it again. It does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
+    /// Returns [`TryLockError::Busy`] if another owner holds the lock, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt
+    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_lock(&self) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock())
     }
 
-    /// Enters again, or blocks for at most `wait`; [`Busy`] if another owner held the lock throughout.
+    /// Blocks until this thread can acquire the lock, or enter it again, for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if another owner held the lock throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_for(wait))
     }
 
-    /// Enters again, or blocks until `instant`; [`Busy`] if another owner held the lock throughout.
+    /// Blocks until this thread can acquire the lock, or enter it again, until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if another owner held the lock throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_until(instant))
     }
@@ -103,13 +106,29 @@ impl ReentrantMutex {
         self.lock()?.run_and_release(work)
     }
 
-    /// Makes one attempt, and runs `work` under the lock if that is granted; [`Busy`] if it is held, and `work` is not called.
+    /// Makes one attempt to acquire the lock, or to enter it again and, if it succeeds, runs `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
     pub fn try_run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_lock()?;
+        Ok(guard.run_and_release(work)?)
+    }
+
+    /// Blocks until this thread can acquire the lock, or enter it again, for at most `wait`, and runs `work` like [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
+    pub fn try_run_for<T>(
+        &self,
+        wait: Duration,
+        work: impl FnOnce(&Guard) -> T,
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_lock_for(wait)?;
         Ok(guard.run_and_release(work)?)
     }
 

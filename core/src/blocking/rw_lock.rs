@@ -74,29 +74,32 @@ impl RwLock {
         self.background.lock(self.lock.read())
     }
 
-    /// Makes one attempt to read; [`Busy`] if a writer has the lock, or waits for it.
+    /// Makes one attempt to acquire the lock as a reader. It does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if a writer holds the lock or waits for it, and [`TryLockError::Failed`] with an error of [`read`](Self::read) if the attempt
+    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_read(&self) -> Result<Guard, TryLockError> {
         self.background.lock(self.lock.try_read())
     }
 
-    /// Blocks until we may read, for at most `wait`; [`Busy`] if there was no way in.
+    /// Blocks until this thread can acquire the lock as a reader, for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if a writer held the lock throughout, and [`TryLockError::Failed`] with an error of [`read`](Self::read) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_read_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.lock.try_read_for(wait))
     }
 
-    /// Blocks until we may read, at most until `instant`; [`Busy`] if there was no way in.
+    /// Blocks until this thread can acquire the lock as a reader, until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if a writer held the lock throughout, and [`TryLockError::Failed`] with an error of [`read`](Self::read) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_read_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.lock.try_read_until(instant))
     }
@@ -112,29 +115,32 @@ impl RwLock {
         self.background.lock(write).map(WriteGuard)
     }
 
-    /// Makes one attempt to write; [`Busy`] if another caller has the lock or waits for it.
+    /// Makes one attempt to acquire the lock as the writer. It does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if another caller holds the lock or waits for it, and [`TryLockError::Failed`] with an error of [`write`](Self::write) if the attempt
+    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_write(&self) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write())
     }
 
-    /// Blocks until we may write, for at most `wait`; [`Busy`] if there was no way in.
+    /// Blocks until this thread can acquire the lock as the writer, for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`write`](Self::write) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_write_for(&self, wait: Duration) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write_for(wait))
     }
 
-    /// Blocks until we may write, at most until `instant`; [`Busy`] if there was no way in.
+    /// Blocks until this thread can acquire the lock as the writer, until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`write`](Self::write) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_write_until(&self, instant: Instant) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write_until(instant))
     }
@@ -148,13 +154,29 @@ impl RwLock {
         self.read()?.run_and_release(work)
     }
 
-    /// Makes one attempt, and runs `work` as a reader if that is granted; [`Busy`] if there is no way in, and `work` is not called.
+    /// Makes one attempt to acquire the lock as a reader and, if it succeeds, runs `work` like [`run_read`](Self::run_read).
     ///
     /// # Errors
     ///
-    /// The errors of [`try_read`](Self::try_read), before `work` is called, and the errors of [`run_read`](Self::run_read).
+    /// Returns the errors of [`try_read`](Self::try_read) before `work` is called, and the errors of [`run_read`](Self::run_read) as
+    /// [`TryLockError::Failed`].
     pub fn try_run_read<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_read()?;
+        Ok(guard.run_and_release(work)?)
+    }
+
+    /// Blocks until this thread can acquire the lock as a reader, for at most `wait`, and runs `work` like [`run_read`](Self::run_read).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`try_read_for`](Self::try_read_for) before `work` is called, and the errors of [`run_read`](Self::run_read) as
+    /// [`TryLockError::Failed`].
+    pub fn try_run_read_for<T>(
+        &self,
+        wait: Duration,
+        work: impl FnOnce(&Guard) -> T,
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_read_for(wait)?;
         Ok(guard.run_and_release(work)?)
     }
 
@@ -167,13 +189,29 @@ impl RwLock {
         self.write()?.0.run_and_release(work)
     }
 
-    /// Makes one attempt, and runs `work` as the writer if that is granted; [`Busy`] if there is no way in, and `work` is not called.
+    /// Makes one attempt to acquire the lock as the writer and, if it succeeds, runs `work` like [`run_write`](Self::run_write).
     ///
     /// # Errors
     ///
-    /// The errors of [`try_write`](Self::try_write), before `work` is called, and the errors of [`run_write`](Self::run_write).
+    /// Returns the errors of [`try_write`](Self::try_write) before `work` is called, and the errors of [`run_write`](Self::run_write) as
+    /// [`TryLockError::Failed`].
     pub fn try_run_write<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_write()?;
+        Ok(guard.0.run_and_release(work)?)
+    }
+
+    /// Blocks until this thread can acquire the lock as the writer, for at most `wait`, and runs `work` like [`run_write`](Self::run_write).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`try_write_for`](Self::try_write_for) before `work` is called, and the errors of [`run_write`](Self::run_write) as
+    /// [`TryLockError::Failed`].
+    pub fn try_run_write_for<T>(
+        &self,
+        wait: Duration,
+        work: impl FnOnce(&Guard) -> T,
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_write_for(wait)?;
         Ok(guard.0.run_and_release(work)?)
     }
 

@@ -65,29 +65,32 @@ impl Semaphore {
         self.background.lock(self.semaphore.acquire(permits))
     }
 
-    /// Makes one attempt; [`Busy`] if so many `permits` are not free. Blocks until the store has answered.
+    /// Makes one attempt to acquire `permits` permits. It does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if fewer permits are free, and [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the attempt
+    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_acquire(&self, permits: u32) -> Result<Guard, TryLockError> {
         self.background.lock(self.semaphore.try_acquire(permits))
     }
 
-    /// Blocks for at most `wait`; [`Busy`] if so many `permits` were not free.
+    /// Blocks until this thread can acquire `permits` permits, for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if fewer permits were free throughout, and [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_acquire_for(&self, permits: u32, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.semaphore.try_acquire_for(permits, wait))
     }
 
-    /// Blocks until `instant` at most; [`Busy`] if so many `permits` were not free.
+    /// Blocks until this thread can acquire `permits` permits, until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if fewer permits were free throughout, and [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_acquire_until(&self, permits: u32, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.semaphore.try_acquire_until(permits, instant))
     }
@@ -101,17 +104,34 @@ impl Semaphore {
         self.acquire(permits)?.run_and_release(work)
     }
 
-    /// Makes one attempt, and runs `work` with so many `permits` if they are free; [`Busy`] if they are not, and `work` is not called.
+    /// Makes one attempt to acquire `permits` permits and, if it succeeds, runs `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// The errors of [`try_acquire`](Self::try_acquire), before `work` is called, and the errors of [`run`](Self::run).
+    /// Returns the errors of [`try_acquire`](Self::try_acquire) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
     pub fn try_run<T>(
         &self,
         permits: u32,
         work: impl FnOnce(&Guard) -> T,
     ) -> Result<T, TryLockError> {
         let guard = self.try_acquire(permits)?;
+        Ok(guard.run_and_release(work)?)
+    }
+
+    /// Blocks until this thread can acquire `permits` permits, for at most `wait`, and runs `work` like [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`try_acquire_for`](Self::try_acquire_for) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
+    pub fn try_run_for<T>(
+        &self,
+        permits: u32,
+        wait: Duration,
+        work: impl FnOnce(&Guard) -> T,
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_acquire_for(permits, wait)?;
         Ok(guard.run_and_release(work)?)
     }
 

@@ -67,32 +67,34 @@ impl Striped {
         Ok(self.guard(guard))
     }
 
-    /// Makes one attempt for each segment, until one is free; [`Busy`] if all are held. Blocks until the store
-    /// has answered.
+    /// Makes one attempt to acquire any segment. It does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
+    /// Returns [`TryLockError::Busy`] if all segments are held, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt
+    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_lock(&self) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock())?;
         Ok(self.guard(guard))
     }
 
-    /// Blocks until any segment is ours, for at most `wait`; [`Busy`] if none was to be had in that time.
+    /// Blocks until this thread can acquire any segment, for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if all segments were held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock_for(wait))?;
         Ok(self.guard(guard))
     }
 
-    /// Blocks until any segment is ours, at most until `instant`; [`Busy`] if none was to be had by then.
+    /// Blocks until this thread can acquire any segment, until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if all segments were held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock_until(instant))?;
         Ok(self.guard(guard))
@@ -107,13 +109,29 @@ impl Striped {
         self.lock()?.run_and_release(work)
     }
 
-    /// Makes one attempt, and runs `work` with the first segment that is free; [`Busy`] if all are held, and `work` is not called.
+    /// Makes one attempt to acquire any segment and, if it succeeds, runs `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
     pub fn try_run<T>(&self, work: impl FnOnce(&StripedGuard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_lock()?;
+        Ok(guard.run_and_release(work)?)
+    }
+
+    /// Blocks until this thread can acquire any segment, for at most `wait`, and runs `work` like [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
+    pub fn try_run_for<T>(
+        &self,
+        wait: Duration,
+        work: impl FnOnce(&StripedGuard) -> T,
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_lock_for(wait)?;
         Ok(guard.run_and_release(work)?)
     }
 

@@ -40,10 +40,12 @@ struct Inner {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The client was shut down.
+    /// The client was [drained](crate::LockClient::drain) or [shut down](crate::LockClient::shutdown).
     Closed,
     /// The store refused our credentials or our rights; nothing was applied.
     Denied,
+    /// The lease is in force, but less of it is left than the caller requires. See [`LockGuard::ensure_held`](crate::LockGuard::ensure_held).
+    ExpiresSoon,
     /// The reply was lost: the store may or may not have applied the request.
     Indeterminate,
     /// The input is wrong; nothing was sent.
@@ -54,6 +56,8 @@ pub enum ErrorKind {
     ReentryLimit,
     /// The store is up but takes no writes until an operator acts: memory full, disk failing.
     Refused,
+    /// The resource has already admitted a larger fencing token, so this one is refused. See [`Fence::admit`](crate::Fence::admit).
+    StaleToken,
     /// The wait budget ran out while another owner held the key.
     Timeout,
     /// As many callers as may already ask or wait for the key in this process.

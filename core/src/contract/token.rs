@@ -83,12 +83,13 @@ impl fmt::Display for FencingToken {
 /// database makes the same check in the same statement as its write (`… WHERE fence <= $token`).
 ///
 /// ```
-/// use leasehold_core::{Fence, FencingToken, LockKey};
+/// use leasehold_core::{ErrorKind, Fence, FencingToken, LockKey};
 ///
 /// let key = LockKey::new("invoice:42")?;
 /// let mut fence = Fence::default();
 /// assert!(fence.admit(&FencingToken::new(&key, 8)).is_ok());
-/// assert!(fence.admit(&FencingToken::new(&key, 7)).is_err(), "a late holder");
+/// let late = fence.admit(&FencingToken::new(&key, 7)).unwrap_err();
+/// assert_eq!(late.kind(), ErrorKind::StaleToken);
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -101,15 +102,15 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::LeaseLost`] if the token is stale: its holder lost the lock to a later one.
+    /// Returns [`ErrorKind::StaleToken`] if a larger token was admitted before, so that the holder of this token must have lost the lock.
     pub fn admit(&mut self, token: &FencingToken) -> Result<(), Error> {
         let largest = self.largest.entry(token.key.clone()).or_insert(token.number);
         if token.number < *largest {
             let message = format!(
-                "token {} is stale, a holder with {largest} was here already",
+                "token {} is stale: the resource has admitted token {largest}",
                 token.number
             );
-            return Err(Error::new(ErrorKind::LeaseLost, message).with_key(&token.key));
+            return Err(Error::new(ErrorKind::StaleToken, message).with_key(&token.key));
         }
         *largest = token.number;
         Ok(())

@@ -488,6 +488,19 @@ impl Hold {
         }
     }
 
+    /// Waits until the lease is lost, or its last guard is gone.
+    pub(crate) async fn wait_ended(&self, clock: &dyn Clock) {
+        loop {
+            let changes = self.changes();
+            let mut changed = pin!(changes.notified());
+            changed.as_mut().enable();
+            if self.is_over(clock.now()) {
+                return;
+            }
+            clock::until(clock, self.next_moment(), changed).await;
+        }
+    }
+
     /// Waits until its holder of this term is asked to finish early; `false` if its last guard goes before that.
     pub(crate) async fn wait_asked_back(&self, term: Term) -> bool {
         loop {

@@ -1,11 +1,13 @@
 //! The engine as a whole: whether its store serves, and its end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock;
 use crate::contract::backend::Operation;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::loss::LossReason;
+use crate::engine::hold::Hold;
 use crate::engine::pipeline::Engine;
 use crate::engine::reaper::Debt;
 use crate::sync::atomic::Ordering;
@@ -25,14 +27,59 @@ impl Engine {
         answer.map_err(|error| error.with_operation(Operation::Ping).with_backend(backend))
     }
 
-    /// Releases everything, ends all waits and holds with an error, and closes the backend.
-    pub(crate) async fn shutdown(&self, within: Duration) -> Result<(), Error> {
+    /// Ends all waits with an error, admits no new calls, and waits until no lease is held.
+    pub(crate) async fn drain(&self, within: Duration) -> Result<(), Error> {
         let (upkeep, give_up) = (&self.upkeep, self.now() + within);
+        self.stop_admitting()?;
+        let drained = clock::until(upkeep.clock(), give_up, async {
+            loop {
+                // The reaper also counts acquisitions that are under way. Once it has settled, no further lease is granted.
+                upkeep.reaper().wait_settled().await;
+                let held = self.held();
+                if held.is_empty() {
+                    return;
+                }
+                for hold in held {
+                    hold.wait_ended(upkeep.clock()).await;
+                }
+            }
+        });
+        if drained.await.is_none() {
+            let message = format!(
+                "cannot drain the client within {within:?}: {} leases are held and {} releases are \
+                 not confirmed",
+                self.held().len(),
+                upkeep.reaper().unsettled()
+            );
+            return Err(Error::new(ErrorKind::Timeout, message)
+                .with_operation(Operation::Shutdown)
+                .with_backend(self.backend().capabilities().name()));
+        }
+        Ok(())
+    }
+
+    /// The leases that are held at present.
+    fn held(&self) -> Vec<Arc<Hold>> {
+        let now = self.now();
+        let mut holds = self.upkeep.watchdog().holds();
+        holds.retain(|hold| !hold.is_over(now));
+        holds
+    }
+
+    /// Ends all waits with an error, and admits no new calls.
+    fn stop_admitting(&self) -> Result<(), Error> {
+        let upkeep = &self.upkeep;
         upkeep.process().check().map_err(|error| error.with_operation(Operation::Shutdown))?;
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify_waiters();
         self.queue.close();
-        upkeep.ensure_running()?;
+        upkeep.ensure_running()
+    }
+
+    /// Releases everything, ends all waits and holds with an error, and closes the backend.
+    pub(crate) async fn shutdown(&self, within: Duration) -> Result<(), Error> {
+        let (upkeep, give_up) = (&self.upkeep, self.now() + within);
+        self.stop_admitting()?;
         let settled = clock::until(upkeep.clock(), give_up, self.end_all()).await;
         self.backend().close().await;
         if settled.is_none() {
@@ -59,10 +106,7 @@ impl Engine {
     /// Ends the leases that the watchdog has on file, and leaves their releases to the reaper.
     fn end_filed(&self) {
         let (upkeep, now) = (&self.upkeep, self.now());
-        for hold in upkeep.watchdog().holds() {
-            if hold.is_over(now) {
-                continue;
-            }
+        for hold in self.held() {
             hold.lose(LossReason::Shutdown, now);
             Debt::new(hold.unwanted(), upkeep.reaper()).incur();
         }

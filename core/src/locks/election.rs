@@ -118,15 +118,16 @@ impl Election {
         self.candidate(value)?.lock(LEADER, None).await.map(Leadership)
     }
 
-    /// Makes one attempt; [`Busy`] if another candidate leads or waits.
+    /// Makes one attempt to become the leader and to proclaim `value`. It does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), without `Timeout`; the store's silence is not waited out.
+    /// Returns [`TryLockError::Busy`] if another candidate leads, or waits to be elected, and [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the attempt
+    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`campaign`](Self::campaign).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_campaign<V>(&self, value: V) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
@@ -135,15 +136,16 @@ impl Election {
         self.candidate(value)?.try_lock(LEADER, None).await.map(Leadership)
     }
 
-    /// Waits to be elected for at most `wait`; [`Busy`] if others led throughout.
+    /// Waits to become the leader and to proclaim `value`, for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if other candidates led throughout, and [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`campaign`](Self::campaign).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_campaign_for<V>(
         &self,
         value: V,
@@ -156,15 +158,16 @@ impl Election {
         self.candidate(value)?.try_lock_for(LEADER, None, wait).await.map(Leadership)
     }
 
-    /// Waits to be elected until `instant`; [`Busy`] if others led throughout.
+    /// Waits to become the leader and to proclaim `value`, until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if other candidates led throughout, and [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`campaign`](Self::campaign).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_campaign_until<V>(
         &self,
         value: V,

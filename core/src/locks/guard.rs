@@ -148,18 +148,21 @@ impl LockGuard {
         !matches!(self.state(), LeaseState::Lost(_))
     }
 
-    /// Makes sure that the lease is in force for at least `min_left`, if nothing happens to the store.
+    /// Checks that the lease is in force, and that at least `min_left` of it is left.
+    ///
+    /// Call it before a step that takes a known time and must not outlive the lease. The check uses the local deadline and does no I/O.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
     /// use std::time::Duration;
-    /// use leasehold_core::LockClient;
     /// use leasehold_core::memory::MemoryBackend;
+    /// use leasehold_core::{ErrorKind, LockClient};
     ///
     /// let client = LockClient::new(MemoryBackend::new());
     /// let guard = client.mutex("invoice:42")?.lock().await?;
     /// guard.ensure_held(Duration::from_secs(1))?; // before a step that takes a second
-    /// assert!(guard.ensure_held(Duration::from_secs(3_600)).is_err(), "the TTL is 30 s");
+    /// let error = guard.ensure_held(Duration::from_secs(3_600)).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::ExpiresSoon); // the TTL is 30 s
     /// # Ok::<(), leasehold_core::Error>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -167,7 +170,7 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::LeaseLost`] if it is lost, or too little is left of it.
+    /// Returns [`ErrorKind::LeaseLost`] if the lease is lost, and [`ErrorKind::ExpiresSoon`] if less than `min_left` is left.
     pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
         if let LeaseState::Lost(reason) = self.state() {
             return Err(self.lost_error(reason, Operation::Run));
@@ -175,8 +178,8 @@ impl LockGuard {
         let left = self.remaining();
         if left < min_left {
             let message =
-                format!("only {left:.1?} of the lease are left, {min_left:.1?} are needed");
-            return Err(Error::new(ErrorKind::LeaseLost, message).with_key(self.key()));
+                format!("the lease expires in {left:.1?}, and the work needs {min_left:.1?}");
+            return Err(Error::new(ErrorKind::ExpiresSoon, message).with_key(self.key()));
         }
         Ok(())
     }

@@ -171,43 +171,45 @@ impl MultiLock {
         self.take(wait).await?.in_time(&self.engine, asked_at)
     }
 
-    /// Makes one attempt for all parts or, where the store cannot do that, one for each until one is held; [`Busy`] if one
-    /// is. The call waits only for the store.
+    /// Makes one attempt to acquire all parts. It does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
+    /// Returns [`TryLockError::Busy`] if another caller holds one of them, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt
+    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_lock(&self) -> Result<MultiGuard, TryLockError> {
         self.take(Wait::once(self.engine.now())).await?.or_busy()
     }
 
-    /// Waits for all parts for at most `wait`; [`Busy`] if they were not to be had in that time.
+    /// Waits to acquire all parts, for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`: a store that does not answer is an error, not `Busy`.
+    /// Returns [`TryLockError::Busy`] if a part was held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<MultiGuard, TryLockError> {
         let wait = Wait::lasting(Some(wait), self.engine.now());
         self.take(wait).await?.or_busy()
     }
 
-    /// Waits for all parts until `instant`; [`Busy`] if they were not to be had by then.
+    /// Waits to acquire all parts, until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// As [`try_lock_for`](Self::try_lock_for).
+    /// Returns [`TryLockError::Busy`] if a part was held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_lock_until(&self, instant: Instant) -> Result<MultiGuard, TryLockError> {
         self.try_lock_for(instant.since(self.engine.now())).await
     }
@@ -228,20 +230,40 @@ impl MultiLock {
         self.lock().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt for all parts, and runs `work` if all are free; [`Busy`] if one is held, and `work` is not called.
+    /// Makes one attempt to acquire all parts and, if it succeeds, runs `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// As `work`; the background releases the granted leases.
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
     pub async fn try_run<T>(
         &self,
         work: impl AsyncFnOnce(&MultiGuard) -> T,
     ) -> Result<T, TryLockError> {
         let guard = self.try_lock().await?;
+        Ok(guard.run_and_release(work).await?)
+    }
+
+    /// Waits to acquire all parts, for at most `wait`, and runs `work` like [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    pub async fn try_run_for<T>(
+        &self,
+        wait: Duration,
+        work: impl AsyncFnOnce(&MultiGuard) -> T,
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_lock_for(wait).await?;
         Ok(guard.run_and_release(work).await?)
     }
 

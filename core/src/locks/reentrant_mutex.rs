@@ -83,41 +83,44 @@ impl ReentrantMutex {
         self.0.lock(Share::Whole, here()).await
     }
 
-    /// Enters again, or makes one attempt; [`Busy`] if another owner holds the lock.
+    /// Makes one attempt to acquire the lock, or to enter it again. It does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
+    /// Returns [`TryLockError::Busy`] if another owner holds the lock, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt
+    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_lock(&self) -> Result<LockGuard, TryLockError> {
         self.0.try_lock(Share::Whole, here()).await
     }
 
-    /// Enters again, or waits for at most `wait`; [`Busy`] if another owner held the lock throughout.
+    /// Waits to acquire the lock, or to enter it again, for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if another owner held the lock throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<LockGuard, TryLockError> {
         self.0.try_lock_for(Share::Whole, here(), wait).await
     }
 
-    /// Enters again, or waits until `instant`; [`Busy`] if another owner held the lock throughout.
+    /// Waits to acquire the lock, or to enter it again, until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if another owner held the lock throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_lock_until(&self, instant: Instant) -> Result<LockGuard, TryLockError> {
         self.0.try_lock_until(Share::Whole, here(), instant).await
     }
@@ -135,20 +138,40 @@ impl ReentrantMutex {
         self.lock().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt, and runs `work` under the lock if that is granted; [`Busy`] if another owner holds it, and `work` is not called.
+    /// Makes one attempt to acquire the lock, or to enter it again and, if it succeeds, runs `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// As `work`; the background releases the granted lease.
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
     pub async fn try_run<T>(
         &self,
         work: impl AsyncFnOnce(&LockGuard) -> T,
     ) -> Result<T, TryLockError> {
         let guard = self.try_lock().await?;
+        Ok(guard.run_and_release(work).await?)
+    }
+
+    /// Waits to acquire the lock, or to enter it again, for at most `wait`, and runs `work` like [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    pub async fn try_run_for<T>(
+        &self,
+        wait: Duration,
+        work: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_lock_for(wait).await?;
         Ok(guard.run_and_release(work).await?)
     }
 

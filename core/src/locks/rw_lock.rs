@@ -108,41 +108,44 @@ impl RwLock {
         self.face.lock(Share::READER, self.owner()).await
     }
 
-    /// Makes one attempt to read; [`Busy`] if a writer has the lock, or waits for it.
+    /// Makes one attempt to acquire the lock as a reader. It does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if a writer holds the lock or waits for it, and [`TryLockError::Failed`] with an error of [`read`](Self::read) if the attempt
+    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`read`](Self::read).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_read(&self) -> Result<LockGuard, TryLockError> {
         self.face.try_lock(Share::READER, self.owner()).await
     }
 
-    /// Waits to read for at most `wait`; [`Busy`] if there was no way in.
+    /// Waits to acquire the lock as a reader, for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if a writer held the lock throughout, and [`TryLockError::Failed`] with an error of [`read`](Self::read) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`read`](Self::read).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_read_for(&self, wait: Duration) -> Result<LockGuard, TryLockError> {
         self.face.try_lock_for(Share::READER, self.owner(), wait).await
     }
 
-    /// Waits to read until `instant`; [`Busy`] if there was no way in.
+    /// Waits to acquire the lock as a reader, until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if a writer held the lock throughout, and [`TryLockError::Failed`] with an error of [`read`](Self::read) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`read`](Self::read).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_read_until(&self, instant: Instant) -> Result<LockGuard, TryLockError> {
         self.face.try_lock_until(Share::READER, self.owner(), instant).await
     }
@@ -161,41 +164,44 @@ impl RwLock {
         self.face.lock(Share::WRITER, self.owner()).await.map(WriteGuard)
     }
 
-    /// Makes one attempt to write; [`Busy`] if another caller has the lock or waits for it.
+    /// Makes one attempt to acquire the lock as the writer. It does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if another caller holds the lock or waits for it, and [`TryLockError::Failed`] with an error of [`write`](Self::write) if the attempt
+    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`read`](Self::read).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_write(&self) -> Result<WriteGuard, TryLockError> {
         self.face.try_lock(Share::WRITER, self.owner()).await.map(WriteGuard)
     }
 
-    /// Waits to write for at most `wait`; [`Busy`] if there was no way in.
+    /// Waits to acquire the lock as the writer, for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`write`](Self::write) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`read`](Self::read).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_write_for(&self, wait: Duration) -> Result<WriteGuard, TryLockError> {
         self.face.try_lock_for(Share::WRITER, self.owner(), wait).await.map(WriteGuard)
     }
 
-    /// Waits to write until `instant`; [`Busy`] if there was no way in.
+    /// Waits to acquire the lock as the writer, until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`write`](Self::write) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`read`](Self::read).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_write_until(&self, instant: Instant) -> Result<WriteGuard, TryLockError> {
         self.face.try_lock_until(Share::WRITER, self.owner(), instant).await.map(WriteGuard)
     }
@@ -226,20 +232,40 @@ impl RwLock {
         self.read().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt, and runs `work` as a reader if that is granted; [`Busy`] if there is no way in, and `work` is not called.
+    /// Makes one attempt to acquire the lock as a reader and, if it succeeds, runs `work` like [`run_read`](Self::run_read).
     ///
     /// # Errors
     ///
-    /// The errors of [`try_read`](Self::try_read), before `work` is called, and the errors of [`run_read`](Self::run_read).
+    /// Returns the errors of [`try_read`](Self::try_read) before `work` is called, and the errors of [`run_read`](Self::run_read) as
+    /// [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// As [`run_read`](Self::run_read).
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
     pub async fn try_run_read<T>(
         &self,
         work: impl AsyncFnOnce(&LockGuard) -> T,
     ) -> Result<T, TryLockError> {
         let guard = self.try_read().await?;
+        Ok(guard.run_and_release(work).await?)
+    }
+
+    /// Waits to acquire the lock as a reader, for at most `wait`, and runs `work` like [`run_read`](Self::run_read).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`try_read_for`](Self::try_read_for) before `work` is called, and the errors of [`run_read`](Self::run_read) as
+    /// [`TryLockError::Failed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    pub async fn try_run_read_for<T>(
+        &self,
+        wait: Duration,
+        work: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_read_for(wait).await?;
         Ok(guard.run_and_release(work).await?)
     }
 
@@ -256,20 +282,40 @@ impl RwLock {
         self.write().await?.0.run_and_release(work).await
     }
 
-    /// Makes one attempt, and runs `work` as the writer if that is granted; [`Busy`] if there is no way in, and `work` is not called.
+    /// Makes one attempt to acquire the lock as the writer and, if it succeeds, runs `work` like [`run_write`](Self::run_write).
     ///
     /// # Errors
     ///
-    /// The errors of [`try_write`](Self::try_write), before `work` is called, and the errors of [`run_write`](Self::run_write).
+    /// Returns the errors of [`try_write`](Self::try_write) before `work` is called, and the errors of [`run_write`](Self::run_write) as
+    /// [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// As [`run_write`](Self::run_write).
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
     pub async fn try_run_write<T>(
         &self,
         work: impl AsyncFnOnce(&LockGuard) -> T,
     ) -> Result<T, TryLockError> {
         let guard = self.try_write().await?;
+        Ok(guard.0.run_and_release(work).await?)
+    }
+
+    /// Waits to acquire the lock as the writer, for at most `wait`, and runs `work` like [`run_write`](Self::run_write).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`try_write_for`](Self::try_write_for) before `work` is called, and the errors of [`run_write`](Self::run_write) as
+    /// [`TryLockError::Failed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    pub async fn try_run_write_for<T>(
+        &self,
+        wait: Duration,
+        work: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_write_for(wait).await?;
         Ok(guard.0.run_and_release(work).await?)
     }
 

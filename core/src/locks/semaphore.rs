@@ -105,28 +105,30 @@ impl Semaphore {
         self.face.lock(self.units(permits)?, None).await
     }
 
-    /// Makes one attempt; [`Busy`] if so many `permits` are not free.
+    /// Makes one attempt to acquire `permits` permits. It does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if fewer permits are free, and [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the attempt
+    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_acquire(&self, permits: u32) -> Result<LockGuard, TryLockError> {
         self.face.try_lock(self.units(permits)?, None).await
     }
 
-    /// Waits for at most `wait`; [`Busy`] if so many `permits` were not free.
+    /// Waits to acquire `permits` permits, for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if fewer permits were free throughout, and [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_acquire_for(
         &self,
         permits: u32,
@@ -135,15 +137,16 @@ impl Semaphore {
         self.face.try_lock_for(self.units(permits)?, None, wait).await
     }
 
-    /// Waits until `instant`; [`Busy`] if so many `permits` were not free.
+    /// Waits to acquire `permits` permits, until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), without `Timeout`.
+    /// Returns [`TryLockError::Busy`] if fewer permits were free throughout, and [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_acquire_until(
         &self,
         permits: u32,
@@ -170,21 +173,42 @@ impl Semaphore {
         self.acquire(permits).await?.run_and_release(work).await
     }
 
-    /// Makes one attempt, and runs `work` with so many `permits` if they are free; [`Busy`] if they are not, and `work` is not called.
+    /// Makes one attempt to acquire `permits` permits and, if it succeeds, runs `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// The errors of [`try_acquire`](Self::try_acquire), before `work` is called, and the errors of [`run`](Self::run).
+    /// Returns the errors of [`try_acquire`](Self::try_acquire) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// As `work`; the background releases the granted permits.
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
     pub async fn try_run<T>(
         &self,
         permits: u32,
         work: impl AsyncFnOnce(&LockGuard) -> T,
     ) -> Result<T, TryLockError> {
         let guard = self.try_acquire(permits).await?;
+        Ok(guard.run_and_release(work).await?)
+    }
+
+    /// Waits to acquire `permits` permits, for at most `wait`, and runs `work` like [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`try_acquire_for`](Self::try_acquire_for) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    pub async fn try_run_for<T>(
+        &self,
+        permits: u32,
+        wait: Duration,
+        work: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_acquire_for(permits, wait).await?;
         Ok(guard.run_and_release(work).await?)
     }
 

@@ -121,42 +121,45 @@ impl Striped {
         self.take(wait).await?.in_time(engine, asked_at)
     }
 
-    /// Makes one attempt for each segment, until one is free; [`Busy`] if all are held.
+    /// Makes one attempt to acquire any segment. It does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
+    /// Returns [`TryLockError::Busy`] if all segments are held, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt
+    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_lock(&self) -> Result<StripedGuard, TryLockError> {
         self.take(Wait::once(self.face.engine().now())).await?.or_busy()
     }
 
-    /// Waits for any segment for at most `wait`; [`Busy`] if none was to be had in that time.
+    /// Waits to acquire any segment, for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`: a store that has answered for no segment is an error, not `Busy`.
+    /// Returns [`TryLockError::Busy`] if all segments were held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<StripedGuard, TryLockError> {
         let wait = Wait::lasting(Some(wait), self.face.engine().now());
         self.take(wait).await?.or_busy()
     }
 
-    /// Waits for any segment until `instant`; [`Busy`] if none was to be had by then.
+    /// Waits to acquire any segment, until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// As [`try_lock_for`](Self::try_lock_for).
+    /// Returns [`TryLockError::Busy`] if all segments were held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
+    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn try_lock_until(&self, instant: Instant) -> Result<StripedGuard, TryLockError> {
         self.try_lock_for(instant.since(self.face.engine().now())).await
     }
@@ -174,20 +177,40 @@ impl Striped {
         self.lock().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt for each segment, and runs `work` with the first that is free; [`Busy`] if all are held, and `work` is not called.
+    /// Makes one attempt to acquire any segment and, if it succeeds, runs `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// As `work`; the background releases the granted lease.
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
     pub async fn try_run<T>(
         &self,
         work: impl AsyncFnOnce(&StripedGuard) -> T,
     ) -> Result<T, TryLockError> {
         let guard = self.try_lock().await?;
+        Ok(guard.run_and_release(work).await?)
+    }
+
+    /// Waits to acquire any segment, for at most `wait`, and runs `work` like [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the errors of [`run`](Self::run) as
+    /// [`TryLockError::Failed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    pub async fn try_run_for<T>(
+        &self,
+        wait: Duration,
+        work: impl AsyncFnOnce(&StripedGuard) -> T,
+    ) -> Result<T, TryLockError> {
+        let guard = self.try_lock_for(wait).await?;
         Ok(guard.run_and_release(work).await?)
     }
 

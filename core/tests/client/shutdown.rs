@@ -230,3 +230,73 @@ async fn of_a_client_that_never_locked_is_nothing_to_wait_for() {
 
     client.shutdown(Duration::ZERO).await.unwrap();
 }
+
+mod drain {
+    use leasehold_core::clock::Clock;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_for_guards_and_renews_their_leases_until_then() {
+        let Fixture { client, clock, .. } = Fixture::new();
+        let guard = client.mutex("k").unwrap().lock().await.unwrap();
+        let asked_at = clock.now();
+
+        let (drained, ()) = tokio::join!(client.drain(TTL * 9), async {
+            clock.sleep_until(asked_at + TTL * 3).await;
+            assert!(guard.is_held());
+            guard.release().await.unwrap();
+        });
+
+        drained.unwrap();
+        assert_eq!(clock.now(), asked_at + TTL * 3);
+        assert!(!client.mutex("k").unwrap().is_locked().await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ends_calls_that_wait_and_refuses_new_ones() {
+        let client = Fixture::new().client;
+        let mutex = client.mutex("k").unwrap();
+        let guard = mutex.lock().await.unwrap();
+        let waits = tokio::spawn({
+            let mutex = mutex.clone();
+            async move { mutex.lock().await.map(drop) }
+        });
+        tokio::task::yield_now().await;
+
+        let (drained, refusals) = tokio::join!(client.drain(TTL * 9), async {
+            let waited = waits.await.unwrap().unwrap_err();
+            let entered = client.mutex("other").unwrap().lock().await.unwrap_err();
+            let pinged = client.ping(TTL).await.unwrap_err();
+            drop(guard);
+            [waited, entered, pinged].map(|error| error.kind())
+        });
+
+        drained.unwrap();
+        assert_eq!(refusals, [ErrorKind::Closed; 3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn gives_up_at_its_limit_and_leaves_the_lease_in_force() {
+        let Fixture { client, clock, .. } = Fixture::new();
+        let guard = client.mutex("k").unwrap().lock().await.unwrap();
+        let asked_at = clock.now();
+
+        let error = client.drain(TTL * 2).await.unwrap_err();
+
+        assert_eq!((error.kind(), clock.now()), (ErrorKind::Timeout, asked_at + TTL * 2));
+        assert!(guard.is_held());
+        client.shutdown(TTL).await.unwrap();
+        assert_eq!(guard.lost().await, Some(LossReason::Shutdown));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn does_not_wait_for_a_guard_that_lost_its_lease() {
+        let Fixture { client, .. } = Fixture::new();
+        let guard = client.mutex("k").unwrap().lock().await.unwrap();
+        client.admin().force_release("k", "a test").await.unwrap();
+        assert_eq!(guard.lost().await, Some(LossReason::Vanished));
+
+        client.drain(Duration::ZERO).await.unwrap();
+    }
+}

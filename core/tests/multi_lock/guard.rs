@@ -14,7 +14,7 @@ async fn ends_with_its_earliest_part() {
     assert_eq!(guard.remaining(), TTL - DRIFT - ms(3_000));
     guard.ensure_held(guard.remaining()).unwrap();
     let error = guard.ensure_held(guard.remaining() + ms(1)).unwrap_err();
-    assert_eq!((error.kind(), error.key()), (ErrorKind::LeaseLost, Some(&key("a"))));
+    assert_eq!((error.kind(), error.key()), (ErrorKind::ExpiresSoon, Some(&key("a"))));
     assert_eq!(guard.lost().await, Some((key("a"), LossReason::Expired)));
     assert_eq!(fixture.clock.now(), asked_at + TTL - DRIFT);
 }

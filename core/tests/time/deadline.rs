@@ -42,7 +42,7 @@ async fn is_where_belief_ends_to_the_millisecond() {
     assert_eq!(guard.state(), LeaseState::Held);
     assert_eq!(guard.remaining(), ms(1));
     guard.ensure_held(ms(1)).unwrap();
-    assert_eq!(guard.ensure_held(ms(2)).unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert_eq!(guard.ensure_held(ms(2)).unwrap_err().kind(), ErrorKind::ExpiresSoon);
 
     pass(ms(1)).await;
     assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));

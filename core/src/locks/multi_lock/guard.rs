@@ -123,7 +123,8 @@ impl MultiGuard {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::LeaseLost`] if any is lost, or too little is left of it; the [key](Error::key) tells which.
+    /// Returns [`ErrorKind::LeaseLost`] if any lease is lost, and [`ErrorKind::ExpiresSoon`] if less than `min_left` of one is left. The
+    /// error names its [key](Error::key).
     pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
         self.guards.iter().try_for_each(|guard| guard.ensure_held(min_left))
     }
