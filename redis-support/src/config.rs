@@ -123,7 +123,7 @@ impl<D: Driver> Config<D> {
     }
 
     /// Has every grant acknowledged by so many `replicas` within `timeout`, by `WAIT`; one that is not is released again, and
-    /// the acquisition fails as [`Unavailable`](ErrorKind::Unavailable). Default: none.
+    /// the acquisition fails with [`NotWritable`](ErrorKind::NotWritable). Default: none.
     ///
     /// This narrows the time in which a failover loses a grant, and does not close it: a replica that has not acknowledged may be
     /// promoted, and one that has may lose its memory. The fencing token keeps data right then.
