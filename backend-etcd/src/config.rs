@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn refused_timeouts_are_named_with_those_that_are_possible() {
-        let said = "timeout (timeout-ms in a URL): 1 ms to 60 s are possible, not 0 ms";
+        let said = "timeout (timeout-ms in a URL) must be between 1 ms and 60 s, not 0 ms";
         assert!(refusal("etcd://a/?timeout-ms=0").to_string().ends_with(said));
     }
 

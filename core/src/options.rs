@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use humantime::format_duration as human;
+use humantime::format_duration;
 
 use crate::contract::backend::{Capabilities, Feature, Fencing, Tenure};
 use crate::contract::description::Description;
@@ -421,6 +421,11 @@ impl Default for LockOptions {
     }
 }
 
+/// A time with its units, as in `1 day` and `1h 30m`.
+fn human(time: Duration) -> String {
+    format_duration(time).to_string().replace("day", " day")
+}
+
 /// Refuses a TTL that the store does not support, or that is too short to be of use.
 pub(crate) fn check_ttl(name: &str, ttl: Duration, store: &Capabilities) -> Result<(), Error> {
     let (min, max) = (store.min_ttl().max(LockOptions::MIN_TTL), store.max_ttl());
@@ -537,24 +542,24 @@ mod tests {
     fn refusals_name_the_setting_and_the_times_that_are_possible() {
         let (options, day) = (LockOptions::new(), Duration::from_secs(86_400));
         for (impossible, said) in [
-            (options.clone().ttl(Duration::ZERO), "ttl: 0s is too short: 6ms to 1day are possible"),
-            (options.clone().ttl(MS(5)), "ttl: 5ms is too short: 6ms to 1day are possible"),
-            (options.clone().ttl(day * 2), "ttl: 2days is too long: 6ms to 1day are possible"),
+            (options.clone().ttl(Duration::ZERO), "ttl is too short: 0s; this store supports 6ms to 1 day"),
+            (options.clone().ttl(MS(5)), "ttl is too short: 5ms; this store supports 6ms to 1 day"),
+            (options.clone().ttl(day * 2), "ttl is too long: 2 days; this store supports 6ms to 1 day"),
             (
                 options.clone().max_hold(MS(1)),
-                "max_hold: 1ms is too short: 6ms to 1day are possible",
+                "max_hold is too short: 1ms; this store supports 6ms to 1 day",
             ),
             (
                 options.clone().min_hold(day * 2),
-                "min_hold: 2days is above the longest TTL of the store, 1day",
+                "min_hold is too long: 2 days; this store keeps a lock for at most 1 day",
             ),
             (
                 options.clone().lock_delay(day),
-                "lock_delay: with the TTL it is 1day 30s, above the longest TTL of the store, 1day",
+                "lock_delay is too long: with the TTL it is 1 day 30s; this store keeps a lock for at most 1 day",
             ),
             (
                 options.min_hold(MS(200)).max_hold(MS(100)),
-                "min_hold: 200ms is above max_hold, 100ms",
+                "min_hold is longer than max_hold: 200ms and 100ms",
             ),
         ] {
             let refusal = impossible.validate(&STORE).unwrap_err().to_string();

@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn refused_timeouts_are_named_with_those_that_are_possible() {
         let mut settings = Settings::new(Duration::from_secs(1));
-        let said = "timeout (timeout-ms in a URL): 10 ms to 60 s are possible, not 9 ms";
+        let said = "timeout (timeout-ms in a URL) must be between 10 ms and 60 s, not 9 ms";
         assert_eq!(settings.read("timeout-ms", "9").unwrap_err().to_string(), said);
     }
 
