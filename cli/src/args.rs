@@ -15,7 +15,7 @@ use crate::time::{self, Time};
 /// Runs commands while holding distributed locks.
 ///
 /// Locks are kept in a store, such as a Redis server or a database. Without one, they are kept in a file, and are shared by your processes
-/// on this machine.
+/// on this machine. Other users and root have separate files, so their commands are not excluded.
 #[derive(Debug, Parser)]
 #[command(
     name = "leasehold",
@@ -181,7 +181,12 @@ impl LeaseArgs {
         wait: &WaitArgs,
     ) -> Result<LockOptions, Failure> {
         self.check(client)?;
-        let mut options = client.options().fair(wait.fair).lock_delay(self.lock_delay.span);
+        // A lease that is handed to a waiter may be shorter at first. The command needs time to end before a lease expires.
+        let mut options = client
+            .options()
+            .fair(wait.fair)
+            .lock_delay(self.lock_delay.span)
+            .min_validity(self.ttl(client) / 3);
         if let Some(ttl) = &self.ttl {
             options = options.ttl(ttl.span);
         }
@@ -331,10 +336,10 @@ TLS: rediss://, rediss-sentinel://, rediss-cluster://, redlock+rediss://,
      ?ssl-mode=verify_identity for MySQL. valkey:// is like redis://.
 
 Parameters, after ? and separated by &:
-prefix=TEXT      prefix for the names of all locks
-                 [default: lock: on Redis, lock/ on etcd, /lock on ZooKeeper]
+prefix=TEXT      prefix for the names of all locks; by default lock: on
+                 Redis, lock/ on etcd, /lock on ZooKeeper
 timeout-ms=N     time limit for a connection, and for each request
-wait-replicas=N  Redis: the lock counts as acquired when N replicas have it
+wait-replicas=N  Redis: require N replicas to acknowledge each lock
 push=off         Redis: poll instead of subscribing to notifications
 client=fred      Redis: use the other client library
 ca=, cert=, key= TLS: paths of PEM files";
@@ -344,10 +349,10 @@ LEASEHOLD_BACKEND, LEASEHOLD_PREFIX, LEASEHOLD_TTL, LEASEHOLD_WAIT,
 LEASEHOLD_DESCRIPTION, LEASEHOLD_VALUE
        The values of the options with these names, unless they are given
 LEASEHOLD_CONFIG
-       Path of a file with lines like `ttl = 30s`, for the options backend,
-       prefix, ttl, wait, min-hold, max-hold, lock-delay, kill-after,
-       on-lost, on-asked and description. Options and variables override
-       it. [default: ~/.config/leasehold/config]
+       Path of a file with lines like `ttl = 30s`, for the options
+       backend, prefix, ttl, wait, min-hold, max-hold, lock-delay,
+       kill-after, on-lost, on-asked and description. Options and
+       variables override it. [default: ~/.config/leasehold/config]
 RUST_LOG
        The events to log, such as leasehold=debug,warn";
 

@@ -62,9 +62,10 @@ fn origin(command: &Command, error: &clap::Error) -> Option<String> {
         _ => None,
     };
     let option = refused(error)?;
+    let name = option.split(' ').next()?.strip_prefix("--")?.to_owned();
     let is_refused_without = |reset: fn(Arg) -> Arg| {
         let command = command.clone().mut_subcommands(|subcommand| {
-            subcommand.mut_args(|arg| if arg.to_string() == option { reset(arg) } else { arg })
+            subcommand.mut_args(|arg| if arg.get_long() == Some(&name) { reset(arg) } else { arg })
         });
         let matches = command.try_get_matches();
         matches.is_err_and(|error| refused(&error).as_ref() == Some(&option))
@@ -73,7 +74,7 @@ fn origin(command: &Command, error: &clap::Error) -> Option<String> {
     if !is_refused_without(|arg| arg.env(Resettable::Reset).default_value(Resettable::Reset)) {
         if is_refused_without(no_default) {
             let mut arguments = command.get_subcommands().flat_map(Command::get_arguments);
-            let arg = arguments.find(|arg| arg.to_string() == option)?;
+            let arg = arguments.find(|arg| arg.get_long() == Some(&name))?;
             return Some(arg.get_env()?.to_string_lossy().into_owned());
         }
         return config::path().map(|(path, _)| path.display().to_string());

@@ -89,7 +89,7 @@ mod tests {
         for text in ["1M", "1month", "2w", "1week", "1y", "5x"] {
             assert!(parse(text).unwrap_err().starts_with("unknown unit"), "{text}");
         }
-        for text in ["soon", "forever", "inf", "NaN", "", "5 5", "1e400"] {
+        for text in ["soon", "forever", "inf", "NaN", "", "5 5"] {
             assert!(parse(text).unwrap_err().starts_with("not a time"), "{text}");
         }
         assert_eq!(parse("-1").unwrap_err(), "a time cannot be negative");

@@ -43,19 +43,19 @@ pub(crate) const HELP: Help = Help {
             "Environment of the command",
             "\
 LEASEHOLD_KEY, LEASEHOLD_TOKEN
-       Name of the lock and its fencing token. Make every write conditional
-       on the token, so that a late write is refused
+       Name of the lock and its fencing token. Make every write
+       conditional on the token, so that a late write is refused
 LEASEHOLD_KEY_1, LEASEHOLD_TOKEN_1, ...
        With --also: all locks, starting with KEY",
         ),
         (
             "Signals",
             "\
-HUP, INT, QUIT and TERM are passed on once to each process of the command;
-USR1 and USR2 only to the command. A signal that was also sent to the
-command is not passed on. A guardian process ends the command and all
-processes that it started if `leasehold` is killed, or if it is paused
-for so long that the lock expires.",
+HUP, INT, QUIT and TERM are passed on once to each process of the
+command; USR1 and USR2 only to the command. A signal that was also sent
+to the command is not passed on. A guardian process ends the command
+and all processes that it started if `leasehold` is killed, or if it is
+paused for so long that the lock expires.",
         ),
     ],
     status: "The exit status of the command (128 + N if signal N ended it), or",

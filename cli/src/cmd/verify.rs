@@ -86,7 +86,7 @@ pub(crate) const HELP: Help = Help {
 1    a case failed, or a history broke a guarantee",
     examples: "\
 leasehold verify redis://staging-redis
-leasehold verify --only mutual_exclusion --junit locks.xml etcd://127.0.0.1
+leasehold verify --only renewal --junit locks.xml etcd://127.0.0.1
 leasehold verify --histories 60s --report page.html redis://staging-redis",
     ..Help::CONNECTING
 };

@@ -46,8 +46,8 @@ pub(crate) struct Args {
 pub(crate) const HELP: Help = Help {
     sections: &[("Times", crate::cmd::run::TIMES)],
     status: "\
-0    the time of --wait is over, the reader of the output has exited, or the
-     lock is free (--until-free)
+0    the time of --wait is over, the reader of the output has exited, or
+     the lock is free (--until-free)
 75   the lock is still held after --wait (--until-free)",
     examples: "\
 leasehold watch nightly

@@ -113,7 +113,7 @@ fn local_lock_is_announced_unless_it_was_asked_for() {
         for silent in [&["--quiet"][..], &["--backend", "local"]] {
             assert_eq!(text(&run(silent).output().unwrap().stderr), "", "{silent:?}");
         }
-        fails(&mut run(&["--shared"]), 64, "--shared needs a store that machines share");
+        fails(&mut run(&["--shared"]), 64, "--shared requires a store that machines can share");
         fails(&mut run(&["--shared", "--backend", "local"]), 64, "--backend");
     }
 }
