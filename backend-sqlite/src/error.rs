@@ -46,7 +46,9 @@ pub(crate) fn sqlite(error: rusqlite::Error, during: During) -> Error {
         rusqlite::Error::SqlInputError { error, .. } => of_code(*error, during),
         _ => OTHER_TABLES,
     };
-    Error::new(kind, message).with_source(error)
+    let mapped = Error::new(kind, message);
+    // The text of SQLite would only repeat this message.
+    if kind == ErrorKind::WrongType { mapped } else { mapped.with_source(error) }
 }
 
 const OTHER_TABLES: (ErrorKind, &str) =

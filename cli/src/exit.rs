@@ -7,6 +7,7 @@ use leasehold::{Error, ErrorKind};
 use serde_json::{Value, json};
 
 use crate::out;
+use crate::settings::{Origin, Refused};
 
 /// `EX_USAGE`.
 pub(crate) const USAGE: u8 = 64;
@@ -159,8 +160,10 @@ pub(crate) fn with_causes(error: &Error) -> String {
     let mut message = error.to_string();
     let mut last = message.clone();
     let mut source = error.source();
+    let context = format!("{}: ", message.split(": ").next().unwrap_or_default());
     while let Some(cause) = source {
         let said = cause.to_string();
+        let said = said.strip_prefix(&context).map_or(said.clone(), str::to_owned);
         // Some errors contain the text of their cause. Some causes contain the text of their error, after a number.
         if !message.contains(&said) && !said.ends_with(&last) {
             message += &format!(": {said}");
@@ -171,9 +174,8 @@ pub(crate) fn with_causes(error: &Error) -> String {
     message
 }
 
-/// Prints a message of clap: help and versions are a success, everything else is a usage error. `origin` says where a wrong value comes
-/// from, if it is not from the command line.
-pub(crate) fn usage(error: &clap::Error, origin: Option<&str>) -> ExitCode {
+/// Prints a message of clap: help and versions are a success, everything else is a usage error or an error in the configuration file.
+pub(crate) fn usage(Refused { error, origin }: &Refused) -> ExitCode {
     if !error.use_stderr() {
         let help = error.render();
         let help = if std::io::IsTerminal::is_terminal(&std::io::stdout()) {
@@ -186,10 +188,14 @@ pub(crate) fn usage(error: &clap::Error, origin: Option<&str>) -> ExitCode {
     }
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
-    let origin = origin.map(|origin| format!(" (from {origin})")).unwrap_or_default();
-    out::raw(&format!("leasehold: {first}{origin}\n{rest}"));
-    ExitCode::from(USAGE)
+    let Some(Origin { option, source, code }) = origin else {
+        out::raw(&format!("leasehold: {text}"));
+        return ExitCode::from(USAGE);
+    };
+    let option = format!("'{option}'");
+    let text = text.replacen(&option, &format!("{option} (from {source})"), 1);
+    out::raw(&format!("leasehold: {text}"));
+    ExitCode::from(*code)
 }
 
 /// The exit code of the command, or 128 plus the number of the signal that ended it.

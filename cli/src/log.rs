@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{Targets, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -15,6 +15,9 @@ use crate::out;
 /// Starts the log with the events that `RUST_LOG` selects, by default those from `level` on. `--verbose` adds events of Leasehold, and
 /// `--quiet` turns the log off.
 pub(crate) fn start(level: LevelFilter, verbose: u8, quiet: bool) -> Result<(), Failure> {
+    let is_default = verbose == 0 && std::env::var_os("RUST_LOG").is_none_or(|it| it.is_empty());
+    // By default, the result reports the loss of a lock, and a warning would repeat it.
+    let unreported = filter_fn(move |event| !(is_default && event.name() == "leasehold.lost"));
     let filter = match (quiet, verbose, std::env::var("RUST_LOG")) {
         (true, ..) => return Ok(()),
         (false, 0, Ok(directives)) if !directives.is_empty() => Targets::from_str(&directives)
@@ -36,7 +39,7 @@ pub(crate) fn start(level: LevelFilter, verbose: u8, quiet: bool) -> Result<(), 
         .log_internal_errors(false);
     let lines = if out::style().json { lines.json().boxed() } else { lines.boxed() };
     // A second start has no effect.
-    drop(tracing_subscriber::registry().with(lines).with(filter).try_init());
+    drop(tracing_subscriber::registry().with(lines).with(filter).with(unreported).try_init());
     Ok(())
 }
 

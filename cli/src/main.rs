@@ -25,6 +25,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::args::{Args, Command};
 use crate::exit::Failure;
+use crate::settings::Refused;
 use crate::signals::Signals;
 
 fn main() -> ExitCode {
@@ -35,13 +36,12 @@ fn run() -> Result<ExitCode, Failure> {
     if let Some(done) = job::run_helper() {
         return done.map(|()| ExitCode::SUCCESS);
     }
-    let args = match settings::read(help::command())? {
-        Ok(matches) => Args::from_arg_matches(&matches).map_err(|error| (error, None)),
-        Err(refused) => Err((refused.error, refused.origin)),
-    };
+    let args = settings::read(help::command())?.and_then(|matches| {
+        Args::from_arg_matches(&matches).map_err(|error| Refused { error, origin: None })
+    });
     let args = match args {
         Ok(args) => args,
-        Err((error, origin)) => return Ok(exit::usage(&error, origin.as_deref())),
+        Err(refused) => return Ok(exit::usage(&refused)),
     };
     out::set_style(out::Style { json: args.style.json, quiet: args.style.quiet });
     let level = match args.command {

@@ -10,7 +10,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 use strsim::damerau_levenshtein;
 
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::{config, out, store};
 
 /// The variables that the command reads, and the ones that it sets for commands, without `LEASEHOLD_`.
@@ -20,11 +20,21 @@ const KNOWN: [&str; 9] =
 /// Names that other programs use for the address of a store.
 const ADDRESSES: [&str; 5] = ["ADDR", "ADDRESS", "SERVER", "STORE", "URL"];
 
-/// An error of clap, which may be a request for help, and the origin of the value that it refuses.
+/// An error of clap, which may be a request for help, and the origin of the refused value, unless it is the command line.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) error: clap::Error,
-    pub(crate) origin: Option<String>,
+    pub(crate) origin: Option<Origin>,
+}
+
+/// The variable or the file that contains the value of an option.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    /// The option, as clap shows it.
+    pub(crate) option: String,
+    pub(crate) source: String,
+    /// The exit code of a mistake there.
+    pub(crate) code: u8,
 }
 
 /// Reads the options of this process.
@@ -55,8 +65,8 @@ pub(crate) fn read(command: Command) -> Result<Result<ArgMatches, Refused>, Fail
     Ok(without_prefix.try_get_matches().map_err(|error| Refused { error, origin: None }))
 }
 
-/// The variable or the file that a refused value comes from: without it, the value would not be refused.
-fn origin(command: &Command, error: &clap::Error) -> Option<String> {
+/// The origin of a refused value: without it, the value would not be refused.
+fn origin(command: &Command, error: &clap::Error) -> Option<Origin> {
     let refused = |error: &clap::Error| match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(option)) => Some(option.clone()),
         _ => None,
@@ -70,16 +80,18 @@ fn origin(command: &Command, error: &clap::Error) -> Option<String> {
         let matches = command.try_get_matches();
         matches.is_err_and(|error| refused(&error).as_ref() == Some(&option))
     };
-    let no_default = |arg: Arg| arg.default_value(Resettable::Reset);
-    if !is_refused_without(|arg| arg.env(Resettable::Reset).default_value(Resettable::Reset)) {
-        if is_refused_without(no_default) {
-            let mut arguments = command.get_subcommands().flat_map(Command::get_arguments);
-            let arg = arguments.find(|arg| arg.get_long() == Some(&name))?;
-            return Some(arg.get_env()?.to_string_lossy().into_owned());
-        }
-        return config::path().map(|(path, _)| path.display().to_string());
+    if !is_refused_without(|arg| arg.default_value(Resettable::Reset)) {
+        let (path, _) = config::path()?;
+        let source = path.display().to_string();
+        return Some(Origin { option, source, code: exit::CONFIGURATION });
     }
-    None
+    if is_refused_without(|arg| arg.env(Resettable::Reset).default_value(Resettable::Reset)) {
+        return None;
+    }
+    let mut arguments = command.get_subcommands().flat_map(Command::get_arguments);
+    let arg = arguments.find(|arg| arg.get_long() == Some(&name))?;
+    let source = arg.get_env()?.to_string_lossy().into_owned();
+    Some(Origin { option, source, code: exit::USAGE })
 }
 
 /// Warns about variables whose names look like a mistake.

@@ -132,3 +132,18 @@ fn reduced_kill_after_causes_a_warning() {
     assert_eq!(said(&["--kill-after", "2s", "--ttl", "6s"]), "");
     assert_eq!(said(&["--ttl", "6s"]), "", "no warning about the default");
 }
+
+#[test]
+fn hidden_backend_is_not_in_the_environment_of_the_command() {
+    let home = Home::new();
+    let url = format!("sqlite:{}", home.0.path().join("locks.db").display());
+    let environment = |options: &[&str]| {
+        let mut run = home.run(options, "echo \"[$LEASEHOLD_BACKEND] $LEASEHOLD_KEY\"");
+        let output = run.env("LEASEHOLD_BACKEND", &url).output().unwrap();
+        assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+
+    assert_eq!(environment(&[]), format!("[{url}] job\n"));
+    assert_eq!(environment(&["--hide-backend"]), "[] job\n");
+}
