@@ -127,7 +127,7 @@ pub(crate) fn backend_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
         "sqlite" => stores::sqlite_lazily(url),
         "zookeeper" | "zookeepers" => Err(Error::new(
             ErrorKind::Unsupported,
-            "ZooKeeper is asked which TTLs it allows before it is used: connect when it serves",
+            "ZooKeeper does not support lazy connections, because the client asks for the supported TTLs first; use connect",
         )
         .with_operation(Operation::Connect)),
         _ if redlock::is_redlock(scheme) => Ok(Arc::new(redlock::quorum(url)?)),
@@ -173,11 +173,10 @@ fn no_scheme(url: &str) -> Error {
     let message = match url.split_once(':') {
         Some((host, rest)) if is_host(host) && is_port(rest) => {
             let port = rest.split('/').next().unwrap_or_default();
-            Cow::from(format!("the URL has no scheme: did you mean redis://{host}:{port}?"))
+            Cow::from(format!("the URL has no scheme; did you mean redis://{host}:{port}?"))
         }
         _ => {
-            "the URL has no scheme: write redis://host:port, or another that says which store it is"
-                .into()
+            "the URL has no scheme; write for example redis://host:port".into()
         }
     };
     Error::new(ErrorKind::Invalid, message).with_operation(Operation::Connect)
@@ -187,10 +186,16 @@ fn unknown_scheme(url: &str) -> Error {
     if url.split_once(':').is_some_and(|(_, rest)| is_port(rest)) {
         return no_scheme(url);
     }
-    invalid(
-        "the URL has an unknown scheme: known are memory, sqlite, postgres, mysql, mariadb, etcd, zookeeper, redis, \
-         redis-sentinel, redis-cluster, redlock+redis, unix, and with TLS etcds, zookeepers and rediss",
-    )
+    // Text without `//` may be anything, including a password.
+    let named = match url.split_once("://") {
+        Some((scheme, _)) => format!(" \"{scheme}://\""),
+        None => String::new(),
+    };
+    let message = format!(
+        "unknown store{named} in the URL; expected memory:, sqlite:, redis://, rediss://, redis-sentinel://, redis-cluster://, \
+         redlock+redis://, unix://, etcd://, etcds://, zookeeper://, zookeepers://, postgres://, mysql:// or mariadb://"
+    );
+    Error::new(ErrorKind::Invalid, message).with_operation(Operation::Connect)
 }
 
 /// Whether it is the port after a host, where the scheme was left out.

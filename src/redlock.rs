@@ -98,7 +98,7 @@ fn millis(name: &'static str, value: &str) -> Result<Duration, Error> {
 }
 
 fn no_host() -> Error {
-    invalid("the URL names no hosts: a quorum begins like redlock+redis://a,b,c")
+    invalid("the URL has no hosts; write for example redlock+redis://a,b,c")
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ impl EtcdConfig {
     ) -> Result<Self, Error> {
         let endpoints: Vec<String> = endpoints.into_iter().map(Into::into).collect();
         if endpoints.is_empty() {
-            return Err(invalid("the address of a member is needed"));
+            return Err(invalid("at least one endpoint is required"));
         }
         Ok(Self {
             endpoints,
@@ -101,7 +101,7 @@ impl EtcdConfig {
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
         if timeout < Duration::from_millis(1) || timeout > Duration::from_secs(60) {
             return Err(invalid(format!(
-                "timeout (timeout-ms in a URL): 1 ms to 60 s are possible, not {} ms",
+                "timeout (timeout-ms in a URL) must be between 1 ms and 60 s, not {} ms",
                 timeout.as_millis()
             )));
         }
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn refused_timeouts_are_named_with_those_that_are_possible() {
-        let said = "timeout (timeout-ms in a URL): 1 ms to 60 s are possible, not 0 ms";
+        let said = "timeout (timeout-ms in a URL) must be between 1 ms and 60 s, not 0 ms";
         assert!(refusal("etcd://a/?timeout-ms=0").to_string().ends_with(said));
     }
 

@@ -208,7 +208,7 @@ fn with_tls(tls: &Tls) -> Result<Config, Error> {
 #[cfg(not(feature = "tls"))]
 fn with_tls(_: &Tls) -> Result<Config, Error> {
     Err(unsupported(
-        "TLS needs the Cargo feature `tls` of leasehold-fred (`fred-tls` of leasehold)",
+        "TLS is disabled; enable the feature \"tls\" of leasehold-fred, or \"fred-tls\" of leasehold",
     ))
 }
 

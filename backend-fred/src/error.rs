@@ -10,7 +10,7 @@ pub(crate) const BACKEND: &str = "fred";
 /// The error of certificates or keys that cannot be used. Its texts do not repeat them.
 #[cfg(feature = "tls")]
 pub(crate) fn certificates(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::new(ErrorKind::Invalid, "the certificates or the key are not usable")
+    Error::new(ErrorKind::Invalid, "cannot use the certificates or the key")
         .with_backend(BACKEND)
         .with_source(error)
 }
@@ -29,9 +29,9 @@ pub(crate) fn connect(error: FredError) -> Error {
             (ErrorKind::Denied, "no TLS connection that both sides trust")
         }
         #[cfg(feature = "tls")]
-        FredKind::Tls => (ErrorKind::Invalid, "the server's address is not usable"),
+        FredKind::Tls => (ErrorKind::Invalid, "the address of the server is invalid"),
         FredKind::Config | FredKind::Url => {
-            (ErrorKind::Invalid, "the server's address is not usable")
+            (ErrorKind::Invalid, "the address of the server is invalid")
         }
         // fred keeps nothing of a cause but its `Debug` text.
         _ => return unreachable(error.details()),

@@ -24,7 +24,7 @@ pub(crate) fn add(
     let TlsFiles { authority, certificate, key } = files;
     if authority.is_some() || certificate.is_some() || key.is_some() {
         return Err(invalid(
-            "ssl-ca, ssl-cert and ssl-key in the URL need ssl-mode=verify_identity",
+            "the URL parameters ssl-ca, ssl-cert and ssl-key require ssl-mode=verify_identity",
         ));
     }
     Ok(options)
@@ -32,7 +32,7 @@ pub(crate) fn add(
 
 #[cfg(not(feature = "tls"))]
 fn encrypted(_: OptsBuilder, _: TlsFiles) -> Result<OptsBuilder, Error> {
-    let message = "TLS needs the Cargo feature `tls` of leasehold-mysql (`mysql-tls` of leasehold)";
+    let message = "TLS is disabled; enable the feature \"tls\" of leasehold-mysql, or \"mysql-tls\" of leasehold";
     Err(Error::new(leasehold_core::ErrorKind::Unsupported, message))
 }
 
@@ -44,7 +44,7 @@ fn encrypted(options: OptsBuilder, files: TlsFiles) -> Result<OptsBuilder, Error
     // The path may be the rest of a password, and so is not shown.
     let read = |name: &str, path: String| {
         std::fs::read(path)
-            .map_err(|_| invalid(format!("the file of {name} in the URL cannot be read")))
+            .map_err(|_| invalid(format!("cannot read the file of the URL parameter {name}")))
     };
     let roots = match files.authority {
         Some(path) => vec![read("ssl-ca", path)?.into()],
@@ -59,7 +59,7 @@ fn encrypted(options: OptsBuilder, files: TlsFiles) -> Result<OptsBuilder, Error
             Some(ClientIdentity::new(certificate.into(), read("ssl-key", key)?.into()))
         }
         (None, None) => None,
-        _ => return Err(invalid("ssl-cert and ssl-key in the URL need each other")),
+        _ => return Err(invalid("the URL parameters ssl-cert and ssl-key must be used together")),
     };
     // The driver takes the process's provider of cryptography, and panics where there is none and several could be.
     if CryptoProvider::get_default().is_none() {

@@ -56,7 +56,7 @@ impl Driver for Postgres {
             Failure::Layout.error("the user's search path has no schema: name one")
         })?;
         let layout = settings.layout.clone().in_schema(schema).map_err(|_| {
-            invalid("the name of the tables' schema has other characters than a-z 0-9 _")
+            invalid("the schema of the tables may contain only a-z, 0-9 and _")
         })?;
         let statements = Statements::new(&layout, settings.clock.as_deref());
         let (listener, news) = match connector {

@@ -21,7 +21,7 @@ pub(crate) fn connect(error: tokio_postgres::Error) -> RunError {
         }
         None if is_refusal(&error) => RunError::not_trusted(error),
         None if is_read_only(&error) => {
-            RunError::new(Failure::NotApplied, "the database is read-only just now", error)
+            RunError::new(Failure::ReadOnly, Failure::ReadOnly.message(), error)
         }
         None => RunError::not_sent(error),
     }

@@ -30,7 +30,7 @@ impl Tls {
         let TlsFiles { authority, certificate, key } = files;
         if authority.is_some() || certificate.is_some() || key.is_some() {
             return Err(invalid(
-                "sslrootcert, sslcert and sslkey in the URL need sslmode=verify-full",
+                "the URL parameters sslrootcert, sslcert and sslkey require sslmode=verify-full",
             ));
         }
         Ok(None)
@@ -39,7 +39,7 @@ impl Tls {
     #[cfg(not(feature = "tls"))]
     fn read(_: &TlsFiles) -> Result<Self, Error> {
         let message =
-            "TLS needs the Cargo feature `tls` of leasehold-postgres (`postgres-tls` of leasehold)";
+            "TLS is disabled; enable the feature \"tls\" of leasehold-postgres, or \"postgres-tls\" of leasehold";
         Err(Error::new(leasehold_core::ErrorKind::Unsupported, message))
     }
 
@@ -52,7 +52,7 @@ impl Tls {
 
         // The path may be the rest of a password, and so is not shown.
         let unusable = |name: &str| {
-            invalid(format!("the file of {name} in the URL is not there or not usable"))
+            invalid(format!("cannot use the file of the URL parameter {name}"))
         };
         let certificates = |name: &str, path: &str| {
             let certificates = CertificateDer::pem_file_iter(path).map_err(|_| unusable(name))?;
@@ -76,7 +76,7 @@ impl Tls {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|_| invalid("TLS is not usable"))?
+            .map_err(|_| invalid("cannot set up TLS"))?
             .with_root_certificates(roots);
         let config = match (&files.certificate, &files.key) {
             (Some(certificate), Some(key)) => {
@@ -86,7 +86,7 @@ impl Tls {
                     .map_err(|_| unusable("sslcert"))?
             }
             (None, None) => config.with_no_client_auth(),
-            _ => return Err(invalid("sslcert and sslkey in the URL need each other")),
+            _ => return Err(invalid("the URL parameters sslcert and sslkey must be used together")),
         };
         Ok(Self(Arc::new(config)))
     }

@@ -211,7 +211,7 @@ fn ensure_tls() -> Result<(), Error> {
 
 #[cfg(not(feature = "tls"))]
 fn ensure_tls() -> Result<(), Error> {
-    let message = "TLS needs the Cargo feature `tls` of leasehold-redis (`redis-tls` of leasehold)";
+    let message = "TLS is disabled; enable the feature \"tls\" of leasehold-redis, or \"redis-tls\" of leasehold";
     Err(Error::new(ErrorKind::Unsupported, message).with_backend(error::BACKEND))
 }
 

@@ -13,7 +13,7 @@ pub(crate) const BACKEND: &str = "redis";
 
 /// The error of a URL or settings that the client crate refuses. Its texts do not repeat them.
 pub(crate) fn config(error: RedisError) -> Error {
-    Error::new(ErrorKind::Invalid, "the server's URL or its files are not usable")
+    Error::new(ErrorKind::Invalid, "cannot use the URL of the server or a file that it names")
         .with_backend(BACKEND)
         .with_source(error)
 }
@@ -36,7 +36,7 @@ pub(crate) fn connect(error: RedisError) -> Error {
             (ErrorKind::Denied, "no TLS connection that both sides trust")
         }
         RedisKind::InvalidClientConfig => {
-            (ErrorKind::Invalid, "the server's address is not usable")
+            (ErrorKind::Invalid, "the address of the server is invalid")
         }
         _ => return unreachable(&format!("{:?} {error:?}", io(&error))),
     };

@@ -41,12 +41,12 @@ impl SqliteConfig {
         let file = file.as_ref();
         if matches!(file.as_os_str().as_bytes(), [b'~' | b'$', ..]) {
             return Err(invalid(format!(
-                "cannot use lock file {}: only a shell replaces ~ and $; write the whole path, like /var/lib/locks.db",
+                "cannot use lock file {}: only a shell replaces ~ and $; write the whole path, such as /var/lib/locks.db",
                 file.display()
             )));
         }
         let path = path::absolute(file)
-            .map_err(|error| invalid("the path of a file is needed").with_source(error))?;
+            .map_err(|error| invalid("cannot find the current directory; write the whole path of the lock file").with_source(error))?;
         Ok(Self { path, layout: Layout::default(), timeout: Self::DEFAULT_TIMEOUT, host: None })
     }
 
@@ -79,7 +79,7 @@ impl SqliteConfig {
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
         if timeout < Duration::from_millis(1) || timeout > Duration::from_secs(60) {
             return Err(invalid(format!(
-                "timeout (timeout-ms in a URL): 1 ms to 60 s are possible, not {} ms",
+                "timeout (timeout-ms in a URL) must be between 1 ms and 60 s, not {} ms",
                 timeout.as_millis()
             )));
         }

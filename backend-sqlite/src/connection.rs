@@ -104,7 +104,7 @@ fn use_log(connection: &Connection) -> Result<(), Stop> {
     let mode: String =
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
     if mode != "wal" {
-        let message = format!("the lock file cannot be in WAL mode, its journal is in mode {mode}");
+        let message = format!("its journal is in mode {mode} and cannot be changed to WAL");
         return Err(Stop::Failed(Error::new(ErrorKind::Unsupported, message)));
     }
     Ok(())
@@ -124,7 +124,7 @@ fn check_length(connection: &Connection, log: &Path) -> rusqlite::Result<()> {
 
 /// The error of damage to the log or the index that disappears once other processes have closed their connections.
 fn in_use(damage: String, error: rusqlite::Error) -> Stop {
-    let message = format!("{damage} while other processes have the lock file open; end them");
+    let message = format!("{damage} while other processes have the lock file open; stop them");
     Stop::Busy(Failure::NotApplied.because(message, error))
 }
 
@@ -151,7 +151,7 @@ fn create_log_and_index(paths: &Paths) -> Result<(), Stop> {
     drop(connection);
     created.map_err(|error| {
         let why = "cannot create the files next to it";
-        Stop::Failed(file::access::cannot_open(&paths.database, why, error))
+        Stop::Failed(file::access::cannot_open(why, error))
     })
 }
 

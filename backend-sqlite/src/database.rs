@@ -30,6 +30,11 @@ impl Database for Sqlite {
 
     const NAME: &str = BACKEND;
 
+    /// The error names the file, which says more than the name of the store.
+    fn connecting(error: Error) -> Error {
+        error
+    }
+
     fn read_url(url: &str) -> Result<SqliteConfig, Error> {
         SqliteConfig::from_url(url)
     }

@@ -46,7 +46,9 @@ pub(crate) fn sqlite(error: rusqlite::Error, during: During) -> Error {
         rusqlite::Error::SqlInputError { error, .. } => of_code(*error, during),
         _ => OTHER_TABLES,
     };
-    Error::new(kind, message).with_source(error)
+    let mapped = Error::new(kind, message);
+    // The text of SQLite would only repeat this message.
+    if kind == ErrorKind::WrongType { mapped } else { mapped.with_source(error) }
 }
 
 const OTHER_TABLES: (ErrorKind, &str) =
@@ -58,28 +60,28 @@ fn of_code(error: ffi::Error, during: During) -> (ErrorKind, &'static str) {
         | ErrorCode::DatabaseLocked
         | ErrorCode::FileLockingProtocolFailed => (
             ErrorKind::Unavailable,
-            "other processes kept the file locked for all the time of the call",
+            "other processes kept the file locked until the time limit",
         ),
         ErrorCode::OperationInterrupted | ErrorCode::OperationAborted | ErrorCode::OutOfMemory => {
-            (ErrorKind::Unavailable, "the transaction was interrupted, or memory is short")
+            (ErrorKind::Unavailable, "the transaction was interrupted, or no memory is left")
         }
         ErrorCode::DiskFull => (ErrorKind::Refused, "the disk or the file is full"),
         ErrorCode::ReadOnly => (ErrorKind::Refused, "the file is read-only"),
         ErrorCode::CannotOpen | ErrorCode::PermissionDenied => {
-            (ErrorKind::Denied, "SQLite cannot open the file, or the log or index next to it")
+            (ErrorKind::Denied, "SQLite cannot open it, or the log or index next to it")
         }
         ErrorCode::SystemIoFailure if during == During::Commit => {
-            (ErrorKind::Indeterminate, "the disk failed in the commit, outcome unknown")
+            (ErrorKind::Indeterminate, "the disk failed during the commit, so the outcome is unknown")
         }
-        ErrorCode::SystemIoFailure => (ErrorKind::Refused, "the disk fails"),
+        ErrorCode::SystemIoFailure => (ErrorKind::Refused, "the disk failed"),
         ErrorCode::DatabaseCorrupt => {
-            (ErrorKind::Unexpected, "the file is damaged; delete or restore it")
+            (ErrorKind::Unexpected, "it is damaged; delete or restore it")
         }
         ErrorCode::NotADatabase => {
-            (ErrorKind::WrongType, "the file is not a SQLite database; choose another path")
+            (ErrorKind::WrongType, "it is not a SQLite database; choose another path")
         }
         ErrorCode::Unknown => OTHER_TABLES,
-        _ => (ErrorKind::Unexpected, "SQLite failed in a way that Leasehold does not know"),
+        _ => (ErrorKind::Unexpected, "SQLite failed in an unexpected way"),
     }
 }
 

@@ -55,7 +55,7 @@ impl Paths {
     /// Follows links, as SQLite does before it appends the suffixes.
     pub(crate) fn find(named: &Path) -> Result<Self, Error> {
         let database = fs::canonicalize(named)
-            .map_err(|error| access::cannot_open(named, "cannot find it", error))?;
+            .map_err(|error| access::cannot_open("cannot find it", error))?;
         let next_to_it = |suffix| {
             let mut path = database.clone().into_os_string();
             path.push(suffix);

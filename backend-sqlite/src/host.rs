@@ -52,7 +52,7 @@ impl Host {
     pub fn this() -> Result<Self, Error> {
         let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
         if has_offset(&offsets) {
-            let message = "this process is in a time namespace with a clock of its own: a lock file needs the machine's";
+            let message = "this process is in a time namespace with its own clock, but a lock file requires the clock of the machine";
             return Err(Error::new(leasehold_core::ErrorKind::Unsupported, message));
         }
         Ok(Self::new(machine(), boot()?, since_boot))
@@ -103,8 +103,8 @@ fn boot_in(path: &str) -> Result<String, Error> {
     let mut file = fs::File::open(path).map_err(unreadable)?;
     let found = rustix::fs::fstatfs(&file).map_err(|error| unreadable(error.into()))?;
     if found.f_type != rustix::fs::PROC_SUPER_MAGIC {
-        let message = "this container has a boot id of its own, and a lock file needs the kernel's: \
-                       unmount /proc/sys/kernel/random/boot_id in it, or have a server keep the locks";
+        let message = "this container has its own boot ID, but a lock file requires the one of the kernel; \
+                       unmount /proc/sys/kernel/random/boot_id in the container, or use a server for the locks";
         return Err(Error::new(leasehold_core::ErrorKind::Unsupported, message));
     }
     let mut id = String::new();
@@ -131,7 +131,7 @@ fn since_boot() -> Duration {
 
 #[cfg(target_os = "linux")]
 fn unreadable(error: io::Error) -> Error {
-    let message = "the machine does not tell its boot id, by which a lock file knows restarts";
+    let message = "cannot read the boot ID of the machine, which a lock file needs to detect restarts";
     Failure::Denied.because(message, error)
 }
 

@@ -1,5 +1,6 @@
 //! An open file, and transactions on it.
 
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,10 +36,14 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the file and makes sure that it is of this machine and of its current run; creates the file and tables if need be.
+    /// Opens the file, and checks that it belongs to this machine. Creates the file and its tables if they are missing.
     ///
     /// A process that may read the file but not write it can look. Its first write fails with the reason.
     pub(crate) fn open(config: &SqliteConfig, until: Instant) -> Result<Self, Error> {
+        Self::find(config, until).map_err(|error| cannot_open(&config.path, error))
+    }
+
+    fn find(config: &SqliteConfig, until: Instant) -> Result<Self, Error> {
         let host = config.host.clone().map_or_else(Host::this, Ok)?;
         file::create(&config.path)?;
         file::check(&config.path)?;
@@ -61,7 +66,7 @@ impl Store {
             shared => return shared,
         };
         let Ok(opened) = patiently(until, || look(&paths)) else { return Err(refusal) };
-        with(opened, Some(refusal)).settle_by_looking(until)
+        with(opened, Some(cannot_open(&config.path, refusal))).settle_by_looking(until)
     }
 
     /// Whether the last transaction has ended.
@@ -227,7 +232,7 @@ impl Store {
             return Err(Stop::Failed(Error::new(ErrorKind::WrongType, message)));
         }
         if known.boot != self.host.boot && known.machine != self.host.machine {
-            let message = "the lock file belongs to another machine; use a local one, or delete it";
+            let message = "it belongs to another machine; use a local file, or delete it";
             return Err(Stop::Failed(Error::new(ErrorKind::Unsupported, message)));
         }
         Ok(known.boot == self.host.boot)
@@ -236,6 +241,11 @@ impl Store {
     fn tables<'a>(&'a self, connection: &'a Connection) -> Tables<'a> {
         Tables::new(connection, &self.layout)
     }
+}
+
+fn cannot_open(path: &Path, why: Error) -> Error {
+    let message = format!("cannot open lock file {}: {why}", path.display());
+    Error::new(why.kind(), message).with_source(why)
 }
 
 /// Whether the error persists until an operator acts. The process may still be able to look.

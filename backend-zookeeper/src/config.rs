@@ -66,7 +66,7 @@ impl ZooKeeperConfig {
             .map(|server| url::address(&server.into()))
             .collect::<Result<_, _>>()?;
         if servers.is_empty() {
-            return Err(invalid("the address of a server is needed"));
+            return Err(invalid("at least one server is required"));
         }
         Ok(Self {
             servers,
@@ -99,7 +99,7 @@ impl ZooKeeperConfig {
     /// [`ErrorKind::Invalid`] if it is less than a millisecond or more than a minute.
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
         if timeout < Duration::from_millis(1) || timeout > Duration::from_secs(60) {
-            return Err(invalid(format!("timeout: 1 ms to 60 s are possible, not {timeout:?}")));
+            return Err(invalid(format!("timeout must be between 1 ms and 60 s, not {timeout:?}")));
         }
         self.timeout = timeout;
         Ok(self)
@@ -114,7 +114,7 @@ impl ZooKeeperConfig {
     /// [`ErrorKind::Invalid`] if it is less than a millisecond or more than a minute.
     pub fn tick(mut self, tick: Duration) -> Result<Self, Error> {
         if tick < Duration::from_millis(1) || tick > Self::MAX_TICK {
-            return Err(invalid(format!("tick: 1 ms to 60 s are possible, not {tick:?}")));
+            return Err(invalid(format!("tick must be between 1 ms and 60 s, not {tick:?}")));
         }
         self.tick = tick;
         Ok(self)

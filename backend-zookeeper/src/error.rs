@@ -128,7 +128,7 @@ pub(crate) fn request(error: ClientError) -> Failure {
             Failure::Final(new(ErrorKind::Unsupported, message, error))
         }
         ClientError::BadArguments(_) => {
-            Failure::Final(new(ErrorKind::Invalid, "the client crate refuses the request", error))
+            Failure::Final(new(ErrorKind::Invalid, "the client crate refused the request", error))
         }
         ClientError::UnexpectedErrorCode(_)
         | ClientError::UnmarshalError { .. }
@@ -154,7 +154,7 @@ pub(crate) fn connect(error: ClientError) -> Failure {
         }
         ClientError::AuthFailed => Failure::Final(refused_user(error)),
         ClientError::BadArguments(_) => {
-            Failure::Final(new(ErrorKind::Invalid, "the address is not usable", error))
+            Failure::Final(new(ErrorKind::Invalid, "the address of the server is invalid", error))
         }
         _ => Failure::ServerDown(unreachable()),
     }

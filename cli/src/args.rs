@@ -1,23 +1,27 @@
-//! The command line, and the options that its verbs share.
+//! The command line, and the options that its subcommands share.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand};
 use leasehold::{Description, Error, LockClient, LockOptions};
 
-use crate::exit::{self, Failure};
+use crate::cmd;
+use crate::exit::Failure;
+use crate::help::Help;
 use crate::key::Key;
-use crate::{cmd, time};
+use crate::time::{self, Time};
 
-/// Runs commands under distributed locks.
+/// Runs commands while holding distributed locks.
+///
+/// Locks are kept in a store, such as a Redis server or a database. Without one, they are kept in a file, and are shared by your processes
+/// on this machine. Other users and root have separate files, so their commands are not excluded.
 #[derive(Debug, Parser)]
 #[command(
     name = "leasehold",
     version,
-    max_term_width = 100,
-    after_help = "`leasehold --help` also shows the URLs of stores, the environment and examples.",
-    after_long_help = format!("{STORES}\n\n{ENVIRONMENT}\n\n{EXAMPLES}\n\n{}", exit::HELP),
+    disable_help_flag = true,
+    after_help = "`leasehold --help` also shows the URLs of stores, variables and examples."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -42,234 +46,322 @@ pub(crate) enum Command {
     Tables(cmd::tables::Args),
     #[cfg(feature = "verify")]
     Verify(cmd::verify::Args),
+    #[cfg(not(feature = "verify"))]
+    #[command(hide = true)]
+    Verify(cmd::Disabled),
     Completions(cmd::completions::Args),
     Man(cmd::man::Args),
 }
 
-/// How the command speaks.
+impl Command {
+    /// The parts of the help of a subcommand that clap does not know.
+    pub(crate) fn help(name: &str) -> Help {
+        match name {
+            "run" => cmd::run::HELP,
+            "hold" => cmd::hold::HELP,
+            "elect" => cmd::elect::HELP,
+            "status" => cmd::status::HELP,
+            "list" => cmd::list::HELP,
+            "top" => cmd::top::HELP,
+            "watch" => cmd::watch::HELP,
+            "release" => cmd::release::HELP,
+            "doctor" => cmd::doctor::HELP,
+            "acl" => cmd::acl::HELP,
+            "tables" => cmd::tables::HELP,
+            #[cfg(feature = "verify")]
+            "verify" => cmd::verify::HELP,
+            "completions" => cmd::completions::HELP,
+            "man" => cmd::man::HELP,
+            _ => Help::OFFLINE,
+        }
+    }
+}
+
+/// The output.
 #[derive(ClapArgs, Clone, Copy, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct Style {
-    /// Print results as lines of JSON, on stdout, and failures as such, on stderr.
+    /// Print results and errors as JSON, one object per line.
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Say nothing about a lock that is busy, and log nothing.
+    /// Print no message if the lock is busy, no warnings and no log messages.
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
-    /// Log events on stderr; given twice, all of them. Without it: warnings, or as RUST_LOG says.
-    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    /// Print debug messages; use twice for trace messages. By default, prints warnings, or what RUST_LOG selects.
+    #[arg(long, short, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
+
+    /// Print help (see a summary with `-h`).
+    #[arg(long, short, global = true, action = ArgAction::Help)]
+    help: Option<bool>,
 }
 
-/// Where the locks are.
+/// The store of the locks.
 #[derive(ClapArgs, Clone, Debug)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct Backend {
-    /// Store to use, such as redis://127.0.0.1. By default, locks are kept in a file of this user and shared by this user's processes on
-    /// this machine; `local` says so explicitly.
+    /// Store to use, such as redis://127.0.0.1. By default, locks are kept in a file and shared by your processes on this machine; `local`
+    /// selects this file explicitly.
     ///
     /// Other users and root have separate files, so their commands are not excluded. If the URL contains a password, set the environment
     /// variable instead: command lines are visible to other users. See `leasehold --help` for the supported URLs.
-    #[arg(long = "backend", value_name = "URL", env = "LEASEHOLD_BACKEND", hide_env_values = true)]
+    #[arg(long = "backend", value_name = "URL", env = "LEASEHOLD_BACKEND")]
     pub(crate) url: Option<String>,
 
-    /// Put this before the names of all locks in the store, instead of the store's usual prefix.
+    /// Prefix for the names of all locks in the store, instead of the store's default.
     #[arg(long, value_name = "TEXT", env = "LEASEHOLD_PREFIX")]
     pub(crate) prefix: Option<String>,
 
-    /// Refuse to use the file of this machine: a store that several machines share must be named.
+    /// Fail instead of using the file of this machine: require a store that several machines can share.
     #[arg(long)]
     pub(crate) shared: bool,
 }
 
 /// How long to wait for a lock.
-#[derive(ClapArgs, Clone, Copy, Debug)]
-#[command(next_help_heading = "Lock")]
+#[derive(ClapArgs, Clone, Debug)]
+#[command(next_help_heading = "Waiting")]
 pub(crate) struct WaitArgs {
-    /// How long to wait for the lock, and for a store that is down. Without it: for the lock as long as it takes, for the store 10 s.
-    ///
-    /// A TIME is a number of seconds, or like 500ms, 30s, 5m, 1h 30m, 1d.
-    #[arg(long, short, value_name = "TIME", value_parser = time::parse, env = "LEASEHOLD_WAIT")]
-    wait: Option<Duration>,
+    /// How long to wait for the lock, and for a store that is down. By default, waits indefinitely for the lock and 10s for the store.
+    #[arg(long, short, value_name = "TIME", value_parser = time::parse_wait, env = "LEASEHOLD_WAIT")]
+    wait: Option<Time>,
 
-    /// Give up at once if the lock is busy.
+    /// Exit with status 75 if the lock is busy, instead of waiting.
     #[arg(long, short)]
     pub(crate) no_wait: bool,
+
+    /// Acquire the lock in order of arrival, across all machines.
+    #[arg(long)]
+    fair: bool,
 }
 
 impl WaitArgs {
     /// How long to wait, if the user has limited it. `--no-wait` overrides a variable and the configuration file.
     pub(crate) fn limit(&self) -> Option<Duration> {
-        self.wait.filter(|_| !self.no_wait)
+        self.wait.as_ref().filter(|_| !self.no_wait).map(|wait| wait.span)
     }
 }
 
 /// The properties of a lease.
-#[derive(ClapArgs, Clone, Copy, Debug)]
-#[command(next_help_heading = "Lock")]
+#[derive(ClapArgs, Clone, Debug)]
+#[command(next_help_heading = "Lease")]
 pub(crate) struct LeaseArgs {
-    /// How long the store keeps the lock if this process dies; it is renewed until then. Without it: 30 s, or the longest that the store
-    /// allows.
+    /// How long the store keeps the lock after this process dies.
+    ///
+    /// [default: 30s, or less if the store's maximum is lower]
     #[arg(long, value_name = "TIME", value_parser = time::parse, env = "LEASEHOLD_TTL")]
-    ttl: Option<Duration>,
-
-    /// Stand in one queue with all others that wait, on all machines: first come, first served.
-    #[arg(long)]
-    pub(crate) fair: bool,
+    ttl: Option<Time>,
 
     /// Keep the lock for at least this long, even if the command exits sooner.
     ///
-    /// Together with `--no-wait`, this makes a cron job run once across many machines: use a time longer than their clocks can differ. If
+    /// Together with --no-wait, this makes a cron job run once across many machines: use a time longer than their clocks can differ. If
     /// this process is killed, the lock is free after its TTL; a --ttl of at least --min-hold covers this case, too.
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
-    pub(crate) min_hold: Option<Duration>,
+    min_hold: Option<Time>,
 
     /// Stop the command if it holds the lock for longer than this.
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
-    pub(crate) max_hold: Option<Duration>,
+    max_hold: Option<Time>,
 
-    /// How long the lock stays closed beyond the TTL if this process dies or is cut off.
+    /// After a crash or a network failure, keep the lock for this much longer than its TTL, so that late requests of the command can arrive.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time::parse)]
-    pub(crate) lock_delay: Duration,
+    lock_delay: Time,
 }
 
 impl LeaseArgs {
-    /// The options of the library. `--max-hold` is not among them: the lease is renewed until the command has ended, and then released.
-    pub(crate) fn options(&self, client: &LockClient, wait: &WaitArgs) -> LockOptions {
-        let mut options = client.options().fair(self.fair).lock_delay(self.lock_delay);
-        if let Some(ttl) = self.ttl {
-            options = options.ttl(ttl);
+    /// The options of the library. They do not include `--max-hold`, because the lease is renewed until the command has ended.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store does not support a time. The message names the option, unlike a message of the library.
+    pub(crate) fn options(
+        &self,
+        client: &LockClient,
+        wait: &WaitArgs,
+    ) -> Result<LockOptions, Failure> {
+        self.check(client)?;
+        // A lease that is handed to a waiter may be shorter at first. The command needs time to end before a lease expires.
+        let mut options = client
+            .options()
+            .fair(wait.fair)
+            .lock_delay(self.lock_delay.span)
+            .min_validity(self.ttl(client) / 3);
+        if let Some(ttl) = &self.ttl {
+            options = options.ttl(ttl.span);
         }
-        if let Some(time) = self.min_hold {
-            options = options.min_hold(time);
+        if let Some(time) = &self.min_hold {
+            options = options.min_hold(time.span);
         }
         if let Some(wait) = wait.limit() {
-            // A store that is down is waited for like a lock.
+            // `--wait` also limits the wait for a store that is down.
             options = options.outage_wait(wait);
         }
-        options
+        Ok(options)
+    }
+
+    fn check(&self, client: &LockClient) -> Result<(), Failure> {
+        let store = client.backend().capabilities();
+        let (min, max) = (store.min_ttl().max(LockOptions::MIN_TTL), store.max_ttl());
+        let (name, min_text, max_text) = (store.name(), time::show(min), time::show(max));
+        let range = format!("{name} supports {min_text} to {max_text}");
+        let limit = format!("{name} keeps a lock for at most {max_text}");
+        let refused = |option: &str, time: &Time, fault: &str, why: &str| {
+            Err(Failure::usage(format!("{option} {time} is too {fault}: {why}")))
+        };
+        match (&self.ttl, &self.min_hold, &self.max_hold) {
+            (Some(ttl), ..) if ttl.span < min => refused("--ttl", ttl, "short", &range),
+            (Some(ttl), ..) if ttl.span > max => refused("--ttl", ttl, "long", &range),
+            (_, Some(least), _) if least.span > max => refused("--min-hold", least, "long", &limit),
+            (_, _, Some(most)) if most.span.is_zero() => {
+                refused("--max-hold", most, "short", "the command could not run")
+            }
+            (_, Some(least), Some(most)) if least.span > most.span => {
+                refused("--min-hold", least, "long", &format!("--max-hold is {most}"))
+            }
+            _ if self.ttl(client).saturating_add(self.lock_delay.span) > max => {
+                let why = format!("{limit}, including its TTL");
+                refused("--lock-delay", &self.lock_delay, "long", &why)
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn ttl(&self, client: &LockClient) -> Duration {
         let longest = client.backend().capabilities().max_ttl();
-        self.ttl.unwrap_or(LockOptions::DEFAULT_TTL.min(longest))
+        self.ttl.as_ref().map_or(LockOptions::DEFAULT_TTL.min(longest), |ttl| ttl.span)
+    }
+
+    pub(crate) fn max_hold(&self) -> Option<Duration> {
+        self.max_hold.as_ref().map(|time| time.span)
     }
 }
 
 /// The lock that is wanted.
 #[derive(ClapArgs, Clone, Debug)]
-#[command(next_help_heading = "Lock")]
 pub(crate) struct LockArgs {
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
 
     #[command(flatten)]
+    pub(crate) lock_type: TypeArgs,
+
+    #[command(flatten)]
     pub(crate) lease: LeaseArgs,
 
-    /// Hold one of so many permits: this many commands may run at once, on all machines. All should name the same number.
+    /// Description of the holder, shown by `leasehold status` and to waiting callers.
+    ///
+    /// [default: host name and process ID]
+    #[arg(long, value_name = "TEXT", env = "LEASEHOLD_DESCRIPTION")]
+    pub(crate) description: Option<String>,
+}
+
+/// The type of the lock, and further locks of that type.
+#[derive(ClapArgs, Clone, Debug)]
+#[command(next_help_heading = "Lock type (default: a mutex)")]
+pub(crate) struct TypeArgs {
+    /// Acquire one of N permits, so that at most N commands run at a time. Everyone who uses the same name must use the same N.
     #[arg(long, value_name = "N", conflicts_with_all = ["read", "write"])]
     pub(crate) permits: Option<u32>,
 
-    /// Share the lock with others that read.
+    /// Acquire the lock for reading, shared with other readers.
     #[arg(long, conflicts_with = "write")]
     pub(crate) read: bool,
 
-    /// Have the lock alone, among others that read or write.
+    /// Acquire the lock for writing, exclusively.
     #[arg(long)]
     pub(crate) write: bool,
 
-    /// Describe the holder, for `status` and for waiters. Without it: host and process id.
-    #[arg(long, value_name = "TEXT", env = "LEASEHOLD_DESCRIPTION")]
-    pub(crate) description: Option<String>,
-
-    /// Hold this lock too, at the same time; may be repeated. All or none are held, in any order.
+    /// Acquire this lock as well, of the same type. May be repeated. The command runs only when all locks are held; their order does not
+    /// matter.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub(crate) also: Vec<OsString>,
 }
 
 impl LockArgs {
-    pub(crate) fn options(&self, client: &LockClient) -> Result<LockOptions, Error> {
-        let options = self.lease.options(client, &self.wait);
+    pub(crate) fn options(&self, client: &LockClient) -> Result<LockOptions, Failure> {
+        let options = self.lease.options(client, &self.wait)?;
         Ok(match &self.description {
-            Some(text) => options.description(Description::new(text.clone())?),
+            Some(text) => options.description(description(text, "--description")?),
             None => options,
         })
     }
 
-    /// `key`, and all others that are to be held with it.
+    /// `key`, and all keys that should be held with it.
     pub(crate) fn keys(&self, key: &OsString) -> Result<Vec<Key>, Failure> {
-        let names = [key].into_iter().chain(&self.also);
+        let names = [key].into_iter().chain(&self.lock_type.also);
         Ok(names.map(|name| Key::new(name)).collect::<Result<_, _>>()?)
     }
 }
 
+/// The description in the value of `option`.
+pub(crate) fn description(text: &str, option: &str) -> Result<Description, Failure> {
+    Description::new(text.to_owned())
+        .map_err(|error: Error| Failure::usage(format!("invalid value for {option}: {error}")))
+}
+
+pub(crate) const HELP: Help = Help {
+    sections: &[("Stores", STORES), ("Environment", ENVIRONMENT)],
+    status: "\
+0    success; for `status`, the lock is held
+1    the answer is no: the lock is free, there was nothing to release,
+     `doctor` found a fault, or a case of `verify` failed",
+    examples: EXAMPLES,
+    ..Help::RUNNING
+};
+
 const STORES: &str = "\
-Stores, as --backend or LEASEHOLD_BACKEND name them:
-  sqlite:/path/to/locks.db                                     the processes of this machine
-  redis://[user:password@]host[:port][/database]               one Redis or Valkey server
-  unix:///path/to/socket                                       the same
-  redis-sentinel://[user:password@]host[:port][,…]/master      the server that Sentinel names
-  redis-cluster://[user:password@]host[:port][,…]              a cluster
-  redlock+redis://[user:password@]host[:port],host,host[,…]    a quorum of 3, 5, 7 or 9 servers
-  etcd://[user:password@]host[:port][,…]                       an etcd cluster
-  zookeeper://[user:password@]host[:port][,…][/prefix]         a ZooKeeper ensemble, beside Apache Curator
-  postgres://[user[:password]@]host[:port][/database]          tables in PostgreSQL
-  mysql://user[:password]@host[:port]/database                 tables in MySQL; mariadb:// too
-With TLS: rediss://, rediss-sentinel://, rediss-cluster://, redlock+rediss://, etcds://, zookeepers://;
-?sslmode=verify-full for PostgreSQL, ?ssl-mode=verify_identity for MySQL.
+sqlite:/path/to/locks.db                a file, for this machine
+redis://[user:password@]host[:port][/database]
+                                        a Redis or Valkey server
+unix:///path/to/socket                  a Redis server on this machine
+redis-sentinel://[user:password@]host[:port][,...]/master[/database]
+                                        the server that Sentinel names
+redis-cluster://[user:password@]host[:port][,...]
+                                        a Redis or Valkey cluster
+redlock+redis://[user:password@]host[:port],host,host[,...]
+                                        a quorum of 3, 5, 7 or 9 servers
+etcd://[user:password@]host[:port][,...]
+                                        an etcd cluster
+zookeeper://[user:password@]host[:port][,...][/prefix]
+                                        a ZooKeeper ensemble
+postgres://[user[:password]@]host[:port][/database]
+                                        tables in a PostgreSQL database
+mysql://user[:password]@host[:port]/database
+                                        tables in a MySQL or MariaDB
+                                        database; also mariadb://
 
-Parameters, after ? and between &:
-  prefix=TEXT        before the names of all locks (lock: on Redis, lock/ on etcd, /lock on ZooKeeper)
-  timeout-ms=N       for a connection, and for each request
-  wait-replicas=N    Redis: a lock counts once so many replicas have it, or the majority
-  push=off           Redis: poll instead of being told
-  client=fred        Redis: with the other client crate
-  ca=, cert=, key=   TLS: paths of PEM files
-  docs/operating.md lists them all.
+TLS: rediss://, rediss-sentinel://, rediss-cluster://, redlock+rediss://,
+     etcds://, zookeepers://; ?sslmode=verify-full for PostgreSQL,
+     ?ssl-mode=verify_identity for MySQL. valkey:// is like redis://.
 
-Without --backend, locks are in a file of the current user, ~/.local/state/leasehold/locks.db. It excludes
-other commands of this user on this machine. Other users and root have separate files, so their commands are
-not excluded.";
+Parameters, after ? and separated by &:
+prefix=TEXT      prefix for the names of all locks; by default lock: on
+                 Redis, lock/ on etcd, /lock on ZooKeeper
+timeout-ms=N     time limit for a connection, and for each request
+wait-replicas=N  Redis: require N replicas to acknowledge each lock
+push=off         Redis: poll instead of subscribing to notifications
+client=fred      Redis: use the other client library
+ca=, cert=, key= TLS: paths of PEM files";
 
 const ENVIRONMENT: &str = "\
-Environment:
-  LEASEHOLD_BACKEND, LEASEHOLD_PREFIX, LEASEHOLD_TTL, LEASEHOLD_WAIT, LEASEHOLD_DESCRIPTION
-                     stand for the options of these names
-  LEASEHOLD_CONFIG   a file of lines like `ttl = 30s`, for backend, prefix, ttl, wait, min-hold, max-hold,
-                     lock-delay, kill-after, on-lost, on-asked and description where neither an option nor a
-                     variable is given (~/.config/leasehold/config)
-  RUST_LOG           the events to log, like leasehold=debug,warn
-A command under `run` finds LEASEHOLD_KEY and LEASEHOLD_TOKEN in its environment.";
+LEASEHOLD_BACKEND, LEASEHOLD_PREFIX, LEASEHOLD_TTL, LEASEHOLD_WAIT,
+LEASEHOLD_DESCRIPTION, LEASEHOLD_VALUE
+       The values of the options with these names, unless they are given
+LEASEHOLD_CONFIG
+       Path of a file with lines like `ttl = 30s`, for the options
+       backend, prefix, ttl, wait, min-hold, max-hold, lock-delay,
+       kill-after, on-lost, on-asked and description. Options and
+       variables override it. [default: ~/.config/leasehold/config]
+RUST_LOG
+       The events to log, such as leasehold=debug,warn";
 
 const EXAMPLES: &str = "\
-Examples:
-  leasehold run nightly ./report.sh                     one at a time
-  leasehold run --no-wait --min-hold 1m --max-hold 6h nightly -- ./report.sh
-                                                        once, from the crontabs of many machines
-  leasehold run --permits 3 import ./import.sh          three at a time
-  leasehold status nightly                              its holder, and its waiters
-  leasehold list                                        all locks in use
-  leasehold release --ask nightly                       asks the holder to finish early
-  leasehold release --force nightly                     ends its lease";
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_definition_is_sound_and_every_option_has_help() {
-        let mut command = Args::command();
-        command.build();
-        command.clone().debug_assert();
-        for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
-            assert!(verb.get_about().is_some(), "{}", verb.get_name());
-            for arg in verb.get_arguments() {
-                assert!(arg.get_help().is_some(), "{} {}", verb.get_name(), arg.get_id());
-            }
-        }
-    }
-}
+leasehold run nightly ./report.sh          # one at a time
+leasehold run --no-wait --min-hold 1m --max-hold 6h nightly ./report.sh
+                                           # once, on many machines
+leasehold run --permits 3 import ./import.sh
+leasehold status nightly                   # its holder and its waiters
+leasehold list                             # all locks in use
+leasehold release --ask nightly            # ask the holder to finish
+leasehold release --force nightly          # release it for its holder";

@@ -28,27 +28,32 @@ const LOCK: [&str; 9] = [
 /// The subcommands that acquire locks.
 const LOCKING: [&str; 3] = ["elect", "hold", "run"];
 
-/// Gives the options of all verbs the values that the file has for them.
+/// Gives the options of all subcommands the values of the file.
 pub(crate) fn apply(command: Command) -> Result<Command, Failure> {
     let Some((path, is_named)) = path() else { return Ok(command) };
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound && !is_named => return Ok(command),
-        Err(error) => return Err(Failure::usage(format!("{}: {error}", path.display()))),
+        Err(error) => {
+            let origin = if is_named { " (from LEASEHOLD_CONFIG)" } else { "" };
+            let message =
+                format!("cannot read the configuration file {}{origin}: {error}", path.display());
+            return Err(Failure::configuration(message));
+        }
     };
     let values = parse(&text, &path)?;
-    Ok(command.mut_subcommands(|verb| {
-        values.iter().fold(verb, |verb, (name, value)| {
-            let is_for = STORE.contains(&&**name) || LOCKING.contains(&verb.get_name());
-            let has = verb.get_arguments().find(|arg| is_for && arg.get_long() == Some(name));
-            let Some(id) = has.map(|arg| arg.get_id().clone()) else { return verb };
-            verb.mut_arg(id, |arg| arg.default_value(*value).hide_default_value(true))
+    Ok(command.mut_subcommands(|subcommand| {
+        values.iter().fold(subcommand, |subcommand, (name, value)| {
+            let is_for = STORE.contains(&&**name) || LOCKING.contains(&subcommand.get_name());
+            let has = subcommand.get_arguments().find(|arg| is_for && arg.get_long() == Some(name));
+            let Some(id) = has.map(|arg| arg.get_id().clone()) else { return subcommand };
+            subcommand.mut_arg(id, |arg| arg.default_value(*value).hide_default_value(true))
         })
     }))
 }
 
-/// The file that `LEASEHOLD_CONFIG` names, or that of this user; and whether it was named.
-fn path() -> Option<(PathBuf, bool)> {
+/// The file that `LEASEHOLD_CONFIG` names, or the file of this user. Also returns whether it was named.
+pub(crate) fn path() -> Option<(PathBuf, bool)> {
     if let Some(path) = env::var_os("LEASEHOLD_CONFIG") {
         return (!path.is_empty()).then(|| (path.into(), true));
     }
@@ -57,7 +62,7 @@ fn path() -> Option<(PathBuf, bool)> {
     Some((folder.join("leasehold").join("config"), false))
 }
 
-/// Reads lines like `ttl = 30s`. No message about a mistake shows a value: a URL may hold a password.
+/// Reads lines like `ttl = 30s`. Messages about mistakes do not show values, because a URL may contain a password.
 fn parse(text: &str, path: &Path) -> Result<Vec<(String, &'static str)>, Failure> {
     let mut values = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -65,25 +70,30 @@ fn parse(text: &str, path: &Path) -> Result<Vec<(String, &'static str)>, Failure
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let mistake =
-            |said: String| Failure::usage(format!("{}, line {number}: {said}", path.display()));
-        let (name, value) =
-            line.split_once('=').ok_or_else(|| mistake("a line is like `ttl = 30s`".to_owned()))?;
+        let mistake = |why: String| {
+            Failure::configuration(format!(
+                "error in the configuration file {}, line {number}: {why}",
+                path.display()
+            ))
+        };
+        let (name, value) = line
+            .split_once('=')
+            .ok_or_else(|| mistake("not a setting; write for example ttl = 30s".to_owned()))?;
         let (name, value) = (name.trim(), value.trim());
         let value = value.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(value);
         let mut known = STORE.iter().chain(&LOCK);
         if !known.any(|known| *known == name) {
             let known: Vec<&str> = STORE.into_iter().chain(LOCK).collect();
-            return Err(mistake(format!("unknown option; known are {}", known.join(", "))));
+            return Err(mistake(format!("unknown setting; known are {}", known.join(", "))));
         }
-        // As for a variable, an empty value is none. An empty store is refused when it is used.
+        // Like an empty variable, an empty value counts as missing. An empty store is an error when it is used.
         if value.is_empty() && name != "backend" {
             continue;
         }
         if values.iter().any(|(known, _)| known == name) {
             return Err(mistake(format!("{name} is set twice")));
         }
-        // The definition of the command line is there for as long as the process.
+        // The definition of the command line exists until the process exits.
         values.push((name.to_owned(), &*value.to_owned().leak()));
     }
     Ok(values)

@@ -3,50 +3,57 @@
 use std::error::Error as _;
 use std::process::{ExitCode, ExitStatus};
 
-use leasehold::backend::Operation;
 use leasehold::{Error, ErrorKind};
 use serde_json::{Value, json};
 
 use crate::out;
+use crate::settings::{Origin, Refused};
 
-/// The command line cannot be understood (`EX_USAGE`).
+/// `EX_USAGE`.
 pub(crate) const USAGE: u8 = 64;
-/// The key is in use as another kind of lock, or the data of the store cannot be used (`EX_DATAERR`).
+/// `EX_DATAERR`.
 pub(crate) const DATA: u8 = 65;
-/// The store cannot be reached, or does not answer in time (`EX_UNAVAILABLE`).
+/// `EX_UNAVAILABLE`.
 pub(crate) const UNAVAILABLE: u8 = 69;
-/// The system refuses what the supervision of a command needs (`EX_OSERR`).
+/// `EX_OSERR`.
 pub(crate) const UNSUPERVISED: u8 = 71;
-/// The lock file cannot be created, or the store grants no locks until an operator acts (`EX_CANTCREAT`).
+/// `EX_CANTCREAT`.
 pub(crate) const CANNOT_CREATE: u8 = 73;
-/// The result cannot be written (`EX_IOERR`).
+/// `EX_IOERR`.
 pub(crate) const NOT_WRITTEN: u8 = 74;
-/// The lock was not obtained in time (`EX_TEMPFAIL`).
-pub(crate) const NOT_OBTAINED: u8 = 75;
-/// The lease was lost while the command ran (`EX_PROTOCOL`).
+/// `EX_TEMPFAIL`.
+pub(crate) const BUSY: u8 = 75;
+/// `EX_PROTOCOL`.
 pub(crate) const LOST: u8 = 76;
-/// The store refuses the user, the password or the rights (`EX_NOPERM`).
+/// `EX_NOPERM`.
 pub(crate) const DENIED: u8 = 77;
-/// The lease was lost, and a process of the command is still running.
+/// `EX_CONFIG`.
+pub(crate) const CONFIGURATION: u8 = 78;
 pub(crate) const STILL_RUNNING: u8 = 79;
-/// The command cannot be executed, as shells say it.
+/// As in shells.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
-/// The command is not found, as shells say it.
+/// As in shells.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// The exit codes that all verbs share, for their help.
-pub(crate) const HELP: &str = "\
-Exit status:
-  64   the command line makes no sense
-  65   the key is in use as another kind of lock, or the store's data cannot be used
-  69   the store cannot be reached, or does not answer in time
-  71   the operating system refuses what is needed to supervise the command
-  73   the lock file cannot be created, or the store is full or read-only
-  74   the result cannot be written
-  75   the lock is busy
-  76   the lease was lost
-  77   the store refuses the user, the password or the rights
-  79   the lease was lost, and a process of the command is still running";
+/// The meaning of each code, for the help.
+pub(crate) const MEANINGS: [(u8, &str); 13] = [
+    (USAGE, "usage error"),
+    (DATA, "the lock is in use as another type of lock, or the data in the store\nis unusable"),
+    (UNAVAILABLE, "the store is unreachable or did not answer in time"),
+    (UNSUPERVISED, "the operating system refuses what is needed to supervise the command"),
+    (
+        CANNOT_CREATE,
+        "the store cannot create the lock (missing directory, full disk or\nmemory, read-only, too few replicas)",
+    ),
+    (NOT_WRITTEN, "the result cannot be written"),
+    (BUSY, "the lock is busy"),
+    (LOST, "the lock was lost; the command has ended"),
+    (DENIED, "permission denied by the store or by the file system"),
+    (CONFIGURATION, "error in the configuration file"),
+    (STILL_RUNNING, "the lock was lost, and a process of the command is still running"),
+    (NOT_EXECUTABLE, "the command cannot be executed"),
+    (NOT_FOUND, "the command was not found"),
+];
 
 /// Why the command ends without success, and how.
 #[derive(Debug)]
@@ -62,7 +69,7 @@ impl Failure {
         Self { code, message: message.into(), details: Value::Null, passes: false }
     }
 
-    /// A signal ended the wait, and its sender knows.
+    /// A signal ended the wait. Its sender needs no message.
     pub(crate) fn signal(signal: rustix::process::Signal) -> Self {
         Self::new(128 + u8::try_from(signal.as_raw()).unwrap_or(0), "")
     }
@@ -77,6 +84,15 @@ impl Failure {
         self
     }
 
+    pub(crate) fn configuration(message: impl Into<String>) -> Self {
+        Self::new(CONFIGURATION, message)
+    }
+
+    /// Replaces the exit code.
+    pub(crate) fn with_code(self, code: u8) -> Self {
+        Self { code, ..self }
+    }
+
     /// Adds to the reason what the user may do.
     #[cfg(feature = "sqlite")]
     pub(crate) fn with_remedy(mut self, remedy: &str) -> Self {
@@ -84,7 +100,7 @@ impl Failure {
         self
     }
 
-    /// Whether the same may succeed later by itself.
+    /// Whether a later attempt may succeed.
     pub(crate) fn passes(&self) -> bool {
         self.passes
     }
@@ -97,7 +113,7 @@ impl Failure {
         &self.message
     }
 
-    /// Says why, and gives the exit code. A quiet command says nothing about a lock that is busy.
+    /// Prints the reason and returns the exit code. A quiet command prints nothing about a busy lock.
     pub(crate) fn report(self) -> ExitCode {
         let style = out::style();
         if self.message.is_empty() {
@@ -109,7 +125,7 @@ impl Failure {
                 told.extend(details);
             }
             out::raw(&format!("{told}\n"));
-        } else if !(style.quiet && self.code == NOT_OBTAINED) {
+        } else if !(style.quiet && self.code == BUSY) {
             out::raw(&format!("leasehold: {}\n", self.message));
         }
         ExitCode::from(self.code)
@@ -118,35 +134,37 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let code = match error.kind() {
-            // A lock file cannot be there. From other stores, this means that the URL names a server of another kind.
-            ErrorKind::Unsupported
-                if (error.operation(), error.backend())
-                    == (Some(Operation::Connect), Some("sqlite")) =>
-            {
-                CANNOT_CREATE
-            }
-            ErrorKind::Invalid | ErrorKind::Unsupported => USAGE,
-            ErrorKind::WrongType | ErrorKind::Unexpected => DATA,
-            ErrorKind::Refused => CANNOT_CREATE,
-            ErrorKind::Denied => DENIED,
-            ErrorKind::LeaseLost => LOST,
-            ErrorKind::Timeout => NOT_OBTAINED,
-            _ => UNAVAILABLE,
-        };
-        let passes = error.kind() == ErrorKind::Unavailable;
-        Self { passes, ..Self::new(code, with_causes(&error)) }
+        let passes = error.is_retryable();
+        Self { passes, ..Self::new(code_of(&error), with_causes(&error)) }
     }
 }
 
-/// An error and its causes, each of which says something that those before did not.
+fn code_of(error: &Error) -> u8 {
+    match error.kind() {
+        ErrorKind::WrongType | ErrorKind::Unexpected => DATA,
+        ErrorKind::NotWritable | ErrorKind::Refused => CANNOT_CREATE,
+        ErrorKind::Denied => DENIED,
+        ErrorKind::LeaseLost => LOST,
+        ErrorKind::Timeout => BUSY,
+        ErrorKind::Indeterminate | ErrorKind::Unavailable => {
+            // If the last attempt had no answer, the answer to an earlier one says more.
+            let cause = error.source().and_then(|cause| cause.downcast_ref());
+            cause.map_or(UNAVAILABLE, code_of)
+        }
+        _ => USAGE,
+    }
+}
+
+/// An error and its causes, without those that repeat an earlier text.
 pub(crate) fn with_causes(error: &Error) -> String {
     let mut message = error.to_string();
     let mut last = message.clone();
     let mut source = error.source();
+    let context = format!("{}: ", message.split(": ").next().unwrap_or_default());
     while let Some(cause) = source {
         let said = cause.to_string();
-        // Some errors repeat the text of their cause, and some causes, behind a number, that of their error.
+        let said = said.strip_prefix(&context).map_or(said.clone(), str::to_owned);
+        // Some errors contain the text of their cause. Some causes contain the text of their error, after a number.
         if !message.contains(&said) && !said.ends_with(&last) {
             message += &format!(": {said}");
             last = said;
@@ -156,8 +174,8 @@ pub(crate) fn with_causes(error: &Error) -> String {
     message
 }
 
-/// Prints a message of clap: help and versions are a success, all else is bad usage.
-pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+/// Prints a message of clap: help and versions are a success, everything else is a usage error or an error in the configuration file.
+pub(crate) fn usage(Refused { error, origin }: &Refused) -> ExitCode {
     if !error.use_stderr() {
         let help = error.render();
         let help = if std::io::IsTerminal::is_terminal(&std::io::stdout()) {
@@ -168,12 +186,19 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
         let printed = out::print(help.as_bytes());
         return printed.map_or_else(Failure::report, |()| ExitCode::SUCCESS);
     }
-    // If that cannot be printed, the exit code still tells.
-    drop(error.print());
-    ExitCode::from(USAGE)
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let Some(Origin { option, source, code }) = origin else {
+        out::raw(&format!("leasehold: {text}"));
+        return ExitCode::from(USAGE);
+    };
+    let option = format!("'{option}'");
+    let text = text.replacen(&option, &format!("{option} (from {source})"), 1);
+    out::raw(&format!("leasehold: {text}"));
+    ExitCode::from(*code)
 }
 
-/// The child's own exit code, or 128 and the signal that ended it.
+/// The exit code of the command, or 128 plus the number of the signal that ended it.
 pub(crate) fn of_child(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
 

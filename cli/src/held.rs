@@ -12,6 +12,7 @@ use leasehold::{
 };
 
 use crate::args::LockArgs;
+use crate::exit::Failure;
 use crate::key::Key;
 use crate::obtain::Wait;
 
@@ -26,9 +27,9 @@ pub(crate) enum Wanted {
 }
 
 impl Wanted {
-    pub(crate) fn of(client: &LockClient, keys: &[Key], args: &LockArgs) -> Result<Self, Error> {
+    pub(crate) fn of(client: &LockClient, keys: &[Key], args: &LockArgs) -> Result<Self, Failure> {
         let options = args.options(client)?;
-        let key = keys[0].as_lock_key();
+        let (key, args) = (keys[0].as_lock_key(), &args.lock_type);
         Ok(match (args.permits, args.read, args.write) {
             _ if keys.len() > 1 => {
                 let several = keys.iter().map(Key::as_lock_key).try_fold(
@@ -49,7 +50,7 @@ impl Wanted {
         })
     }
 
-    /// Waits for the lock for as long as `wait` says.
+    /// Waits for the lock within `wait`. Returns [`TryLockError::Busy`] if other clients hold it for longer.
     pub(crate) async fn obtain(&self, wait: Wait) -> Result<Held, TryLockError> {
         match wait {
             Wait::None => self.try_lock().await,

@@ -76,10 +76,11 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Starts `command` and adds `env` to its environment. If `cutoff` is `None`, the command may outlive this process.
+    /// Starts `command`, with variables that are added to its environment and others that are removed. If `cutoff` is `None`, the command
+    /// may outlive this process.
     pub(crate) async fn start(
         command: &[OsString],
-        env: &[(OsString, OsString)],
+        env: (&[(OsString, OsString)], &[&str]),
         cutoff: Option<Cutoff>,
     ) -> Result<Self, Failure> {
         let cgroup = cutoff.and_then(|_| Cgroup::create());
@@ -163,7 +164,7 @@ impl Job {
 /// Starts the guardian, which starts the command.
 fn start_guardian(
     command: &[OsString],
-    env: &[(OsString, OsString)],
+    (added, removed): (&[(OsString, OsString)], &[&str]),
     begin: &Begin,
 ) -> io::Result<StdStream> {
     let (ours, theirs) = StdStream::pair()?;
@@ -173,7 +174,10 @@ fn start_guardian(
     for (name, _) in env::vars_os().filter(|(name, _)| is_ours(name)) {
         start.env_remove(name);
     }
-    start.envs(env.iter().map(|(name, value)| (name, value)));
+    for name in removed {
+        start.env_remove(name);
+    }
+    start.envs(added.iter().map(|(name, value)| (name, value)));
     start.spawn()?;
     link::send_begin(&ours, begin, io::stdin())?;
     Ok(ours)
@@ -190,7 +194,7 @@ fn warn_of_another_user(command: &OsStr) {
     let Some(file) = program.and_then(|program| program.metadata().ok()) else { return };
     if !uid.is_root() && file.mode() & SET_USER_ID != 0 && file.uid() != uid.as_raw() {
         let name = crate::key::escape(command.as_encoded_bytes());
-        crate::out::note(format!(
+        crate::out::warn(format!(
             "{name} runs as another user, so leasehold cannot end it; the lock is kept as long as it runs"
         ));
     }

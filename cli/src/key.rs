@@ -7,7 +7,7 @@ use leasehold::{Error, LockKey};
 
 /// A name as it was given, and the key that it stands for.
 ///
-/// Stores see the [encoded](LockKey) form, and users only the name: encoded once more, it would name another lock.
+/// Stores contain the [encoded](LockKey) form. Users see only the name, because the encoded form, used as a name, would be another lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
     name: OsString,
@@ -19,7 +19,7 @@ impl Key {
         Ok(Self { name: name.to_owned(), key: LockKey::new(name.as_bytes())? })
     }
 
-    /// The name of a key that a store has.
+    /// The name of a key in a store.
     pub(crate) fn of(key: LockKey) -> Self {
         let mut bytes = Vec::new();
         let mut rest = key.as_str();
@@ -47,9 +47,14 @@ impl Key {
     pub(crate) fn escaped(&self) -> String {
         escape(self.name.as_bytes())
     }
+
+    /// The name for a message, in quotation marks.
+    pub(crate) fn quoted(&self) -> String {
+        format!("\"{}\"", self.escaped())
+    }
 }
 
-/// Escapes bytes that are no text, and characters that a terminal might act upon.
+/// Escapes bytes that are not text, and characters that a terminal might act upon.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut shown = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

@@ -5,6 +5,7 @@ mod cmd;
 mod config;
 mod exit;
 mod held;
+mod help;
 mod job;
 mod key;
 mod log;
@@ -19,11 +20,12 @@ mod work;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 use tracing::level_filters::LevelFilter;
 
 use crate::args::{Args, Command};
 use crate::exit::Failure;
+use crate::settings::Refused;
 use crate::signals::Signals;
 
 fn main() -> ExitCode {
@@ -34,16 +36,18 @@ fn run() -> Result<ExitCode, Failure> {
     if let Some(done) = job::run_helper() {
         return done.map(|()| ExitCode::SUCCESS);
     }
-    let matches = settings::read(Args::command())?;
-    let args = match matches.and_then(|matches| Args::from_arg_matches(&matches)) {
+    let args = settings::read(help::command())?.and_then(|matches| {
+        Args::from_arg_matches(&matches).map_err(|error| Refused { error, origin: None })
+    });
+    let args = match args {
         Ok(args) => args,
-        Err(usage) => return Ok(exit::usage(&usage)),
+        Err(refused) => return Ok(exit::usage(&refused)),
     };
     out::set_style(out::Style { json: args.style.json, quiet: args.style.quiet });
     let level = match args.command {
-        // The result tells of the forced release, so a warning would tell of it twice.
+        // The result reports the forced release, so a warning would repeat it.
         Command::Release(_) => LevelFilter::ERROR,
-        // Most cases are about faults.
+        // Most cases provoke faults, which cause warnings.
         #[cfg(feature = "verify")]
         Command::Verify(_) => LevelFilter::OFF,
         _ => LevelFilter::WARN,
@@ -51,7 +55,8 @@ fn run() -> Result<ExitCode, Failure> {
     settings::warn_of_misspelled_variables();
     log::start(level, args.style.verbose, args.style.quiet)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))?;
+    let runtime = runtime
+        .map_err(|error| Failure::new(exit::UNSUPERVISED, format!("cannot start: {error}")))?;
     let ended = runtime.block_on(async {
         signals::outlive_file_size_limit()?;
         match args.command {
@@ -66,13 +71,15 @@ fn run() -> Result<ExitCode, Failure> {
             Command::Doctor(doctor) => until_signal(cmd::doctor::run(doctor)).await,
             #[cfg(feature = "verify")]
             Command::Verify(verify) => until_signal(cmd::verify::run(verify)).await,
+            #[cfg(not(feature = "verify"))]
+            Command::Verify(_) => Err(place::disabled("subcommand verify", "verify")),
             Command::Acl(acl) => cmd::acl::run(&acl),
             Command::Tables(tables) => cmd::tables::run(&tables),
             Command::Completions(shell) => cmd::completions::run(&shell),
             Command::Man(man) => cmd::man::run(&man),
         }
     });
-    // Each verb has given back its locks, for as long as that makes sense. The end of a runtime would wait for the rest.
+    // Each subcommand has released its locks, if that was possible in time. Dropping the runtime would wait for the remaining tasks.
     std::mem::forget(runtime);
     ended
 }

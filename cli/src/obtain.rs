@@ -1,4 +1,4 @@
-//! The way to a lock: connecting, waiting, and naming the holder in the way.
+//! Connects, waits for a lock, and names the holder that the lock is waiting for.
 
 use std::convert::Infallible;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::signals::Signals;
 use crate::store::Patience;
 use crate::{out, time};
 
-/// How long a place in line, or a lock that may just have been granted, is given back for before the process ends.
+/// How long the process tries to leave a queue, or to release a lock that may just have been granted, before it exits.
 pub(crate) const GOODBYE: Duration = Duration::from_secs(1);
 
 /// How long to wait for a lock.
@@ -29,20 +29,20 @@ pub(crate) enum Wait {
     Forever,
 }
 
-/// A caller that waits, first for the store and then for the lock, in one span of time.
+/// A caller that waits, first for the store and then for the lock, within one time limit.
 #[derive(Debug)]
 pub(crate) struct Seeker<'a> {
-    args: WaitArgs,
+    args: &'a WaitArgs,
     keys: &'a [Key],
     began: Instant,
 }
 
 impl<'a> Seeker<'a> {
-    pub(crate) fn new(args: WaitArgs, keys: &'a [Key]) -> Self {
+    pub(crate) fn new(args: &'a WaitArgs, keys: &'a [Key]) -> Self {
         Self { args, keys, began: Instant::now() }
     }
 
-    /// Connects, also to a store that starts later.
+    /// Connects, and waits for a store that is down.
     pub(crate) async fn connect(
         &self,
         backend: &Backend,
@@ -69,7 +69,7 @@ impl<'a> Seeker<'a> {
         }
     }
 
-    /// Waits for `attempt`, and names the holder in the way meanwhile and in the end.
+    /// Waits for `attempt`. Names the holder of the lock in the meantime and in the error.
     pub(crate) async fn obtain<T>(
         &self,
         client: &LockClient,
@@ -86,12 +86,12 @@ impl<'a> Seeker<'a> {
             Err(Ok(busy)) => self.refusal(client, &busy).await,
             Err(Err(failure)) => failure,
         };
-        // A place in line would hold up others after we are gone, and so would a lock that was granted just now.
+        // A queue entry, or a lock that was just granted, would block other callers after this process has exited.
         drop(client.shutdown(GOODBYE).await);
         Err(failure)
     }
 
-    /// Names the busy lock and its holder: as the store tells now, or as it told when it refused.
+    /// Names the busy lock and its holder, as the store reports now, or as it reported in its refusal.
     async fn refusal(&self, client: &LockClient, busy: &Busy) -> Failure {
         let key = self.keys.iter().find(|key| key.as_lock_key() == busy.key());
         let key = key.unwrap_or(&self.keys[0]);
@@ -102,21 +102,19 @@ impl<'a> Seeker<'a> {
         };
         let holders =
             if now.is_empty() { busy.holder().cloned().into_iter().collect() } else { now };
-        let limit = match self.args.limit() {
-            Some(wait) => format!("within {}", time::show(wait)),
-            None => "at once".to_owned(),
+        let still = match self.args.limit() {
+            Some(wait) => format!("still locked after {}", time::show(wait)),
+            None => "locked".to_owned(),
         };
-        let held_by = match &holders[..] {
+        let by = match &holders[..] {
             [] => String::new(),
-            [holder] => format!(": held by {}", describe(holder)),
-            [holder, rest @ ..] => {
-                format!(": held by {} and {} more", describe(holder), rest.len())
-            }
+            [holder] => format!(" by {}", describe(holder)),
+            [holder, rest @ ..] => format!(" by {} and {} more", describe(holder), rest.len()),
         };
-        let message = format!("{}: not obtained {limit}{held_by}", key.escaped());
+        let message = format!("{} is {still}{by}", key.quoted());
         let mut details = out::json_of(key);
         details["holders"] = holders_to_json(&holders);
-        Failure::new(exit::NOT_OBTAINED, message).with_details(details)
+        Failure::new(exit::BUSY, message).with_details(details)
     }
 
     /// The first key that is held, and its holders.
@@ -144,7 +142,7 @@ impl<'a> Seeker<'a> {
             }
             match self.in_the_way(client).await {
                 Ok(Some((key, holders))) => {
-                    line.show(&format!("{}: held by {}", key.escaped(), describe(&holders[0])));
+                    line.show(&format!("{} is locked by {}", key.quoted(), describe(&holders[0])));
                 }
                 Ok(None) => {}
                 Err(error) => line.show(&error.to_string()),
@@ -161,33 +159,42 @@ fn is_in_foreground() -> bool {
     fields.len() > 5 && fields[2] == fields[5]
 }
 
-/// A holder in words: its description, how much it holds, since when, and for how long.
+/// A holder in words: its description, its lease, what it holds, since when, and until when.
 pub(crate) fn describe(holder: &Holder) -> String {
-    let mut said = name(holder.description(), holder.fingerprint());
+    let mut facts = Vec::new();
     match (holder.kind(), holder.units()) {
-        (Some(LockKind::Reader), _) => said += ", reading",
+        (Some(LockKind::Reader), _) => facts.push("reading".to_owned()),
         (_, 1) => {}
-        (_, u32::MAX) => said += ", writing",
-        (_, units) => said += &format!(", {units} units"),
+        (_, u32::MAX) => facts.push("writing".to_owned()),
+        (_, permits) => facts.push(format!("{permits} permits")),
     }
-    if let Some(time) = holder.held_for() {
-        said += &format!(", for {} so far", time::rough(time));
-    }
-    if let Some(token) = holder.token() {
-        said += &format!(", token {token}");
-    }
-    match holder.remaining() {
-        Some(left) => said += &format!(", {:.1}s left unless renewed", left.as_secs_f64()),
-        None => said += ", for ever",
-    }
-    said
+    facts.extend(holder.token().map(|token| format!("token {token}")));
+    facts.extend(holder.held_for().map(|time| format!("acquired {} ago", time::rough(time))));
+    facts.push(match holder.remaining() {
+        Some(left) => format!("expires in {:.1}s unless renewed", left.as_secs_f64()),
+        None => "does not expire".to_owned(),
+    });
+    with_facts(holder.description(), holder.fingerprint(), facts)
 }
 
-/// A description, and the lease or the claim that is meant.
+/// A description, and the lease of the holder or waiter.
 pub(crate) fn name(description: Option<&Description>, fingerprint: Fingerprint) -> String {
+    with_facts(description, fingerprint, Vec::new())
+}
+
+fn with_facts(
+    description: Option<&Description>,
+    fingerprint: Fingerprint,
+    facts: Vec<String>,
+) -> String {
+    let lease = [format!("lease {fingerprint}")];
     match description {
-        Some(description) => format!("{description} (lease {fingerprint})"),
-        None => format!("lease {fingerprint}"),
+        Some(description) => {
+            let facts: Vec<String> = lease.into_iter().chain(facts).collect();
+            format!("{description} ({})", facts.join(", "))
+        }
+        None if facts.is_empty() => lease.concat(),
+        None => format!("{} ({})", lease.concat(), facts.join(", ")),
     }
 }
 
@@ -207,7 +214,7 @@ pub(crate) fn holders_to_json(holders: &[Holder]) -> Value {
     holders.iter().map(holder).collect()
 }
 
-/// A line on the terminal that is written over, and wiped in the end.
+/// A line on the terminal that each new text overwrites, and that is erased in the end.
 #[derive(Default)]
 struct Line {
     shown: bool,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::exit::{self, Failure};
 use crate::key::Key;
 
-/// How the command speaks to its user.
+/// How the command prints results and messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Style {
     /// One line of JSON per result, and per failure.
@@ -85,22 +85,27 @@ pub(crate) fn print_on(text: &[u8]) -> Result<bool, Failure> {
 }
 
 fn not_written(error: &io::Error) -> Failure {
-    Failure::new(exit::NOT_WRITTEN, format!("the result cannot be written: {error}"))
+    Failure::new(exit::NOT_WRITTEN, format!("cannot write the result: {error}"))
 }
 
-/// Says something beside the results. A line that cannot be written is no reason to stop.
-pub(crate) fn note(said: impl std::fmt::Display) {
+/// Prints a message that is not a result. A message that cannot be written is no reason to stop.
+pub(crate) fn note(message: impl std::fmt::Display) {
     if !style().quiet {
-        complain(said);
+        insist(message);
     }
 }
 
-/// Says something that also a quiet command says.
-pub(crate) fn complain(said: impl std::fmt::Display) {
+/// Prints a warning.
+pub(crate) fn warn(message: impl std::fmt::Display) {
+    note(format_args!("warning: {message}"));
+}
+
+/// Prints a message, even if the command is quiet.
+pub(crate) fn insist(message: impl std::fmt::Display) {
     let line = if style().json {
-        format!("{}\n", json!({ "note": said.to_string() }))
+        format!("{}\n", json!({ "note": message.to_string() }))
     } else {
-        format!("leasehold: {said}\n")
+        format!("leasehold: {message}\n")
     };
     raw(&line);
 }

@@ -1,10 +1,10 @@
-//! The parts of a store's URL that say more than how to connect.
+//! The parts of a store's URL that the command itself needs.
 
 use std::borrow::Cow;
 
 use crate::exit::Failure;
 
-/// A store, as its URL names it.
+/// A store and the parts of its URL.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Place {
     pub(crate) store: Store,
@@ -27,7 +27,55 @@ pub(crate) enum Store {
     ZooKeeper,
 }
 
+/// The stores that this build supports: their features, and whether these are enabled.
+const FEATURES: [(Store, &str, &str, bool); 9] = [
+    (Store::Redis, "Redis", "redis", cfg!(any(feature = "redis", feature = "fred"))),
+    (Store::RedisSentinel, "Redis", "redis", cfg!(any(feature = "redis", feature = "fred"))),
+    (Store::RedisCluster, "Redis", "redis", cfg!(any(feature = "redis", feature = "fred"))),
+    (Store::Redlock, "Redis", "redis", cfg!(any(feature = "redis", feature = "fred"))),
+    (Store::Etcd, "etcd", "etcd", cfg!(feature = "etcd")),
+    (Store::Postgres, "PostgreSQL", "postgres", cfg!(feature = "postgres")),
+    (Store::Mysql, "MySQL", "mysql", cfg!(feature = "mysql")),
+    (Store::Sqlite, "SQLite", "sqlite", cfg!(feature = "sqlite")),
+    (Store::ZooKeeper, "ZooKeeper", "zookeeper", cfg!(feature = "zookeeper")),
+];
+
+/// The error of a feature that this build of the command does not have.
+pub(crate) fn disabled(what: &str, feature: &str) -> Failure {
+    Failure::usage(format!(
+        "this build of leasehold has no {what}; reinstall it with: cargo install --locked --path cli --features {feature}"
+    ))
+}
+
+/// Shows the scheme only in front of `//`, because other text may be a password.
+fn unknown(url: &str) -> Failure {
+    let named = match url.split_once("://") {
+        Some((scheme, _)) => format!("unknown store \"{scheme}://\" in the URL"),
+        None => "the URL does not start with a store".to_owned(),
+    };
+    Failure::usage(format!(
+        "{named}; expected sqlite:, redis://, rediss://, redis-sentinel://, redis-cluster://, redlock+redis://, unix://, \
+         etcd://, zookeeper://, postgres:// or mysql://; see leasehold --help"
+    ))
+}
+
 impl Place {
+    /// Refuses a URL of an unknown store, and of a store that this build does not support.
+    pub(crate) fn check(url: &str) -> Result<(), Failure> {
+        // For a URL without a scheme, the library has a better message.
+        if !url.contains("://") && !url.starts_with("sqlite:") {
+            return Ok(());
+        }
+        let place = Self::of(url)?;
+        if place.parameter("client") == Some("fred") && !cfg!(feature = "fred") {
+            return Err(disabled("client=fred", "fred"));
+        }
+        match FEATURES.iter().find(|(store, ..)| *store == place.store) {
+            Some((_, name, feature, false)) => Err(disabled(&format!("{name} support"), feature)),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn of(url: &str) -> Result<Self, Failure> {
         let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
         let scheme = scheme.replace("valkey", "redis").replace("rediss", "redis");
@@ -41,12 +89,12 @@ impl Place {
             "mysql" | "mariadb" => Store::Mysql,
             "sqlite" => Store::Sqlite,
             "zookeeper" | "zookeepers" => Store::ZooKeeper,
-            _ => return Err(Failure::usage("the URL has a scheme that is not known here")),
+            _ => return Err(unknown(url)),
         };
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let place = place.strip_prefix("//").unwrap_or(place);
         let (authority, path) = place.split_once('/').unwrap_or((place, ""));
-        // That of a socket names no database.
+        // The path of a socket does not name a database.
         let path = if scheme.contains("unix") { "" } else { path };
         let user = authority.rsplit_once('@').map(|(user, _)| user);
         let user = user.map(|user| user.split(':').next().unwrap_or_default());
@@ -116,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_tell_of_user_prefix_and_database() {
+    fn urls_contain_user_prefix_and_database() {
         let place = |url: &str| Place::of(url).unwrap();
 
         let redis = place("rediss://lo%40ck:S3CR3T@h:1/3?prefix=app%3A&timeout-ms=5");

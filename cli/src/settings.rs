@@ -5,11 +5,12 @@
 use std::env;
 
 use clap::builder::Resettable;
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use strsim::damerau_levenshtein;
 
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::{config, out, store};
 
 /// The variables that the command reads, and the ones that it sets for commands, without `LEASEHOLD_`.
@@ -19,14 +20,34 @@ const KNOWN: [&str; 9] =
 /// Names that other programs use for the address of a store.
 const ADDRESSES: [&str; 5] = ["ADDR", "ADDRESS", "SERVER", "STORE", "URL"];
 
-/// Reads the options of this process. The inner error is clap's, and may be a request for help.
-pub(crate) fn read(command: Command) -> Result<Result<ArgMatches, clap::Error>, Failure> {
+/// An error of clap, which may be a request for help, and the origin of the refused value, unless it is the command line.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) error: clap::Error,
+    pub(crate) origin: Option<Origin>,
+}
+
+/// The variable or the file that contains the value of an option.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    /// The option, as clap shows it.
+    pub(crate) option: String,
+    pub(crate) source: String,
+    /// The exit code of a mistake there.
+    pub(crate) code: u8,
+}
+
+/// Reads the options of this process.
+pub(crate) fn read(command: Command) -> Result<Result<ArgMatches, Refused>, Failure> {
     let command = config::apply(without_empty_variables(command))?;
     let matches = match command.clone().try_get_matches() {
         Ok(matches) => matches,
-        Err(error) => return Ok(Err(error)),
+        Err(error) => {
+            let origin = origin(&command, &error);
+            return Ok(Err(Refused { error, origin }));
+        }
     };
-    let Some((verb, options)) = matches.subcommand() else { return Ok(Ok(matches)) };
+    let Some((subcommand, options)) = matches.subcommand() else { return Ok(Ok(matches)) };
     refuse_relative_path(options)?;
     if source(options, "wait") == Some(ValueSource::CommandLine)
         && options.try_get_one("no_wait").ok().flatten() == Some(&true)
@@ -36,12 +57,41 @@ pub(crate) fn read(command: Command) -> Result<Result<ArgMatches, clap::Error>, 
     if !url_overrides_prefix(options)? {
         return Ok(Ok(matches));
     }
-    let without_prefix = command.mut_subcommand(verb, |verb| {
-        verb.mut_arg("prefix", |prefix| {
+    let without_prefix = command.mut_subcommand(subcommand, |subcommand| {
+        subcommand.mut_arg("prefix", |prefix| {
             prefix.env(Resettable::Reset).default_value(Resettable::Reset)
         })
     });
-    Ok(without_prefix.try_get_matches())
+    Ok(without_prefix.try_get_matches().map_err(|error| Refused { error, origin: None }))
+}
+
+/// The origin of a refused value: without it, the value would not be refused.
+fn origin(command: &Command, error: &clap::Error) -> Option<Origin> {
+    let refused = |error: &clap::Error| match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(option)) => Some(option.clone()),
+        _ => None,
+    };
+    let option = refused(error)?;
+    let name = option.split(' ').next()?.strip_prefix("--")?.to_owned();
+    let is_refused_without = |reset: fn(Arg) -> Arg| {
+        let command = command.clone().mut_subcommands(|subcommand| {
+            subcommand.mut_args(|arg| if arg.get_long() == Some(&name) { reset(arg) } else { arg })
+        });
+        let matches = command.try_get_matches();
+        matches.is_err_and(|error| refused(&error).as_ref() == Some(&option))
+    };
+    if !is_refused_without(|arg| arg.default_value(Resettable::Reset)) {
+        let (path, _) = config::path()?;
+        let source = path.display().to_string();
+        return Some(Origin { option, source, code: exit::CONFIGURATION });
+    }
+    if is_refused_without(|arg| arg.env(Resettable::Reset).default_value(Resettable::Reset)) {
+        return None;
+    }
+    let mut arguments = command.get_subcommands().flat_map(Command::get_arguments);
+    let arg = arguments.find(|arg| arg.get_long() == Some(&name))?;
+    let source = arg.get_env()?.to_string_lossy().into_owned();
+    Some(Origin { option, source, code: exit::USAGE })
 }
 
 /// Warns about variables whose names look like a mistake.
@@ -51,7 +101,7 @@ pub(crate) fn warn_of_misspelled_variables() {
             continue;
         };
         if let Some(meant) = meant_by(suffix) {
-            out::note(format!("LEASEHOLD_{suffix} has no effect; did you mean LEASEHOLD_{meant}?"));
+            out::warn(format!("LEASEHOLD_{suffix} has no effect; did you mean LEASEHOLD_{meant}?"));
         }
     }
 }
@@ -77,8 +127,8 @@ fn meant_by(suffix: &str) -> Option<&'static str> {
 
 /// Leaves out variables that are set to nothing, except for the store: a command that should share its locks must not lock a local file.
 fn without_empty_variables(command: Command) -> Command {
-    command.mut_subcommands(|verb| {
-        verb.mut_args(|arg| {
+    command.mut_subcommands(|subcommand| {
+        subcommand.mut_args(|arg| {
             let is_empty = |name| env::var_os(name).is_some_and(|value| value.is_empty());
             match arg.get_env() {
                 Some(name) if name != "LEASEHOLD_BACKEND" && is_empty(name) => {
@@ -103,7 +153,9 @@ fn url_overrides_prefix(options: &ArgMatches) -> Result<bool, Failure> {
     let Some(url) = url else { return Ok(false) };
     let prefix = rank(source(options, "prefix"));
     if prefix == url {
-        return Err(Failure::usage("the prefix is given twice: by --prefix and in the URL"));
+        return Err(Failure::usage(
+            "cannot use two prefixes, in --prefix and in the URL; leave one of them out",
+        ));
     }
     Ok(0 < prefix && prefix < url)
 }
@@ -126,7 +178,7 @@ fn refuse_relative_path(options: &ArgMatches) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "cannot use {named}: {url} names another file in each directory; write the whole path, like sqlite:/var/lib/locks.db"
+        "cannot use {named}: {url} names a different file in each directory; write the whole path, such as sqlite:/var/lib/locks.db"
     )))
 }
 

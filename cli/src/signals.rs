@@ -48,13 +48,17 @@ impl Signals {
     /// Catches the signals that are passed on to a command.
     pub(crate) fn catch() -> Result<Self, Failure> {
         let caught = Self::catch_these(Self::ENDING.into_iter().chain(Self::OTHERS));
-        caught.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))
+        caught.map_err(|error| {
+            Failure::new(exit::UNSUPERVISED, format!("cannot catch signals: {error}"))
+        })
     }
 
     /// Catches the signals that terminate processes. A process with the id 1 would ignore them otherwise.
     pub(crate) fn catch_ending() -> Result<Self, Failure> {
         let caught = Self::catch_these(Self::ENDING);
-        caught.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))
+        caught.map_err(|error| {
+            Failure::new(exit::UNSUPERVISED, format!("cannot catch signals: {error}"))
+        })
     }
 
     /// Catches the signals that are passed on to a command, and those that pause a process.
@@ -192,7 +196,9 @@ pub(crate) fn outlive_file_size_limit() -> Result<(), Failure> {
     if ignored() & (1 << (Signal::XFSZ.as_raw() - 1)) == 0 {
         let caught = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()));
         // The handler stays without its listener.
-        drop(caught.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))?);
+        drop(caught.map_err(|error| {
+            Failure::new(exit::UNSUPERVISED, format!("cannot catch signals: {error}"))
+        })?);
     }
     Ok(())
 }

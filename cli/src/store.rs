@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold::backend::LockBackend;
-use leasehold::{LockClient, LockOptions};
+use leasehold::{Error, ErrorKind, LockClient, LockOptions};
 use tokio::time::{Instant, sleep};
 
 use crate::args::Backend;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
+use crate::place::Place;
 
 /// Between two attempts to connect: short beside the start of a server, long beside the attempt.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -73,7 +74,7 @@ impl Backend {
     pub(crate) fn announce_local(&self) -> Result<(), Failure> {
         if self.shared && matches!(self.url.as_deref(), None | Some(LOCAL)) {
             return Err(Failure::usage(
-                "--shared needs a store that machines share; use --backend or set LEASEHOLD_BACKEND",
+                "--shared requires a store that machines can share; use --backend or set LEASEHOLD_BACKEND",
             ));
         }
         if self.url.is_none() && !stderr().is_terminal() {
@@ -92,19 +93,23 @@ impl Backend {
         match self.url.as_deref() {
             None | Some(LOCAL) => self.open_default_file().await,
             Some("") => Err(Failure::usage(
-                "the backend is empty: name a store, or unset LEASEHOLD_BACKEND for locks on this machine",
+                "the backend is empty; name a store, or unset LEASEHOLD_BACKEND for locks on this machine",
             )),
             Some(url) if url.starts_with("memory:") => Err(Failure::usage(
-                "a memory: store excludes no other command: leave --backend out for locks on this machine, or name a server",
+                "a memory: store cannot be shared with other commands; leave --backend out for locks on this machine, or name a server",
             )),
-            Some(url) => client(leasehold::backend::connect(&self.with_prefix(url)?).await?),
+            Some(url) => {
+                Place::check(url)?;
+                let backend = leasehold::backend::connect(&self.with_prefix(url)?).await;
+                client(backend.map_err(|error| not_connected(url, error))?)
+            }
         }
     }
 
     /// The URL of the store, with the prefix: `named`, or that of `--backend`, or that of this user's file.
     pub(crate) fn url_or(&self, named: Option<&str>) -> Result<String, Failure> {
         match named.or(self.url.as_deref()) {
-            Some("") => Err(Failure::usage("the backend is empty: name a store")),
+            Some("") => Err(Failure::usage("the backend is empty; name a store")),
             Some(url) if url != LOCAL => self.with_prefix(url),
             _ => self.with_prefix(&url_of(&default_file()?)),
         }
@@ -127,15 +132,15 @@ impl Backend {
         const REMEDY: &str = "to have the file elsewhere, set XDG_STATE_HOME; to use another store, \
                               set --backend or LEASEHOLD_BACKEND";
 
-        let file = default_file()?;
+        let (file, url) = (default_file()?, self.url_or(None)?);
         let is_new = !file.exists();
-        let backend = leasehold::backend::connect(&self.url_or(None)?).await.map_err(|error| {
-            let failure = Failure::from(error);
+        let backend = leasehold::backend::connect(&url).await.map_err(|error| {
+            let failure = not_connected(&url, error);
             if failure.passes() { failure } else { failure.with_remedy(REMEDY) }
         })?;
         if is_new && stderr().is_terminal() {
             crate::out::note(format!(
-                "locks of this user on this machine are in {}; for others, name a store by --backend",
+                "locks of this user on this machine are kept in {}; to use another store, name it with --backend",
                 file.display()
             ));
         }
@@ -145,17 +150,24 @@ impl Backend {
     #[cfg(not(feature = "sqlite"))]
     async fn open_default_file(&self) -> Result<LockClient, Failure> {
         Err(Failure::usage(
-            "no backend: name one by --backend or LEASEHOLD_BACKEND, e.g. redis://127.0.0.1",
+            "no store is named; use --backend or set LEASEHOLD_BACKEND, for example to redis://127.0.0.1",
         ))
     }
 }
 
-/// A command may run for hours: a long hold is no reason to warn.
+fn not_connected(url: &str, error: Error) -> Failure {
+    let is_bad_place = error.kind() == ErrorKind::Unsupported && url.starts_with("sqlite:");
+    let failure = Failure::from(error);
+    // A network file system cannot have a lock file. On other stores, `Unsupported` means that the URL does not suit the server.
+    if is_bad_place { failure.with_code(exit::CANNOT_CREATE) } else { failure }
+}
+
+/// A command may run for hours, so a long hold is not worth a warning.
 fn client<B: LockBackend>(backend: B) -> Result<LockClient, Failure> {
     Ok(LockClient::builder(backend).long_hold(Duration::MAX).build()?.into_dyn())
 }
 
-/// Whether the URL of a store says which prefix the names of locks have.
+/// Whether the URL of a store contains the prefix for the names of locks.
 pub(crate) fn has_prefix(url: &str) -> bool {
     url.split_once('?').is_some_and(|(_, query)| query.split('&').any(is_prefix))
 }
@@ -180,16 +192,16 @@ fn encode(byte: u8) -> String {
     }
 }
 
-/// `leasehold/locks.db` in the folder where programs keep the state of a user.
+/// `leasehold/locks.db` in the directory where programs keep the state of a user.
 fn default_file() -> Result<PathBuf, Failure> {
-    let folder = absolute("XDG_STATE_HOME")
+    let directory = absolute("XDG_STATE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
         .ok_or_else(|| {
             Failure::usage(
-                "no backend, and no HOME for a file of locks: name a store by --backend or LEASEHOLD_BACKEND",
+                "no store is named, and HOME is not set for a lock file; use --backend or set LEASEHOLD_BACKEND",
             )
         })?;
-    Ok(folder.join("leasehold").join("locks.db"))
+    Ok(directory.join("leasehold").join("locks.db"))
 }
 
 /// The path in an environment variable. The XDG specification ignores relative ones.

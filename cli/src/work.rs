@@ -17,13 +17,15 @@ use crate::held::Held;
 use crate::job::{Cutoff, Job, Reach, Report, Survivor};
 use crate::key::Key;
 use crate::obtain::GOODBYE;
+use crate::out;
 use crate::signals::Signals;
-use crate::{out, time};
+use crate::time::{self, Time};
 
 /// The default of `--kill-after`.
 const KILL_AFTER: Duration = Duration::from_secs(5);
 
-pub(crate) const AT_ITS_LIMIT: &str = "it was held for as long as --max-hold allows";
+/// Why a lock was released after `--max-hold`.
+pub(crate) const AT_ITS_LIMIT: &str = "the time limit of --max-hold has passed";
 
 /// How long to try to release a lock if the store has stopped responding. Enough for one request that succeeds after all.
 const FAREWELL: Duration = Duration::from_millis(100);
@@ -31,59 +33,66 @@ const FAREWELL: Duration = Duration::from_millis(100);
 /// The longest time between a renewal and the message about it to the guardian.
 const LONGEST_TICK: Duration = Duration::from_secs(1);
 
-/// How the command ends if its lock does.
-#[derive(ClapArgs, Clone, Copy, Debug)]
+/// How the command is started, and how it ends if its lock is lost or requested.
+#[derive(ClapArgs, Clone, Debug)]
 #[command(next_help_heading = "Command")]
 pub(crate) struct StopArgs {
-    /// The end of the command if the lease is lost, or about to be.
+    /// What to do if the lock is lost.
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
     pub(crate) on_lost: OnLost,
 
-    /// The end of the command if `leasehold release --ask` asks for its lock.
+    /// What to do if `leasehold release --ask` requests the lock.
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnAsked::Term)]
     pub(crate) on_asked: OnAsked,
 
-    /// How long the command has to end after it was asked to, before it is killed. Without it: 5 s.
+    /// Time between SIGTERM and SIGKILL when the lock is about to be lost. Limited to one third of the TTL or of --max-hold, whichever is
+    /// shorter.
     ///
-    /// The command is asked early enough that this is over before the lease is. A third of the TTL (or of --max-hold) is the most that
-    /// there is: renewals have failed twice by then.
+    /// [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
-    pub(crate) kill_after: Option<Duration>,
+    pub(crate) kill_after: Option<Time>,
 
     /// When to release the lock: when the command exits, or when all processes that it started have exited.
     #[arg(long, value_name = "EVENT", value_enum, default_value_t = Until::Command)]
     pub(crate) until: Until,
+
+    /// Remove LEASEHOLD_BACKEND, the URL of the store, from the environment of the command.
+    ///
+    /// Use this if the URL contains a password that the command should not have. A `leasehold` that the command calls then needs its own
+    /// --backend.
+    #[arg(long)]
+    pub(crate) hide_backend: bool,
 }
 
-/// How long a command runs.
+/// When the lock is released.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Until {
-    /// Until the command itself exits. Processes that it leaves behind run on without the lock.
+    /// When the command exits. Processes that it leaves behind continue without the lock.
     Command,
-    /// Until all processes exit that the command has started, such as those in the background.
+    /// When all processes have exited that the command has started, such as those in the background.
     All,
 }
 
-/// The end of a command whose lease is lost.
+/// What to do with a command whose lock is lost.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum OnLost {
-    /// If the lease is about to end, ask the command to end (SIGTERM) and kill it before the lease does. If the lease has ended
-    /// already, as after a release by force, kill it at once.
+    /// If the lease is about to expire, send SIGTERM, then SIGKILL before it expires. If it has already ended, for example after a forced
+    /// release, send SIGKILL immediately.
     Term,
-    /// Let it run on, unprotected.
+    /// Let the command continue without the lock.
     Ignore,
 }
 
-/// The end of a command whose lock is asked for.
+/// What to do with a command whose lock is requested.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum OnAsked {
-    /// Ask it to end (SIGTERM), and leave it all the time it needs.
+    /// Send SIGTERM and wait for the command to exit.
     Term,
-    /// Let it run on.
+    /// Let the command continue.
     Ignore,
 }
 
-/// A command without the `--` before it: after one before the key, that is a word like any other.
+/// A command without the `--` in front of it. Clap passes it on if there is another `--` in front of the key.
 pub(crate) fn without_dashes(command: &[OsString]) -> &[OsString] {
     match command {
         [dashes, command @ ..] if dashes == "--" && !command.is_empty() => command,
@@ -123,7 +132,7 @@ impl<'a> Work<'a> {
         lease: &LeaseArgs,
         stop: &'a StopArgs,
     ) -> Self {
-        let limit = lease.max_hold.map(|limit| (limit, Instant::now() + limit));
+        let limit = lease.max_hold().map(|limit| (limit, Instant::now() + limit));
         Self { client, keys, held, stop, ttl: lease.ttl(client), limit }
     }
 
@@ -135,7 +144,8 @@ impl<'a> Work<'a> {
     ) -> Result<ExitCode, Failure> {
         self.warn_of_a_short_end();
         let env = environment(self.keys, &self.held);
-        let mut job = match Job::start(command, &env, self.cutoff()).await {
+        let removed: &[&str] = if self.stop.hide_backend { &["LEASEHOLD_BACKEND"] } else { &[] };
+        let mut job = match Job::start(command, (&env, removed), self.cutoff()).await {
             Ok(job) => job,
             Err(failure) => {
                 drop(self.held.release().await);
@@ -189,37 +199,42 @@ impl<'a> Work<'a> {
             released
         };
         let released = timeout(patience, goodbye).await.unwrap_or(Ok(()));
-        let (key, failed) = (keys[0].escaped(), released.err());
+        let (key, failed) = (keys[0].quoted(), released.err());
         // The release may report a loss that was not known before.
         let lost = lost.or_else(|| failed.as_ref().and_then(Error::loss));
         let status = match (ended, lost) {
             (Ended::Itself(status), _) => exit::of_child(status),
             (Ended::Unguarded, None) => {
-                let message =
-                    "the guardian process of the command was killed; the command was stopped";
-                return Err(Failure::new(exit::UNSUPERVISED, format!("{key}: {message}")));
+                let message = format!(
+                    "lock {key} was released because the guardian process of the command was killed. The command was stopped"
+                );
+                return Err(Failure::new(exit::UNSUPERVISED, message));
             }
             (Ended::Stopped { is_at_its_limit: true }, None) => {
-                let message = format!("{key}: lock lost, {AT_ITS_LIMIT}; the command was stopped");
+                let message =
+                    format!("lock {key} was released: {AT_ITS_LIMIT}. The command was stopped");
                 return Err(lost_failure(&keys[0], message));
             }
             (Ended::Stopped { .. } | Ended::Unguarded, lost) => {
-                let message = format!("{key}: lock lost, {}; the command was stopped", why(lost));
+                let message =
+                    format!("lock {key} was lost: {}. The command was stopped", why(lost));
                 return Err(lost_failure(&keys[0], message));
             }
         };
         match (lost, failed) {
             (None, None) => {}
             (None, Some(error)) => {
-                out::note(format!("{}; the lock is free after its TTL", exit::with_causes(&error)));
+                out::warn(format!("{}; the lock expires after its TTL", exit::with_causes(&error)));
             }
             (Some(_), _) if stop.on_lost == OnLost::Term => {
-                let message = format!("{key}: lock lost while the command ran, {}", why(lost));
+                let message = format!("lock {key} was lost while the command ran: {}", why(lost));
                 return Err(lost_failure(&keys[0], message));
             }
             (Some(_), _) => {
                 let why = why(lost);
-                out::complain(format!("{key}: lock lost, {why}; the command ran on without it"));
+                out::insist(format!(
+                    "lock {key} was lost: {why}. The command continued without the lock"
+                ));
             }
         }
         Ok(status)
@@ -230,12 +245,15 @@ impl<'a> Work<'a> {
         // Rounded to milliseconds, because a third of a TTL can have many digits.
         let real =
             Duration::from_millis(self.kill_after().as_millis().try_into().unwrap_or(u64::MAX));
-        if let Some(wanted) = self.stop.kill_after.filter(|wanted| *wanted > real)
+        if let Some(wanted) = self.stop.kill_after.as_ref().filter(|wanted| wanted.span > real)
             && self.stop.on_lost == OnLost::Term
         {
-            out::note(format!(
-                "--kill-after {} is cut to {}, a third of the TTL: take a longer --ttl",
-                time::show(wanted),
+            let (limit, remedy) = match self.limit {
+                Some((limit, _)) if limit < self.ttl => ("--max-hold", "--max-hold"),
+                _ => ("the TTL", "--ttl"),
+            };
+            out::warn(format!(
+                "--kill-after reduced from {wanted} to {}, one third of {limit}; use a longer {remedy} to allow more",
                 time::show(real)
             ));
         }
@@ -243,7 +261,8 @@ impl<'a> Work<'a> {
 
     /// The time between SIGTERM and SIGKILL. At most one third of the lease, so that two renewals have failed before SIGTERM.
     fn kill_after(&self) -> Duration {
-        self.stop.kill_after.unwrap_or(KILL_AFTER).min(self.shortest() / 3)
+        let wanted = self.stop.kill_after.as_ref().map_or(KILL_AFTER, |wanted| wanted.span);
+        wanted.min(self.shortest() / 3)
     }
 
     /// The time between SIGKILL and the end of the lease.
@@ -327,7 +346,7 @@ impl<'w, 'a> Watch<'w, 'a> {
             Report::Empty => return self.stopped.or(self.status.map(Ended::Itself)),
             Report::Ending => self.stopped = Some(self.work.stopped()),
             Report::Unreached(processes) => {
-                out::complain(format!("cannot send the signal to {}", list(&processes)));
+                out::insist(format!("cannot send the signal to {}", list(&processes)));
             }
             Report::Survivors(processes) => self.keep_for(processes),
             Report::Started | Report::NotStarted(_) => {}
@@ -360,7 +379,7 @@ impl<'w, 'a> Watch<'w, 'a> {
     fn keep_for(&mut self, survivors: Vec<Survivor>) {
         if survivors != self.survivors && !self.is_lost {
             let processes = list(&survivors);
-            out::complain(format!("cannot end {processes}; the lock is kept until they exit"));
+            out::insist(format!("cannot end {processes}; the lock is kept until they exit"));
         }
         self.survivors = survivors;
     }
@@ -373,8 +392,8 @@ impl<'w, 'a> Watch<'w, 'a> {
         let key = &self.work.keys[0];
         let (why, processes) = (why(self.work.held.lost_for()), list(&self.survivors));
         let message = format!(
-            "{}: lock lost, {why}; the command cannot be killed and runs on without it: {processes}",
-            key.escaped()
+            "lock {} was lost: {why}. The command cannot be killed and continues without it: {processes}",
+            key.quoted()
         );
         Err(Failure::new(exit::STILL_RUNNING, message).with_details(out::json_of(key)))
     }
@@ -394,8 +413,7 @@ fn why(lost: Option<LossReason>) -> String {
     match lost {
         None => "it could not be renewed in time".to_owned(),
         Some(LossReason::Vanished) => {
-            "it was ended in the store: by an operator, a flush, an eviction or a failover"
-                .to_owned()
+            "another client, an operator or a failover removed it from the store".to_owned()
         }
         Some(reason) => reason.to_string(),
     }

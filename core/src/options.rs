@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use humantime::format_duration as human;
+use humantime::format_duration;
 
 use crate::contract::backend::{Capabilities, Feature, Fencing, Tenure};
 use crate::contract::description::Description;
@@ -83,6 +83,9 @@ impl LockOptions {
     /// renewals in a row may fail before it; short enough that a crashed holder does not block others
     /// for long.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+    /// The shortest TTL that any store supports: the allowance for clock drift takes more than half of a shorter TTL.
+    pub const MIN_TTL: Duration = deadline::SHORTEST_TTL;
 
     /// Outlasts a failover of Sentinel, Cluster or etcd (1 to 5 s with common settings), and no longer:
     /// past it a caller is better told.
@@ -390,7 +393,7 @@ impl LockOptions {
         check_loss_grace(self.loss_grace, self.first_ttl())?;
         if self.min_validity >= validity {
             let message = format!(
-                "min_validity: {} is never left of a lease, which is good for {}",
+                "min_validity is too long: {}; a lease with this TTL is valid for {}",
                 human(self.min_validity),
                 human(validity)
             );
@@ -403,7 +406,7 @@ impl LockOptions {
             && time > store.max_ttl()
         {
             let message = format!(
-                "min_hold: {} is above the longest TTL of the store, {}",
+                "min_hold is too long: {}; this store keeps a lock for at most {}",
                 human(time),
                 human(store.max_ttl())
             );
@@ -412,16 +415,20 @@ impl LockOptions {
         if let (Some(min), Some(max)) = (self.min_hold, self.max_hold)
             && min > max
         {
-            let message = format!("min_hold: {} is above max_hold, {}", human(min), human(max));
+            let message = format!(
+                "min_hold is longer than max_hold: {} and {}",
+                human(min),
+                human(max)
+            );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if self.reentry_limit == 0 {
-            let message = "reentry_limit: 0 would refuse the first lock too";
+            let message = "reentry_limit must be at least 1";
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if self.require_fencing > store.fencing() {
             let message = format!(
-                "its fencing tokens are {:?} and {:?} is required: choose another store or lower \
+                "its fencing tokens are {:?}, but {:?} is required; choose another store or lower \
                  LockOptions::require_fencing",
                 store.fencing(),
                 self.require_fencing
@@ -438,24 +445,29 @@ impl Default for LockOptions {
     }
 }
 
-/// Refuses a TTL that the store does not take or that leaves next to nothing to use.
+/// A time with its units, as in `1 day` and `1h 30m`.
+fn human(time: Duration) -> String {
+    format_duration(time).to_string().replace("day", " day")
+}
+
+/// Refuses a TTL that the store does not support, or that is too short to be of use.
 pub(crate) fn check_ttl(name: &str, ttl: Duration, store: &Capabilities) -> Result<(), Error> {
-    let (min, max) = (store.min_ttl().max(deadline::SHORTEST_TTL), store.max_ttl());
+    let (min, max) = (store.min_ttl().max(LockOptions::MIN_TTL), store.max_ttl());
     if (min..=max).contains(&ttl) {
         return Ok(());
     }
     let fault = if ttl < min { "short" } else { "long" };
     let (ttl, min, max) = (human(ttl), human(min), human(max));
-    let message = format!("{name}: {ttl} is too {fault}: {min} to {max} are possible");
+    let message = format!("{name} is too {fault}: {ttl}; this store supports {min} to {max}");
     Err(Error::new(ErrorKind::Invalid, message).with_backend(store.name()))
 }
 
-/// Refuses a grace that a lease of this TTL would begin with.
+/// Refuses a grace period of more than half the validity: the loss notification would come as soon as the lease is granted.
 pub(crate) fn check_loss_grace(grace: Duration, ttl: Duration) -> Result<(), Error> {
     let validity = deadline::validity(ttl);
     if grace > validity / 2 {
         let message = format!(
-            "loss_grace: {} is more than half of a lease, which is good for {}",
+            "loss_grace is too long: {}; it can be at most half the validity of the lease, which is {}",
             human(grace),
             human(validity)
         );
@@ -473,7 +485,7 @@ pub(crate) fn check_kept(
     let (kept, max) = (ttl.saturating_add(lock_delay), store.max_ttl());
     if kept > max {
         let message = format!(
-            "lock_delay: with the TTL it is {}, above the longest TTL of the store, {}",
+            "lock_delay is too long: with the TTL it is {}; this store keeps a lock for at most {}",
             human(kept),
             human(max)
         );
@@ -492,7 +504,7 @@ pub(crate) fn check_feature(
         return Ok(());
     }
     let message = format!(
-        "{subject} need \"{}\", which this store does not have: {}",
+        "{subject} need the feature \"{}\", which this store does not support; {}",
         feature.name(),
         store.advice()
     );
@@ -554,24 +566,24 @@ mod tests {
     fn refusals_name_the_setting_and_the_times_that_are_possible() {
         let (options, day) = (LockOptions::new(), Duration::from_secs(86_400));
         for (impossible, said) in [
-            (options.clone().ttl(Duration::ZERO), "ttl: 0s is too short: 6ms to 1day are possible"),
-            (options.clone().ttl(MS(5)), "ttl: 5ms is too short: 6ms to 1day are possible"),
-            (options.clone().ttl(day * 2), "ttl: 2days is too long: 6ms to 1day are possible"),
+            (options.clone().ttl(Duration::ZERO), "ttl is too short: 0s; this store supports 6ms to 1 day"),
+            (options.clone().ttl(MS(5)), "ttl is too short: 5ms; this store supports 6ms to 1 day"),
+            (options.clone().ttl(day * 2), "ttl is too long: 2 days; this store supports 6ms to 1 day"),
             (
                 options.clone().max_hold(MS(1)),
-                "max_hold: 1ms is too short: 6ms to 1day are possible",
+                "max_hold is too short: 1ms; this store supports 6ms to 1 day",
             ),
             (
                 options.clone().min_hold(day * 2),
-                "min_hold: 2days is above the longest TTL of the store, 1day",
+                "min_hold is too long: 2 days; this store keeps a lock for at most 1 day",
             ),
             (
                 options.clone().lock_delay(day),
-                "lock_delay: with the TTL it is 1day 30s, above the longest TTL of the store, 1day",
+                "lock_delay is too long: with the TTL it is 1 day 30s; this store keeps a lock for at most 1 day",
             ),
             (
                 options.min_hold(MS(200)).max_hold(MS(100)),
-                "min_hold: 200ms is above max_hold, 100ms",
+                "min_hold is longer than max_hold: 200ms and 100ms",
             ),
         ] {
             let refusal = impossible.validate(&STORE).unwrap_err().to_string();

@@ -123,7 +123,7 @@ impl<D: Driver> Config<D> {
     }
 
     /// Has every grant acknowledged by so many `replicas` within `timeout`, by `WAIT`; one that is not is released again, and
-    /// the acquisition fails as [`Unavailable`](ErrorKind::Unavailable). Default: none.
+    /// the acquisition fails with [`NotWritable`](ErrorKind::NotWritable). Default: none.
     ///
     /// This narrows the time in which a failover loses a grant, and does not close it: a replica that has not acknowledged may be
     /// promoted, and one that has may lose its memory. The fencing token keeps data right then.
@@ -134,8 +134,8 @@ impl<D: Driver> Config<D> {
     /// [`ErrorKind::Unsupported`] for a majority on a single server, which does not know how many replicas there should be.
     pub fn wait_replicas(mut self, replicas: Replicas, timeout: Duration) -> Result<Self, Error> {
         if replicas == Replicas::Majority && matches!(self.topology, Endpoints::Single(_)) {
-            let message = "wait-replicas: a single server does not know how many replicas there should be: \
-                           give a number instead of majority";
+            let message = "wait-replicas must be a number for a single server, which does not know how many replicas it \
+                           should have";
             return Err(Error::new(ErrorKind::Unsupported, message).with_backend(D::NAME));
         }
         self.replicas = match replicas {
@@ -186,7 +186,7 @@ impl<D> fmt::Debug for Config<D> {
 
 fn a_millisecond_to_a_minute(name: &str, time: Duration) -> Result<Duration, Error> {
     if time < Duration::from_millis(1) || time > Duration::from_secs(60) {
-        let message = format!("{name}: 1 ms to 60 s are possible, not {} ms", time.as_millis());
+        let message = format!("{name} must be between 1 ms and 60 s, not {} ms", time.as_millis());
         return Err(invalid(message));
     }
     Ok(time)

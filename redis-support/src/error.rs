@@ -4,6 +4,9 @@ use leasehold_core::{Error, ErrorKind};
 
 use crate::address::Address;
 
+/// How our scripts begin the reason for refusing a lock of another type.
+const IN_USE: &str = "it is in use";
+
 /// An error that the server replied.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServerError {
@@ -86,7 +89,7 @@ impl ServerError {
 
     /// Whether it is only for now, and passes without anybody's help: nothing was applied.
     pub(crate) fn is_retryable(&self) -> bool {
-        self.classify().0 == ErrorKind::Unavailable
+        matches!(self.classify().0, ErrorKind::NotWritable | ErrorKind::Unavailable)
     }
 
     /// Which server is to be asked instead, as the one that was `asked` says: nothing was applied.
@@ -105,47 +108,67 @@ impl ServerError {
         let (kind, advice) = self.classify();
         let Self { code, detail } = self;
         if code == "NOAUTH" {
-            // Here the server explains its protocol, which does not help the caller.
+            // The server explains its protocol here, which does not help the caller.
             return Error::new(kind, format!("{advice} ({code})"));
         }
-        if code == "WRONGTYPE" && detail.starts_with("it is held") {
-            // The words are those of our scripts.
+        if code == "WRONGTYPE" && detail.starts_with(IN_USE) {
+            // Our scripts wrote this text.
             return Error::new(kind, format!("{detail}; {advice}"));
         }
-        let dash = if advice.is_empty() { "" } else { "; " };
-        Error::new(kind, format!("{code} {}{dash}{advice}", detail.trim_end()))
+        let said = format!("{code} {}", detail.trim_end());
+        match advice {
+            "" => Error::new(kind, said),
+            _ => Error::new(kind, format!("{advice} (server said: {said})")),
+        }
     }
 
     fn classify(&self) -> (ErrorKind, &'static str) {
         match self.code.as_str() {
-            // Not now: nothing was applied, and it passes without anybody's help.
-            "BUSY" => (ErrorKind::Unavailable, "another client's script keeps the server busy"),
-            "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "NOMEMBER" | "NOREPLICAS" | "NOSCRIPT"
-            | "TRYAGAIN" => (ErrorKind::Unavailable, ""),
+            // Nothing was applied, and a later attempt may succeed.
+            "BUSY" => {
+                (ErrorKind::Unavailable, "the script of another client keeps the server busy")
+            }
+            "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "NOMEMBER" | "NOSCRIPT" | "TRYAGAIN" => {
+                (ErrorKind::Unavailable, "")
+            }
+            "NOREPLICAS" => (
+                ErrorKind::NotWritable,
+                "the server has fewer replicas than its setting min-replicas-to-write requires",
+            ),
             "READONLY" => {
-                (ErrorKind::Unavailable, "this server is a replica; connect to the primary")
+                (ErrorKind::NotWritable, "this server is a replica; connect to the primary")
             }
 
-            // Not until an operator acts.
-            "MISCONF" => (ErrorKind::Refused, "the server cannot save to disk and takes no writes"),
-            "OOM" => (ErrorKind::Refused, "the server's memory is full: see its maxmemory"),
+            // An operator must act.
+            "MISCONF" => (
+                ErrorKind::Refused,
+                "the server cannot save its data to disk; see its log, or set stop-writes-on-bgsave-error to no",
+            ),
+            "OOM" => (
+                ErrorKind::Refused,
+                "the Redis server is out of memory; raise its maxmemory or delete data",
+            ),
 
-            // Not with these rights.
-            "NOAUTH" => (ErrorKind::Denied, "the server wants a user or password in the URL"),
+            // Permissions are missing.
+            "NOAUTH" => {
+                (ErrorKind::Denied, "the server requires a user or a password in the URL")
+            }
             "NOPERM" => (ErrorKind::Denied, self.advice_on_rights()),
             "WRONGPASS" => (ErrorKind::Denied, ""),
 
-            // Not on this server.
+            // This server cannot do it.
             "ASK" | "CROSSSLOT" | "MOVED" => (
                 ErrorKind::Unsupported,
-                "this server is part of a cluster, which redis-cluster:// connects to",
+                "this server is part of a cluster; use redis-cluster:// in the URL",
             ),
             "NOPROTO" => (ErrorKind::Unsupported, ""),
 
-            "WRONGTYPE" if self.detail.contains("it is held") => {
-                (ErrorKind::WrongType, "each kind of lock needs a key of its own")
+            "WRONGTYPE" if self.detail.contains(IN_USE) => {
+                (ErrorKind::WrongType, "a lock of another type needs a different name")
             }
-            "WRONGTYPE" => (ErrorKind::WrongType, "something that is no lock lies under the key"),
+            "WRONGTYPE" => {
+                (ErrorKind::WrongType, "the key contains data that is not a lock; use another name")
+            }
             "ERR" => self.classify_by_text(),
             _ => (ErrorKind::Unexpected, ""),
         }
@@ -153,31 +176,37 @@ impl ServerError {
 
     fn advice_on_rights(&self) -> &'static str {
         if self.detail.contains("'select'") {
-            "a database other than 0 takes the right +select"
+            "a database other than 0 requires the permission +select"
         } else {
-            "see the ACL rule in docs/operating.md"
+            "leasehold acl URL prints the permissions that locks require"
         }
     }
 
-    /// Older servers have one code for much.
+    /// Older servers use one code for many errors.
     fn classify_by_text(&self) -> (ErrorKind, &'static str) {
         let text = self.detail.as_str();
         let has = |part: &str| text.contains(part);
         if has("max number of clients") {
-            (ErrorKind::Unavailable, "the server's limit maxclients is reached")
+            (ErrorKind::Unavailable, "the server has reached its limit maxclients")
         } else if has("user executing the script") || has("ACL failure") || has("no permissions") {
-            // How NOPERM arrives from inside a script, up to 7.0 and later, and from the choice of a database.
+            // NOPERM from inside a script, up to 7.0 and later, and from the selection of a database.
             (ErrorKind::Denied, self.advice_on_rights())
         } else if has("AUTH") || has("invalid password") {
-            (ErrorKind::Denied, "the server wants no password, or another one")
+            (ErrorKind::Denied, "the server expects another password, or none")
         } else if has("DB index") || has("invalid expire") {
             (ErrorKind::Invalid, "")
         } else if has("cluster support disabled") {
-            (ErrorKind::Unsupported, "redis:// connects to a single server")
+            (ErrorKind::Unsupported, "this server is not part of a cluster; use redis:// in the URL")
         } else if has("unknown command 'SENTINEL'") {
-            (ErrorKind::Unsupported, "this is no Sentinel: redis:// connects to a single server")
+            (
+                ErrorKind::Unsupported,
+                "this server is not a sentinel; use redis:// in the URL to connect to it",
+            )
         } else if has("unknown command") || has("unknown subcommand") {
-            (ErrorKind::Unsupported, "the server lacks a command: Redis 6.2 or newer is needed")
+            (
+                ErrorKind::Unsupported,
+                "the server does not know a command; Redis 6.2 or newer is required",
+            )
         } else {
             (ErrorKind::Unexpected, "")
         }
@@ -196,15 +225,15 @@ pub fn unreachable(cause: &str) -> Error {
         ("HostUnreachable", "host unreachable"),
         ("NetworkUnreachable", "network unreachable"),
         ("TimedOut", "no answer in time"),
-        ("Too many open files", "no file descriptor is left"),
+        ("Too many open files", "this process has no file descriptor left"),
     ];
     let closed = ["ConnectionReset", "BrokenPipe", "UnexpectedEof", "unexpected end of file"];
     let reason = REASONS.iter().find(|(sign, _)| cause.contains(sign)).map(|(_, reason)| *reason);
     let reason = reason.unwrap_or_else(|| {
         if closed.iter().any(|sign| cause.contains(sign)) {
-            "the server closed the connection immediately: its limit maxclients is reached, or it is not Redis, or only one side uses TLS"
+            "the server closed the connection immediately; check that it is Redis, that both sides or neither use TLS, and its limit maxclients"
         } else {
-            "the server cannot be reached"
+            "cannot reach the server"
         }
     });
     Error::new(ErrorKind::Unavailable, reason)
@@ -247,8 +276,8 @@ mod tests {
             ("LOADING", "Redis is loading the dataset in memory", ErrorKind::Unavailable),
             ("MASTERDOWN", "Link with MASTER is down", ErrorKind::Unavailable),
             ("NOMEMBER", "this server has no vote under the charter", ErrorKind::Unavailable),
-            ("NOREPLICAS", "Not enough good replicas to write.", ErrorKind::Unavailable),
-            ("READONLY", "You can't write against a read only replica.", ErrorKind::Unavailable),
+            ("NOREPLICAS", "Not enough good replicas to write.", ErrorKind::NotWritable),
+            ("READONLY", "You can't write against a read only replica.", ErrorKind::NotWritable),
             ("TRYAGAIN", "Multiple keys request during rehashing of slot", ErrorKind::Unavailable),
             ("ERR", "max number of clients reached", ErrorKind::Unavailable),
             ("MISCONF", "Redis is configured to save RDB snapshots", ErrorKind::Refused),
@@ -271,7 +300,7 @@ mod tests {
                 "ERR",
                 "Error running script (call to f_0a): @user_script:21: @user_script: 21: -READONLY \
                  You can't write against a read only replica.",
-                ErrorKind::Unavailable,
+                ErrorKind::NotWritable,
             ),
             (
                 "ERR",
@@ -294,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_echo_of_a_request_is_not_told() {
+    fn message_does_not_repeat_the_request() {
         let said = "unknown command 'AUTH', with args beginning with: 'S3CR3T'";
         let error = ServerError::new("ERR", said).into_error();
 
@@ -313,10 +342,10 @@ mod tests {
             ("Os { code: 2, kind: NotFound, message: \"…\" }", "no such socket"),
             (
                 "Os { code: 24, kind: Uncategorized, message: \"Too many open files\" }",
-                "no file descriptor is left",
+                "no file descriptor left",
             ),
-            ("Kind(UnexpectedEof)", "maxclients is reached, or it is not Redis"),
-            ("something new", "cannot be reached"),
+            ("Kind(UnexpectedEof)", "check that it is Redis"),
+            ("something new", "cannot reach the server"),
         ] {
             let error = unreachable(cause);
             assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -325,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_names_the_error_and_the_remedy() {
+    fn message_names_the_cause_and_the_remedy() {
         let error = ServerError::new(
             "OOM",
             "command not allowed when used memory > 'maxmemory'. script: 5c1f, on @user_script:14.",
@@ -333,8 +362,8 @@ mod tests {
 
         assert_eq!(
             error.into_error().to_string(),
-            "OOM command not allowed when used memory > 'maxmemory'.; the server's memory is full: \
-             see its maxmemory"
+            "the Redis server is out of memory; raise its maxmemory or delete data \
+             (server said: OOM command not allowed when used memory > 'maxmemory'.)"
         );
     }
 }

@@ -55,7 +55,7 @@ impl Layout {
         let plain = LockKey::new(&prefix).is_ok_and(|key| key.as_str() == prefix);
         if !plain || prefix.len() > Self::MAX_PREFIX {
             let message = format!(
-                "prefix: 1 to {} characters of A-Z a-z 0-9 . _ - : / @ + = , are possible",
+                "prefix must have 1 to {} characters of A-Z a-z 0-9 . _ - : / @ + = ,",
                 Self::MAX_PREFIX
             );
             return Err(Error::new(ErrorKind::Invalid, message));

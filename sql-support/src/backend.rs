@@ -43,7 +43,7 @@ impl<D: Database> Backend<D> {
     /// Safe to drop.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         let config = D::read_url(url);
-        Self::connect_with(config.map_err(connecting::<D>)?).await
+        Self::connect_with(config.map_err(D::connecting)?).await
     }
 
     /// Connects to the database of `config`, to find out now whether it is there and lets us in.
@@ -78,9 +78,9 @@ impl<D: Database> Backend<D> {
     /// The database, which is opened first if no request has done that.
     async fn opened(&self) -> Result<&D, Error> {
         let open = async {
-            check_timer().map_err(connecting::<D>)?;
+            check_timer().map_err(D::connecting)?;
             let config = self.0.config.clone().expect("it is open, or it has a configuration");
-            D::open(config).await.map_err(connecting::<D>)
+            D::open(config).await.map_err(D::connecting)
         };
         self.0.opened.get_or_try_init(|| open).await
     }
@@ -189,10 +189,6 @@ fn check(charter: Option<&Charter>) -> Result<(), Error> {
 
 fn context<D: Database>(error: Error, operation: Operation, key: &LockKey) -> Error {
     error.with_operation(operation).with_key(key).with_backend(D::NAME)
-}
-
-fn connecting<D: Database>(error: Error) -> Error {
-    error.with_operation(Operation::Connect).with_backend(D::NAME)
 }
 
 #[async_trait]

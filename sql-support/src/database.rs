@@ -4,7 +4,9 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 use leasehold_core::Error;
-use leasehold_core::backend::{Enlistment, Fencing, Finding, Fingerprint, Standing, StoreId};
+use leasehold_core::backend::{
+    Enlistment, Fencing, Finding, Fingerprint, Operation, Standing, StoreId,
+};
 
 use crate::news::News;
 use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
@@ -105,6 +107,11 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
 
     /// How errors and logs name the backend.
     const NAME: &str;
+
+    /// Adds context to an error of [`open`](Self::open).
+    fn connecting(error: Error) -> Error {
+        error.with_operation(Operation::Connect).with_backend(Self::NAME)
+    }
 
     /// Reads a URL, as the ecosystem of the database writes them.
     ///

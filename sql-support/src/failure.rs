@@ -14,8 +14,10 @@ use leasehold_core::{Error, ErrorKind};
 pub enum Failure {
     /// Not applied, and the same transaction may well succeed at once: deadlock victim, serialization failure.
     Conflict,
-    /// Not applied: no connection, a lock that others kept for too long, a primary that is read-only just now or that shuts down.
+    /// Not applied: no connection, a database lock that others kept for too long, a server that shuts down.
     NotApplied,
+    /// Not applied: the server or the transaction is read-only, as on a replica or on a primary that steps down.
+    ReadOnly,
     /// Not applied: the store is not enlisted under the charter that the claim names.
     NotEnlisted,
     /// Not applied: the connection lacks statements that it was to have prepared, or had them before.
@@ -41,6 +43,7 @@ impl Failure {
             Self::Conflict | Self::NotApplied | Self::NotEnlisted | Self::Unprepared => {
                 ErrorKind::Unavailable
             }
+            Self::ReadOnly => ErrorKind::NotWritable,
             Self::Unknown => ErrorKind::Indeterminate,
             Self::Full | Self::Missing | Self::Layout => ErrorKind::Refused,
             Self::Denied => ErrorKind::Denied,
@@ -51,15 +54,16 @@ impl Failure {
     /// The message of an error about which nothing else is known.
     pub const fn message(self) -> &'static str {
         match self {
-            Self::Conflict => "transactions were in each other's way, nothing was applied",
+            Self::Conflict => "the transaction conflicted with others, nothing was applied",
             Self::NotApplied => "the database refused, nothing was applied",
-            Self::NotEnlisted => "the store is not a member of this quorum, or not any more",
-            Self::Unprepared => "the connection changed between two transactions",
+            Self::ReadOnly => "the database is read-only; connect to the primary",
+            Self::NotEnlisted => "the store is not a member of this quorum",
+            Self::Unprepared => "a pooler changed the connection between two transactions",
             Self::Unknown => "the database failed, outcome unknown",
             Self::Full => "the database cannot write",
-            Self::Denied => "the database does not let us in",
-            Self::Missing => "the tables are missing: run the migration",
-            Self::Layout => "the tables are not as this version of Leasehold knows them",
+            Self::Denied => "permission denied by the database",
+            Self::Missing => "the tables are missing; run the statements that leasehold tables URL prints",
+            Self::Layout => "another version of Leasehold created the tables",
             Self::Unexpected => "the database reported an error",
         }
     }

@@ -7,8 +7,8 @@ use leasehold_core::{Error, ErrorKind};
 
 use super::invalid;
 
-/// Two functions that return the store at a URL: connected, and to be connected by the first request. Both refuse if the program is built
-/// without the feature.
+/// Two functions that return the store at a URL: one connects, the other leaves that to the first request. Both fail if the feature is
+/// disabled.
 macro_rules! store {
     ($store:literal, $feature:literal: $connect:ident, $connect_lazily:ident, $backend:path, $config:path) => {
         pub(super) async fn $connect(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
@@ -60,7 +60,7 @@ impl RedisClient {
         match clients.next_back() {
             Some("redis") => Ok(Self::Redis),
             Some("fred") => Ok(Self::Fred),
-            Some(_) => Err(invalid("client in the URL must be redis or fred")),
+            Some(_) => Err(invalid("the URL parameter client must be redis or fred")),
             None if cfg!(feature = "redis") || !cfg!(feature = "fred") => Ok(Self::Redis),
             None => Ok(Self::Fred),
         }
@@ -82,13 +82,12 @@ pub(crate) fn redis_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     }
 }
 
-/// The refusal of a URL whose store the program does not have.
+/// The error of a URL whose store needs a feature that is disabled.
 #[cfg_attr(not(test), allow(dead_code, reason = "a program with all stores refuses none"))]
 pub(super) fn not_built_in(store: &str, feature: &str) -> Error {
-    let is = if store.contains(" and ") { "are" } else { "is" };
-    let with_tls = if feature == "sqlite" { "" } else { &format!(", with TLS `{feature}-tls`") };
+    let tls = if feature == "sqlite" { "" } else { &format!(", or \"{feature}-tls\" for TLS") };
     let message = format!(
-        "{store} {is} not built into this program: build it with the Cargo feature `{feature}`{with_tls}"
+        "{store} support is disabled; enable the feature \"{feature}\" of the crate leasehold{tls}"
     );
     Error::new(ErrorKind::Unsupported, message).with_operation(Operation::Connect)
 }

@@ -20,8 +20,8 @@ async fn scheme_that_was_left_out_is_asked_for() {
     for (url, said) in [
         ("localhost:6379", "did you mean redis://localhost:6379?"),
         ("db.example:6379/3", "did you mean redis://db.example:6379?"),
-        ("localhost", "write redis://host:port"),
-        ("S3CR3T@db.example:6379", "write redis://host:port"),
+        ("localhost", "write for example redis://host:port"),
+        ("S3CR3T@db.example:6379", "write for example redis://host:port"),
         ("db.example:6379/0?pass=S3CR3T", "did you mean redis://db.example:6379?"),
     ] {
         let error = refusal(url).await.to_string();
@@ -144,23 +144,23 @@ async fn the_url_picks_the_client() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_not_built_in_is_refused_and_its_feature_named() {
+async fn disabled_store_is_refused_and_its_feature_named() {
     let any_redis = cfg!(any(feature = "redis", feature = "fred"));
     let stores = [
-        (cfg!(feature = "etcd"), "etcd://u:S3CR3T@host", "`etcd`"),
-        (cfg!(feature = "etcd-tls"), "etcds://u:S3CR3T@host", "`etcd-tls`"),
-        (cfg!(feature = "fred"), "redis://:S3CR3T@host?client=fred", "`fred`"),
-        (cfg!(feature = "mysql"), "mysql://u:S3CR3T@host/db", "`mysql`"),
-        (cfg!(feature = "mysql"), "mariadb://u:S3CR3T@host/db", "`mysql`"),
-        (cfg!(feature = "postgres"), "postgres://u:S3CR3T@host", "`postgres`"),
-        (cfg!(feature = "postgres"), "postgresql://u:S3CR3T@host", "`postgres`"),
-        (any_redis, "redis://:S3CR3T@host", "`redis`"),
-        (any_redis, "rediss-sentinel://:S3CR3T@host", "`redis`"),
-        (any_redis, "redlock+redis://:S3CR3T@host", "`redis`"),
-        (any_redis, "valkeys-cluster://:S3CR3T@host", "`redis`"),
-        (cfg!(feature = "sqlite"), "sqlite:S3CR3T.db", "`sqlite`"),
-        (cfg!(feature = "zookeeper"), "zookeeper://u:S3CR3T@host", "`zookeeper`"),
-        (cfg!(feature = "zookeeper-tls"), "zookeepers://u:S3CR3T@host", "`zookeeper-tls`"),
+        (cfg!(feature = "etcd"), "etcd://u:S3CR3T@host", "\"etcd\""),
+        (cfg!(feature = "etcd-tls"), "etcds://u:S3CR3T@host", "\"etcd-tls\""),
+        (cfg!(feature = "fred"), "redis://:S3CR3T@host?client=fred", "\"fred\""),
+        (cfg!(feature = "mysql"), "mysql://u:S3CR3T@host/db", "\"mysql\""),
+        (cfg!(feature = "mysql"), "mariadb://u:S3CR3T@host/db", "\"mysql\""),
+        (cfg!(feature = "postgres"), "postgres://u:S3CR3T@host", "\"postgres\""),
+        (cfg!(feature = "postgres"), "postgresql://u:S3CR3T@host", "\"postgres\""),
+        (any_redis, "redis://:S3CR3T@host", "\"redis\""),
+        (any_redis, "rediss-sentinel://:S3CR3T@host", "\"redis\""),
+        (any_redis, "redlock+redis://:S3CR3T@host", "\"redis\""),
+        (any_redis, "valkeys-cluster://:S3CR3T@host", "\"redis\""),
+        (cfg!(feature = "sqlite"), "sqlite:S3CR3T.db", "\"sqlite\""),
+        (cfg!(feature = "zookeeper"), "zookeeper://u:S3CR3T@host", "\"zookeeper\""),
+        (cfg!(feature = "zookeeper-tls"), "zookeepers://u:S3CR3T@host", "\"zookeeper-tls\""),
     ];
     for (_, url, feature) in stores.into_iter().filter(|(is_built_in, ..)| !is_built_in) {
         let error = refusal(url).await;
@@ -170,9 +170,7 @@ async fn a_store_that_is_not_built_in_is_refused_and_its_feature_named() {
     }
 
     let said = |store, feature| stores::not_built_in(store, feature).to_string();
-    let etcd = "etcd is not built into this program: build it with the Cargo feature `etcd`, with TLS `etcd-tls`";
+    let etcd = "etcd support is disabled; enable the feature \"etcd\" of the crate leasehold, or \"etcd-tls\" for TLS";
     assert!(said("etcd", "etcd").ends_with(etcd));
-    let mysql = "MySQL and MariaDB are not built into this program: build it with the Cargo feature `mysql`";
-    assert!(said("MySQL and MariaDB", "mysql").contains(mysql));
-    assert!(said("SQLite", "sqlite").ends_with("the Cargo feature `sqlite`"));
+    assert!(said("SQLite", "sqlite").ends_with("the feature \"sqlite\" of the crate leasehold"));
 }

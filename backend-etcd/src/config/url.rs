@@ -17,15 +17,15 @@ pub(super) fn read(url: &str) -> Result<EtcdConfig, Error> {
     let (secure, rest) = match url.split_once("://") {
         Some(("etcd", rest)) => (false, rest),
         Some(("etcds", rest)) => (true, rest),
-        _ => return Err(invalid("the URL must begin with etcd:// or etcds://")),
+        _ => return Err(invalid("the URL must start with etcd:// or etcds://")),
     };
     if rest.contains('#') {
-        return Err(invalid("the URL must not have a part after #"));
+        return Err(invalid("the URL must not contain #"));
     }
     let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = address.split_once('/').unwrap_or((address, ""));
     if !path.is_empty() {
-        return Err(invalid("the URL must not have a path: prefix=… is a parameter"));
+        return Err(invalid("the URL must not have a path; set the prefix with the parameter prefix=…"));
     }
     let (user, hosts) = match authority.rsplit_once('@') {
         Some((user, hosts)) => (Some(user), hosts),
@@ -54,9 +54,9 @@ pub(super) fn read(url: &str) -> Result<EtcdConfig, Error> {
 fn endpoint(host: &str, secure: bool) -> Result<String, Error> {
     let scheme = if secure { "https" } else { "http" };
     let read = Url::parse(&format!("{scheme}://{host}"));
-    let url = read.map_err(|error| invalid(format!("a host in the URL: {error}")))?;
+    let url = read.map_err(|error| invalid(format!("invalid host in the URL: {error}")))?;
     let name = url.host_str().filter(|_| !host.is_empty());
-    let name = name.ok_or_else(|| invalid("the URL names no host, or an empty one"))?;
+    let name = name.ok_or_else(|| invalid("the URL has no host"))?;
     // The port may be the scheme's own, which the reader takes for none.
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| {
         !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
@@ -131,7 +131,7 @@ fn with_tls(config: EtcdConfig, secure: bool, files: &TlsFiles) -> Result<EtcdCo
     // The path may be the rest of a password, and so is not shown.
     let read = |name: &str, path: &String| {
         std::fs::read(path).map_err(|error| {
-            invalid(format!("the file of {name} in the URL cannot be read: {error}"))
+            invalid(format!("cannot read the file of the URL parameter {name}: {error}"))
         })
     };
     let mut tls = match &files.authority {
@@ -143,7 +143,7 @@ fn with_tls(config: EtcdConfig, secure: bool, files: &TlsFiles) -> Result<EtcdCo
             tls = tls.identity(Identity::from_pem(read("cert", certificate)?, read("key", key)?));
         }
         (None, None) => {}
-        _ => return Err(invalid("cert and key in the URL need each other")),
+        _ => return Err(invalid("the URL parameters cert and key must be used together")),
     }
     Ok(EtcdConfig { tls: Some(tls), ..config })
 }
@@ -152,7 +152,7 @@ fn with_tls(config: EtcdConfig, secure: bool, files: &TlsFiles) -> Result<EtcdCo
 fn with_tls(config: EtcdConfig, secure: bool, files: &TlsFiles) -> Result<EtcdConfig, Error> {
     if secure {
         let message =
-            "TLS needs the Cargo feature `tls` of leasehold-etcd (`etcd-tls` of leasehold)";
+            "TLS is disabled; enable the feature \"tls\" of leasehold-etcd, or \"etcd-tls\" of leasehold";
         return Err(Error::new(leasehold_core::ErrorKind::Unsupported, message));
     }
     without_tls(config, files)
@@ -161,7 +161,7 @@ fn with_tls(config: EtcdConfig, secure: bool, files: &TlsFiles) -> Result<EtcdCo
 fn without_tls(config: EtcdConfig, files: &TlsFiles) -> Result<EtcdConfig, Error> {
     let TlsFiles { authority, certificate, key } = files;
     if authority.is_some() || certificate.is_some() || key.is_some() {
-        return Err(invalid("ca, cert and key in the URL need etcds://"));
+        return Err(invalid("the URL parameters ca, cert and key require etcds://"));
     }
     Ok(config)
 }

@@ -15,7 +15,7 @@ impl Servers {
     /// Reads a URL. `settings` read the parameters that all databases have.
     pub(crate) fn from_url(url: &str, settings: &mut Settings) -> Result<Self, Error> {
         if !url.starts_with("mysql://") && !url.starts_with("mariadb://") {
-            return Err(invalid("the URL must begin with mysql:// or mariadb://"));
+            return Err(invalid("the URL must start with mysql:// or mariadb://"));
         }
         // Unnamed: after a ? in a password, its rest looks like a parameter.
         let read = Url::parse(url).map_err(|error| {
@@ -24,10 +24,10 @@ impl Servers {
             ))
         })?;
         if read.fragment().is_some() {
-            return Err(invalid("the URL must not have a part after #"));
+            return Err(invalid("the URL must not contain #"));
         }
         let host = read.host_str().filter(|host| !host.is_empty());
-        let host = host.ok_or_else(|| invalid("the URL names no host"))?;
+        let host = host.ok_or_else(|| invalid("the URL has no host"))?;
         let mut options = OptsBuilder::default()
             .ip_or_hostname(host.trim_matches(['[', ']']))
             .tcp_port(read.port().unwrap_or(DEFAULT_PORT));
@@ -39,7 +39,7 @@ impl Servers {
         }
         let database = decode(read.path().trim_start_matches('/'))?;
         if database.is_empty() || database.contains('/') {
-            return Err(invalid("the URL must name a database: mysql://host/database"));
+            return Err(invalid("the URL must name a database, as in mysql://host/database"));
         }
         with_params(options.db_name(Some(database)), &read, settings).map(Self::from)
     }

@@ -15,10 +15,10 @@ impl Servers {
     /// Reads a URL. `settings` read the parameters that all databases have, the driver reads its own.
     pub(crate) fn from_url(url: &str, settings: &mut Settings) -> Result<Self, Error> {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            return Err(invalid("the URL must begin with postgres:// or postgresql://"));
+            return Err(invalid("the URL must start with postgres:// or postgresql://"));
         }
         if url.contains('#') {
-            return Err(invalid("the URL must not have a part after #"));
+            return Err(invalid("the URL must not contain #"));
         }
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let mut theirs = Serializer::new(String::new());
@@ -43,7 +43,7 @@ impl Servers {
         // Unnamed: after a ? in a password, its rest looks like a parameter.
         let options: tokio_postgres::Config = url.parse().map_err(|_| {
             invalid(
-                "the URL cannot be read: a host, a port or a parameter is unknown; \
+                "invalid host, port or parameter in the URL; \
                  in user and password, : / ? # @ % are written %3A %2F %3F %23 %40 %25",
             )
         })?;

@@ -16,14 +16,14 @@ pub(super) fn read(url: &str) -> Result<SqliteConfig, Error> {
     let rest = rest.strip_prefix("//").unwrap_or(rest);
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     if path == ":memory:" {
-        return Err(invalid("a store in memory has the URL memory:, sqlite: is for files"));
+        return Err(invalid("sqlite: requires a file; for a store in memory, use memory:"));
     }
     if path.contains('#') {
-        return Err(invalid("the URL has a fragment: # in a path is written %23"));
+        return Err(invalid("the URL must not contain #; write %23 for a # in the path"));
     }
     let path: Vec<u8> = percent_decode_str(path).collect();
     if path.contains(&0) {
-        return Err(invalid("the path of a file has no zero byte"));
+        return Err(invalid("the path must not contain a zero byte"));
     }
     let mut config = SqliteConfig::new(OsString::from_vec(path))?;
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
@@ -39,7 +39,7 @@ fn with_parameter(config: SqliteConfig, parameter: &str) -> Result<SqliteConfig,
             Ok(millis) => config.timeout(Duration::from_millis(millis)),
             Err(_) => Err(invalid("timeout-ms in the URL must be a number")),
         },
-        _ => Err(invalid("the URL has an unknown parameter: known are prefix and timeout-ms")),
+        _ => Err(invalid("unknown parameter in the URL; known are prefix and timeout-ms")),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Explains to a user why the files cannot be opened, and how to change that.
 
-use std::error::Error as StdError;
+use std::borrow::Cow;
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind as IoKind};
 use std::os::unix::fs::MetadataExt;
@@ -15,29 +15,20 @@ use rustix::process::geteuid;
 use super::Paths;
 
 /// The error of a file that cannot be opened or created.
-pub(crate) fn cannot_open(path: &Path, why: &str, error: io::Error) -> Error {
+pub(crate) fn cannot_open(why: impl Into<Cow<'static, str>>, error: io::Error) -> Error {
     let failure = match error.kind() {
         IoKind::PermissionDenied => Failure::Denied,
         _ => Failure::Full,
     };
-    because(failure, path, why, error)
+    failure.because(why, error)
 }
 
 /// Replaces `error` by the reason if this process lacks access to the files.
 pub(crate) fn explain(paths: &Paths, error: Error) -> Error {
     match obstacle(paths) {
-        Some((failure, why)) => because(failure, &paths.database, &why, error),
+        Some((failure, why)) => failure.because(why, error),
         None => error,
     }
-}
-
-fn because(
-    failure: Failure,
-    path: &Path,
-    why: &str,
-    error: impl Into<Box<dyn StdError + Send + Sync>>,
-) -> Error {
-    failure.because(format!("cannot open lock file {}: {why}", path.display()), error)
 }
 
 fn obstacle(paths: &Paths) -> Option<(Failure, String)> {

@@ -31,13 +31,12 @@ pub(crate) fn create(path: &Path) -> Result<(), Error> {
     let missing: Vec<_> = directory.ancestors().take_while(|path| !path.is_dir()).collect();
     for directory in missing.into_iter().rev() {
         create_directory(directory).map_err(|error| {
-            let why = format!("cannot create directory {}", directory.display());
-            cannot_open(path, &why, error)
+            cannot_open(format!("cannot create directory {}", directory.display()), error)
         })?;
     }
     let created = create_file(path, FILE_MODE)
         .and_then(|file| file.map_or(Ok(()), |file| adopt(&file, directory)));
-    created.map_err(|error| cannot_open(path, "cannot create it", error))
+    created.map_err(|error| cannot_open("cannot create it", error))
 }
 
 /// Creates the log if it is missing, and a new index, with the mode, the owner and the group of the database.

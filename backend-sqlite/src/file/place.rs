@@ -12,12 +12,9 @@ use super::access::cannot_open;
 /// Refuses a file in which the locks of two processes might not exclude each other.
 pub(crate) fn check(path: &Path) -> Result<(), Error> {
     let why = filesystem(path).and_then(|why| why.map_or_else(|| names(path), |why| Ok(Some(why))));
-    match why.map_err(|error| cannot_open(path, "cannot look at it", error))? {
+    match why.map_err(|error| cannot_open("cannot inspect it", error))? {
         None => Ok(()),
-        Some(why) => {
-            let message = format!("cannot use lock file {}: {why}", path.display());
-            Err(Error::new(ErrorKind::Unsupported, message))
-        }
+        Some(why) => Err(Error::new(ErrorKind::Unsupported, why)),
     }
 }
 

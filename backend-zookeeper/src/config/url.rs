@@ -15,10 +15,10 @@ pub(super) fn read(url: &str) -> Result<ZooKeeperConfig, Error> {
     let (is_secure, rest) = match url.split_once("://") {
         Some(("zookeeper", rest)) => (false, rest),
         Some(("zookeepers", rest)) => (true, rest),
-        _ => return Err(invalid("the URL must begin with zookeeper:// or zookeepers://")),
+        _ => return Err(invalid("the URL must start with zookeeper:// or zookeepers://")),
     };
     if rest.contains('#') {
-        return Err(invalid("the URL must not have a part after #"));
+        return Err(invalid("the URL must not contain #"));
     }
     let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = address.split_once('/').unwrap_or((address, ""));
@@ -38,7 +38,7 @@ pub(super) fn read(url: &str) -> Result<ZooKeeperConfig, Error> {
         (path, None) => config = config.prefix(format!("/{path}"))?,
         _ => {
             return Err(invalid(
-                "the prefix is given twice: as the URL's path and as its parameter",
+                "the URL contains two prefixes, the path and the parameter prefix; use one of them",
             ));
         }
     }
@@ -56,10 +56,10 @@ pub(super) fn read(url: &str) -> Result<ZooKeeperConfig, Error> {
 /// URLs have one host, so each host of ours is read as a URL of its own.
 pub(super) fn address(host: &str) -> Result<String, Error> {
     let read = Url::parse(&format!("http://{host}"));
-    let url = read.map_err(|error| invalid(format!("the address of a server: {error}")))?;
+    let url = read.map_err(|error| invalid(format!("invalid host in the URL: {error}")))?;
     let is_plain = url.path() == "/" && url.query().is_none() && url.username().is_empty();
     let name = url.host_str().filter(|_| !host.is_empty() && is_plain);
-    let name = name.ok_or_else(|| invalid("the URL names no host, or an empty one"))?;
+    let name = name.ok_or_else(|| invalid("the URL has no host"))?;
     // The port may be the scheme's own, which the reader takes for none.
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| {
         !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
@@ -82,11 +82,11 @@ fn with_user(connector: Connector, user: Option<&str>, auth: Auth) -> Result<Con
     let Some(user) = user else {
         return match auth {
             Auth::Digest => Ok(connector),
-            Auth::Sasl => Err(invalid("auth=sasl in the URL needs a user and a password")),
+            Auth::Sasl => Err(invalid("auth=sasl in the URL requires a user and a password")),
         };
     };
     let Some((name, password)) = user.split_once(':') else {
-        return Err(invalid("a user in the URL needs a password: user:password@"));
+        return Err(invalid("a user in the URL requires a password; write user:password@"));
     };
     let (name, password) = (decode(name)?, decode(password)?);
     match auth {
@@ -105,7 +105,7 @@ fn with_sasl(connector: Connector, name: String, password: String) -> Result<Con
 
 #[cfg(not(feature = "sasl"))]
 fn with_sasl(_connector: Connector, _name: String, _password: String) -> Result<Connector, Error> {
-    let message = "SASL needs the Cargo feature `sasl` of leasehold-zookeeper (`zookeeper-sasl` of leasehold)";
+    let message = "SASL is disabled; enable the feature \"sasl\" of leasehold-zookeeper, or \"zookeeper-sasl\" of leasehold";
     Err(Error::new(leasehold_core::ErrorKind::Unsupported, message))
 }
 
@@ -182,14 +182,14 @@ fn with_tls(connector: Connector, is_secure: bool, files: &TlsFiles) -> Result<C
     // The path may be the rest of a password, and so is not shown.
     let read = |name: &str, path: &String| {
         std::fs::read_to_string(path).map_err(|error| {
-            invalid(format!("the file of {name} in the URL cannot be read: {error}"))
+            invalid(format!("cannot read the file of the URL parameter {name}: {error}"))
         })
     };
     let unusable = |error: zookeeper_client::Error| {
-        invalid(format!("a PEM file of the URL cannot be used: {error}"))
+        invalid(format!("cannot use a PEM file of the URL: {error}"))
     };
     let Some(authority) = &files.authority else {
-        return Err(invalid("zookeepers:// needs ca=…, the path of the PEM file of an authority"));
+        return Err(invalid("zookeepers:// requires ca=…, the path of a PEM file with the certificate authority"));
     };
     let mut options = TlsOptions::new().with_pem_ca(&read("ca", authority)?).map_err(unusable)?;
     match (&files.certificate, &files.key) {
@@ -198,7 +198,7 @@ fn with_tls(connector: Connector, is_secure: bool, files: &TlsFiles) -> Result<C
             options = options.with_pem_identity(&certificate, &key).map_err(unusable)?;
         }
         (None, None) => {}
-        _ => return Err(invalid("cert and key in the URL need each other")),
+        _ => return Err(invalid("the URL parameters cert and key must be used together")),
     }
     // The client crate asks for a provider of the whole process, which a program with two of them lacks. An application's own stays.
     drop(rustls::crypto::ring::default_provider().install_default());
@@ -208,7 +208,7 @@ fn with_tls(connector: Connector, is_secure: bool, files: &TlsFiles) -> Result<C
 #[cfg(not(feature = "tls"))]
 fn with_tls(connector: Connector, is_secure: bool, files: &TlsFiles) -> Result<Connector, Error> {
     if is_secure {
-        let message = "TLS needs the Cargo feature `tls` of leasehold-zookeeper (`zookeeper-tls` of leasehold)";
+        let message = "TLS is disabled; enable the feature \"tls\" of leasehold-zookeeper, or \"zookeeper-tls\" of leasehold";
         return Err(Error::new(leasehold_core::ErrorKind::Unsupported, message));
     }
     without_tls(connector, files)
@@ -217,7 +217,7 @@ fn with_tls(connector: Connector, is_secure: bool, files: &TlsFiles) -> Result<C
 fn without_tls(connector: Connector, files: &TlsFiles) -> Result<Connector, Error> {
     let TlsFiles { authority, certificate, key } = files;
     if authority.is_some() || certificate.is_some() || key.is_some() {
-        return Err(invalid("ca, cert and key in the URL need zookeepers://"));
+        return Err(invalid("the URL parameters ca, cert and key require zookeepers://"));
     }
     Ok(connector)
 }

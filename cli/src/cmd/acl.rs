@@ -6,40 +6,42 @@ use serde_json::json;
 
 use crate::args::Backend;
 use crate::exit::Failure;
+use crate::help::Help;
 use crate::out;
 use crate::place::{Place, Store};
 
-/// The user that a rule is for, unless the URL or the command line names one.
+/// The name of the user, unless the URL or the command line contains one.
 const USER: &str = "locker";
 
-/// Prints the commands that give a user the rights that locks take, and no others.
+/// Prints the commands that grant a user the permissions that locks require.
 ///
-/// Each line is for a shell, or for the SQL client of a database, whose user must exist and whose tables `leasehold tables` creates; an
-/// administrator runs it. Nothing is connected to. The URL decides: a prefix, a database, a cluster, Sentinel,
-/// replicas to wait for or a quorum take rights of their own. PASSWORD is to be replaced.
+/// Run the printed lines as an administrator, in a shell or in the SQL client of the database. Replace PASSWORD. In a database, create the
+/// user and run the statements of `leasehold tables` first. This subcommand does not connect to the store. The permissions depend on the URL:
+/// on its prefix, its database, a cluster, Sentinel, the replicas to wait for, and a quorum.
 #[derive(clap::Args, Debug)]
-#[command(after_help = HELP)]
 pub(crate) struct Args {
+    /// Store to use. By default, the store that --backend or LEASEHOLD_BACKEND names.
+    #[arg(value_name = "URL")]
+    store: Option<String>,
+
     #[command(flatten)]
     backend: Backend,
 
-    /// The user. Without it: the one in the URL, or `locker`.
-    #[arg(long, value_name = "NAME")]
+    /// Name of the user. By default, the user in the URL, or `locker`.
+    #[arg(long, value_name = "NAME", help_heading = "Permissions")]
     user: Option<String>,
 
-    /// With the right to `leasehold list`, which on Redis shows the names of all keys in the database.
-    #[arg(long)]
+    /// Include the permission for `leasehold list`, which on Redis shows the names of all keys in the database.
+    #[arg(long, help_heading = "Permissions")]
     list: bool,
-
-    /// The store, instead of that of --backend or LEASEHOLD_BACKEND.
-    #[arg(value_name = "URL")]
-    store: Option<String>,
 }
 
-const HELP: &str = "\
-Examples:
-  leasehold acl redis://127.0.0.1
-  leasehold acl --user jobs 'redis-cluster://a,b?prefix=jobs:&wait-replicas=1'";
+pub(crate) const HELP: Help = Help {
+    examples: "\
+leasehold acl redis://127.0.0.1
+leasehold acl --user jobs 'redis-cluster://a,b?prefix=jobs:'",
+    ..Help::OFFLINE
+};
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let url = args.backend.url_or(args.store.as_deref())?;
@@ -67,17 +69,17 @@ fn lines(place: &Place, user: &str, list: bool) -> Result<Vec<String>, Failure> 
         Store::Mysql => sql(place, '`', &quote(user, '\'')),
         Store::Sqlite => {
             return Err(Failure::usage(
-                "a file has no users: every user that may write to it and to its folder may lock",
+                "a file needs no permissions in a store; give the users write access to the file and its directory",
             ));
         }
     })
 }
 
-/// The rights that locks of all kinds take on one server.
+/// The permissions that all types of locks require on one server.
 const COMMANDS: &str = "+publish +subscribe +evalsha +eval +get +mget +set +del +unlink +exists +pexpire +pttl +time \
      +client|tracking +client|caching +zadd +zrem +zcard +zscore +zmscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby";
 
-/// The rights to all that a client asks sentinels.
+/// The permissions for the commands that a client sends to sentinels.
 const SENTINELS: &str = "+sentinel|master +sentinel|myid +sentinel|sentinels +subscribe";
 
 fn redis(place: &Place, user: &str, list: bool) -> String {
@@ -102,7 +104,7 @@ fn redis(place: &Place, user: &str, list: bool) -> String {
     redis_cli(user, "resetkeys resetchannels -@all", &patterns, &commands)
 }
 
-/// `ACL SETUSER` for a shell, to which some of its words would mean something.
+/// `ACL SETUSER` for a shell, with quotation marks around words that the shell would interpret.
 fn redis_cli(user: &str, reset: &str, patterns: &[impl AsRef<str>], commands: &str) -> String {
     let words = ["on", ">PASSWORD"].into_iter().chain(reset.split(' '));
     let words = words.chain(patterns.iter().map(AsRef::as_ref)).chain(commands.split(' '));
@@ -118,7 +120,7 @@ fn etcd(place: &Place, user: &str) -> String {
     )
 }
 
-/// Creates the node above all locks, for this user alone. The scheme `digest` knows users by a hash.
+/// Creates the parent node of all locks, for this user only. The scheme `digest` identifies users by a hash.
 fn zookeeper(place: &Place, user: &str) -> String {
     let prefix = shell_word(&*place.prefix());
     let id = match place.parameter("auth") {
@@ -148,7 +150,7 @@ fn sql(place: &Place, mark: char, user: &str) -> Vec<String> {
     statements
 }
 
-/// A name in SQL, quoted where it is no plain one.
+/// A name in SQL, in quotation marks if necessary.
 fn quote(name: &str, mark: char) -> String {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     if name.bytes().all(is_plain) && mark != '\'' {
@@ -158,7 +160,7 @@ fn quote(name: &str, mark: char) -> String {
     format!("{mark}{doubled}{mark}")
 }
 
-/// A word for a shell, quoted if it is no plain one.
+/// A word for a shell, in quotation marks if necessary.
 fn shell_word(word: impl AsRef<str>) -> String {
     let word = word.as_ref();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"+-_.:/@".contains(&byte);

@@ -10,30 +10,33 @@ use tokio::time::Instant;
 
 use crate::args::Backend;
 use crate::exit::{self, Failure};
+use crate::help::Help;
 use crate::{out, time};
 
-/// Locks that are taken to measure one.
+/// How many locks are acquired to measure the time.
 const ROUNDS: usize = 5;
 
-/// Looks whether a store serves locks, and whether its settings are right for them.
+/// Checks whether locks work in a store, and whether the store's settings are safe.
 ///
-/// Takes and releases a lock of its own. Some settings can be seen only by users with more rights than locks need.
+/// Acquires and releases a lock with a name that no one else uses. Some settings are visible only to users with more permissions than locks
+/// require.
 #[derive(clap::Args, Debug)]
-#[command(after_help = HELP)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    backend: Backend,
-
-    /// The store, instead of that of --backend or LEASEHOLD_BACKEND.
+    /// Store to use. By default, the store that --backend or LEASEHOLD_BACKEND names.
     #[arg(value_name = "URL")]
     store: Option<String>,
+
+    #[command(flatten)]
+    backend: Backend,
 }
 
-const HELP: &str = "\
-Exit status: 0 if locks work there, also with warnings; 1 if something fails; 69 if the store cannot
-be reached, 77 if it refuses the user or the password, 64 if the command line makes no sense.";
+pub(crate) const HELP: Help = Help {
+    status: "0    locks work, possibly with warnings\n1    a check failed",
+    examples: "leasehold doctor redis://127.0.0.1",
+    ..Help::CONNECTING
+};
 
-/// The findings, told as they come.
+/// Prints findings, and notices whether a check failed.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     has_failed: bool,
@@ -84,7 +87,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     Ok(if findings.has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Tells what the servers say about themselves, through the client's own connections.
+/// Reports the settings of the servers, which are read through the connections of the client.
 async fn servers(client: &LockClient, findings: &mut Findings) -> Result<(), Failure> {
     let found = match client.backend().diagnose().await {
         Ok(found) => found,
@@ -109,38 +112,39 @@ fn check_of(finding: &Finding) -> String {
     }
 }
 
-/// Tells which TTLs the store takes. Some servers are configured for less than the usual one.
+/// Reports the supported TTLs. Some servers are configured for less than the default.
 fn ttls(client: &LockClient, findings: &mut Findings) -> Result<(), Failure> {
     let store = client.backend().capabilities();
-    let (min, max) = (time::show(store.min_ttl()), time::show(store.max_ttl()));
+    let min = time::show(store.min_ttl().max(LockOptions::MIN_TTL));
+    let max = time::show(store.max_ttl());
     if store.max_ttl() < LockOptions::DEFAULT_TTL {
         let usual = time::show(LockOptions::DEFAULT_TTL);
-        let said = format!("{min} to {max}; a lock without --ttl has {max} instead of {usual}");
+        let said = format!("{min} to {max}; the default is {max} instead of {usual}");
         return findings.tell(Verdict::Warning, "ttl", said);
     }
     findings.tell(Verdict::Ok, "ttl", format_args!("{min} to {max}"))
 }
 
-/// Tells how far the store's tokens can be relied on.
+/// Reports when the fencing tokens of the store can be relied on.
 fn tokens(client: &LockClient, findings: &mut Findings) -> Result<(), Failure> {
     match client.backend().capabilities().fencing() {
         Fencing::Strict => findings.tell(Verdict::Ok, "fencing tokens", "strictly increasing"),
         Fencing::BestEffort => findings.tell(
             Verdict::Ok,
             "fencing tokens",
-            "increasing while the store keeps its data and its clock does not go back",
+            "increasing, unless the store loses data and its clock goes back",
         ),
-        _ => findings.tell(Verdict::Warning, "fencing tokens", "they mean nothing on this store"),
+        _ => findings.tell(Verdict::Warning, "fencing tokens", "not supported by this store"),
     }
 }
 
-/// A key that no user names.
+/// A key that no user chooses.
 fn scratch() -> LockKey {
     let name = format!("leasehold-doctor/{}", std::process::id());
-    LockKey::new(name).expect("it is short and plain")
+    LockKey::new(name).expect("the name is valid")
 }
 
-/// Takes and releases a lock a few times.
+/// Acquires and releases a lock several times.
 async fn locks(client: &LockClient, findings: &mut Findings) -> Result<(), Failure> {
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
@@ -155,17 +159,17 @@ async fn locks(client: &LockClient, findings: &mut Findings) -> Result<(), Failu
         match locked.await {
             Ok(true) => times.push(began.elapsed()),
             Ok(false) => {
-                return findings.tell(Verdict::Failed, "locks", "a free one is busy");
+                return findings.tell(Verdict::Failed, "locks", "a free lock is reported as busy");
             }
             Err(error) => return findings.tell_error("locks", &error),
         }
     }
     times.sort();
     let median = times[ROUNDS / 2];
-    findings.tell(Verdict::Ok, "locks", format_args!("taken and released in {median:.1?}"))
+    findings.tell(Verdict::Ok, "locks", format_args!("acquired and released in {median:.1?}"))
 }
 
-/// Tries the verbs of operators on a lock that is free.
+/// Tries the subcommands for operators on a free lock.
 async fn operators(client: &LockClient, findings: &mut Findings) -> Result<(), Failure> {
     let store = client.backend().capabilities();
     for (check, feature) in [
@@ -181,7 +185,7 @@ async fn operators(client: &LockClient, findings: &mut Findings) -> Result<(), F
         match done {
             Ok(()) => findings.tell(Verdict::Ok, check, "works")?,
             Err(error) if error.kind() == ErrorKind::Unsupported && !store.supports(feature) => {
-                findings.tell(Verdict::Warning, check, "this store cannot do it")?;
+                findings.tell(Verdict::Warning, check, "not supported by this store")?;
             }
             Err(error) => findings.tell_error(check, &error)?,
         }

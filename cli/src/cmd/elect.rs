@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::args::{Backend, LeaseArgs, WaitArgs};
 use crate::exit::{self, Failure};
 use crate::held::Held;
+use crate::help::Help;
 use crate::job;
 use crate::key::Key;
 use crate::obtain::{Seeker, Wait};
@@ -17,11 +18,17 @@ use leasehold::{Description, Error, LockClient, TryLockError};
 
 /// Runs a command while leading an election.
 ///
-/// One candidate leads at a time, and proclaims a text such as its address, which `leasehold status` and `leasehold watch` show. The
-/// command finds the key in `LEASEHOLD_KEY` and the fencing token of its term in `LEASEHOLD_TOKEN`. All else is as with `leasehold run`.
+/// One candidate leads at a time. It publishes a value such as its address, which `leasehold status` and `leasehold watch` show. The command
+/// is run and stopped as by `leasehold run`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = HELP)]
 pub(crate) struct Args {
+    /// Name of the election. Put `--` before a name that starts with `-`.
+    key: OsString,
+
+    /// Command to run, with its arguments.
+    #[arg(required = true, value_name = "COMMAND", trailing_var_arg = true)]
+    command: Vec<OsString>,
+
     #[command(flatten)]
     backend: Backend,
 
@@ -31,38 +38,35 @@ pub(crate) struct Args {
     #[command(flatten)]
     lease: LeaseArgs,
 
-    /// The text that the leader proclaims. Without it: host and process id.
-    #[arg(long, value_name = "TEXT", env = "LEASEHOLD_VALUE")]
+    /// Value that the leader publishes.
+    ///
+    /// [default: host name and process ID]
+    #[arg(long, value_name = "TEXT", env = "LEASEHOLD_VALUE", help_heading = "Election")]
     value: Option<String>,
 
     /// If the leadership is lost, campaign again, and run the command again once elected.
     ///
     /// If the command itself exits, this process exits with the exit status of the command.
-    #[arg(long)]
+    #[arg(long, help_heading = "Election")]
     again: bool,
 
     #[command(flatten)]
     stop: StopArgs,
-
-    /// The name of the election. One that begins with `-` follows `--`.
-    key: OsString,
-
-    /// The command and its arguments. A `--` before it is allowed.
-    #[arg(required = true, value_name = "COMMAND", trailing_var_arg = true)]
-    command: Vec<OsString>,
 }
 
-const HELP: &str = "\
-Exit status: as `leasehold run`.
-
-Examples:
-  leasehold elect --again --value 10.0.0.1:7000 scheduler ./scheduler
-  leasehold watch scheduler                                  # the leader, and its text";
+pub(crate) const HELP: Help = Help {
+    sections: crate::cmd::run::HELP.sections,
+    status: crate::cmd::run::HELP.status,
+    examples: "\
+leasehold elect --again --value 10.0.0.1:7000 scheduler ./scheduler
+leasehold watch scheduler                  # the leader and its value",
+    ..Help::RUNNING
+};
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let keys = [Key::new(&args.key)?];
     let value = match &args.value {
-        Some(text) => Description::new(text.clone())?,
+        Some(text) => crate::args::description(text, "--value")?,
         None => Description::of_this_process(),
     };
     let command = work::without_dashes(&args.command);
@@ -72,7 +76,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
         let led = lead(&args, &keys, &value, command, &mut signals).await;
         match led {
             Err(failure) if args.again && failure.code() == exit::LOST => {
-                out::note(format!("{}; standing again", failure.message()));
+                out::note(format!("{}; campaigning again", failure.message()));
             }
             led => return led,
         }
@@ -87,7 +91,7 @@ async fn lead(
     command: &[OsString],
     signals: &mut Signals,
 ) -> Result<ExitCode, Failure> {
-    let seeker = Seeker::new(args.wait, keys);
+    let seeker = Seeker::new(&args.wait, keys);
     let client = seeker.connect(&args.backend, signals).await?;
     let election = election(&client, &keys[0], args)?;
     let campaign = campaign(&election, value, seeker.wait());
@@ -95,9 +99,9 @@ async fn lead(
     Work::new(&client, keys, held, &args.lease, &args.stop).run(command, signals).await
 }
 
-fn election(client: &LockClient, key: &Key, args: &Args) -> Result<Election, Error> {
-    let options = args.lease.options(client, &args.wait);
-    client.election(key.as_lock_key())?.with_options(options)
+fn election(client: &LockClient, key: &Key, args: &Args) -> Result<Election, Failure> {
+    let options = args.lease.options(client, &args.wait)?;
+    Ok(client.election(key.as_lock_key())?.with_options(options)?)
 }
 
 async fn campaign(

@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 use crate::args::{Backend, LockArgs};
 use crate::exit::{self, Failure};
 use crate::held::{Held, Wanted};
+use crate::help::Help;
 use crate::key::Key;
 use crate::obtain::{GOODBYE, Seeker};
 use crate::out::{self, Report};
@@ -26,8 +27,10 @@ const PARENT_CHECK: Duration = Duration::from_millis(500);
 /// Once the lock is held, prints a line with the fencing token. A script can wait for this line. The lock is released when the process that
 /// started this one exits, for example because a script was killed.
 #[derive(clap::Args, Debug)]
-#[command(after_help = HELP)]
 pub(crate) struct Args {
+    /// Name of the lock. Put `--` before a name that starts with `-`.
+    key: OsString,
+
     #[command(flatten)]
     backend: Backend,
 
@@ -35,42 +38,46 @@ pub(crate) struct Args {
     lock: LockArgs,
 
     /// Keep the lock after the process that started this one has exited.
-    #[arg(long)]
+    #[arg(long, help_heading = "Lease")]
     detach: bool,
-
-    /// The lock's name. One that begins with `-` follows `--`.
-    key: OsString,
 }
 
-const HELP: &str = "\
-Exit status: 0 if it was told to end, and the lock is released; 75 if the lock was not obtained in
-time; 76 if the lease was lost; 69, 74, 77 and 64 as `leasehold --help` says.
+pub(crate) const HELP: Help = Help {
+    sections: &[("Times", crate::cmd::run::TIMES)],
+    status: "0    the lock was held until a signal or a request, and is released",
+    examples: "\
+leasehold hold deploy     # in one terminal, while you work in another
 
-Examples:
-  leasehold hold deploy                      # in one terminal, while you work in another
-  leasehold hold deploy > token & HOLDER=$!  # in a script
-  until [ -s token ]; do sleep 0.1; done; ./deploy.sh; kill $HOLDER";
+# In a script, `leasehold run deploy ./deploy.sh` is better, because it
+# stops ./deploy.sh if the lock is lost. If the script itself must hold
+# the lock, wait for the first line, which is empty if `hold` has failed:
+coproc leasehold hold --wait 1m deploy
+read -r held <&${COPROC[0]} || exit 75
+./deploy.sh
+kill $COPROC_PID",
+    ..Help::LOCKING
+};
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let keys = args.lock.keys(&args.key)?;
     let parent = Parent::of_this_process();
     let mut signals = Signals::catch()?;
-    let seeker = Seeker::new(args.lock.wait, &keys);
+    let seeker = Seeker::new(&args.lock.wait, &keys);
     let client = seeker.connect(&args.backend, &mut signals).await?;
     let wanted = Wanted::of(&client, &keys, &args.lock)?;
     let held = seeker.obtain(&client, &mut signals, wanted.obtain(seeker.wait())).await?;
 
     let told = tell(&keys, &held);
-    let limit = args.lock.lease.max_hold;
+    let limit = args.lock.lease.max_hold();
     let mut is_at_its_limit = false;
     if told.is_ok() {
         let ended = async {
-            // Nothing runs here that could act upon the others.
+            // Nothing runs here that could handle the other signals.
             while matches!(signals.next().await, Signal::USR1 | Signal::USR2) {}
         };
         tokio::select! {
             () = ended => {}
-            () = held.asked() => out::note("asked to finish early"),
+            () = held.asked() => out::note(format!("release of {} was requested", keys[0].quoted())),
             () = parent.exits(), if !args.detach => out::note("the process that started this one has exited"),
             () = held.lost() => {}
             () = sleep(limit.unwrap_or_default()), if limit.is_some() => is_at_its_limit = true,
@@ -88,10 +95,14 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
         None => goodbye.await,
     };
     told?;
-    let why = lost.map(|reason| reason.to_string());
-    if let Some(why) = why.or(is_at_its_limit.then(|| AT_ITS_LIMIT.to_owned())) {
-        let key = &keys[0];
-        let message = format!("{}: lock lost, {why}", key.escaped());
+    let key = &keys[0];
+    let message = match lost {
+        Some(reason) => Some(format!("lock {} was lost: {reason}", key.quoted())),
+        None => {
+            is_at_its_limit.then(|| format!("lock {} was released: {AT_ITS_LIMIT}", key.quoted()))
+        }
+    };
+    if let Some(message) = message {
         return Err(Failure::new(exit::LOST, message).with_details(out::json_of(key)));
     }
     released?;

@@ -10,33 +10,36 @@ use leasehold::{ErrorKind, LockClient, LockKey};
 use crate::args::Backend;
 use crate::cmd::status;
 use crate::exit::Failure;
+use crate::help::Help;
 use crate::key::Key;
 use crate::obtain::describe;
 use crate::out::{self, Report};
 
-/// Lists the locks that are held or waited for, with their holders.
+/// Lists the locks that are held or have waiters, with their holders.
 ///
-/// A lock that comes or goes meanwhile may be missed. On Redis this walks through the whole database and takes a right that locks do not take
-/// (docs/operating.md).
+/// A lock that is acquired or released in the meantime may be missing. On Redis, this scans the whole database and requires a permission that
+/// locks do not require; `leasehold acl --list` prints it.
 #[derive(clap::Args, Debug)]
-#[command(after_help = HELP)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    backend: Backend,
-
-    /// Only locks whose names begin with this.
+    /// List only locks whose names start with this.
     #[arg(value_name = "START", default_value = "", hide_default_value = true)]
     start: OsString,
+
+    #[command(flatten)]
+    backend: Backend,
 }
 
-const HELP: &str = "\
-Exit status: 0 if any lock is listed, 1 if none is; 69, 74, 77 and 64 as `leasehold --help` says.";
+pub(crate) const HELP: Help = Help {
+    status: "0    at least one lock is listed\n1    no lock is listed",
+    examples: "leasehold list\nleasehold list import:",
+    ..Help::CONNECTING
+};
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let client = args.backend.connect().await?;
     let mut pages = client.admin().list(args.start.as_bytes())?;
     let mut is_empty = true;
-    // Some stores name a lock once as held and once as waited for.
+    // Some stores list a lock twice, once as held and once for its waiters.
     let mut listed = HashSet::new();
     while let Some(page) = pages.next_page().await? {
         for key in page {
@@ -56,7 +59,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
 /// The outcome of one key.
 enum Shown {
     Listed,
-    /// It is free by now, and no claim waits for it.
+    /// The lock is free by now and has no waiters.
     Gone,
     /// Not a lock, or not a lock that this user may inspect.
     Foreign,
@@ -68,10 +71,10 @@ async fn show(client: &LockClient, key: LockKey) -> Result<Shown, Failure> {
     let inspection = match client.admin().inspect(&key).await {
         Ok(inspection) => inspection,
         Err(error) if error.kind() == ErrorKind::WrongType => {
-            return tell(&Key::of(key), "not a lock: other data is stored under this name");
+            return tell(&Key::of(key), "not a lock, but other data");
         }
         Err(error) if error.kind() == ErrorKind::Denied => {
-            return tell(&Key::of(key), "permission denied");
+            return tell(&Key::of(key), "not visible to this user: permission denied");
         }
         Err(error) => return Err(error.into()),
     };
@@ -101,7 +104,7 @@ async fn show(client: &LockClient, key: LockKey) -> Result<Shown, Failure> {
 /// Says why a key is not shown as a lock.
 fn tell(key: &Key, why: &str) -> Result<Shown, Failure> {
     if out::style().json {
-        out::complain(format!("{}: {why}", key.escaped()));
+        out::insist(format!("{} is {why}", key.quoted()));
         return Ok(Shown::Foreign);
     }
     let mut report = Report::new(key);

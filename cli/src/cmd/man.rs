@@ -1,42 +1,43 @@
 //! `leasehold man`
 
 use std::fs;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-use clap_mangen::Man;
-
 use crate::exit::{self, Failure};
+use crate::help::{self, Help};
 use crate::out;
 
-/// Prints the manual page, or writes the pages of all verbs into a folder.
+/// Prints the manual page, or writes the pages of all subcommands into a directory.
 #[derive(clap::Args, Debug)]
-#[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// A folder for one page per verb, which is created if it is missing.
-    #[arg(value_name = "FOLDER")]
-    folder: Option<PathBuf>,
+    /// Directory for one page per subcommand. Created if it is missing.
+    #[arg(value_name = "DIRECTORY")]
+    directory: Option<PathBuf>,
 }
 
-const HELP: &str = "\
-Examples:
-  leasehold man | man -l -
-  leasehold man ~/.local/share/man/man1";
+pub(crate) const HELP: Help = Help {
+    status: "0    success\n73   cannot create the directory or a file",
+    examples: "leasehold man | man -l -\nleasehold man ~/.local/share/man/man1",
+    ..Help::OFFLINE
+};
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let command = crate::args::Args::command();
-    let failed = |error| Failure::new(exit::NOT_WRITTEN, format!("cannot be written: {error}"));
-    match &args.folder {
-        None => {
-            let mut page = Vec::new();
-            Man::new(command).render(&mut page).map_err(failed)?;
-            out::print(&page)?;
-        }
-        Some(folder) => {
-            fs::create_dir_all(folder).map_err(failed)?;
-            clap_mangen::generate_to(command, folder).map_err(failed)?;
-        }
+    let pages = help::pages();
+    let Some(directory) = &args.directory else {
+        out::print(pages[0].1.as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    fs::create_dir_all(directory).map_err(|error| cannot_create("directory", directory, &error))?;
+    for (name, page) in pages {
+        let file = directory.join(name);
+        fs::write(&file, page).map_err(|error| cannot_create("file", &file, &error))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn cannot_create(what: &str, path: &Path, error: &io::Error) -> Failure {
+    let message = format!("cannot create {what} {}: {error}", path.display());
+    Failure::new(exit::CANNOT_CREATE, message)
 }

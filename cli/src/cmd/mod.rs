@@ -1,4 +1,4 @@
-//! The verbs.
+//! The subcommands.
 
 pub(crate) mod acl;
 pub(crate) mod completions;
@@ -15,3 +15,11 @@ pub(crate) mod top;
 #[cfg(feature = "verify")]
 pub(crate) mod verify;
 pub(crate) mod watch;
+
+/// A subcommand that this build does not have.
+#[cfg(not(feature = "verify"))]
+#[derive(clap::Args, Debug)]
+pub(crate) struct Disabled {
+    #[arg(hide = true, allow_hyphen_values = true, trailing_var_arg = true)]
+    _words: Vec<std::ffi::OsString>,
+}

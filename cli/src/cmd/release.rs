@@ -10,58 +10,67 @@ use serde_json::json;
 
 use crate::args::Backend;
 use crate::exit::Failure;
+use crate::help::Help;
 use crate::key::Key;
 use crate::obtain::holders_to_json;
 use crate::out::{self, Report};
 
-/// Ends the lease of another holder, as an operator, or asks for it.
+/// Releases the lock of another holder, or asks the holder to release it.
 ///
-/// With `--ask`, a command under `leasehold run` gets a SIGTERM, unless it runs with `--on-asked ignore`; a program that uses the library
-/// may heed the request or not; other programs do not hear of it.
+/// With --ask, a command under `leasehold run` receives SIGTERM, unless it runs with `--on-asked ignore`. A program that uses the library can
+/// react to the request. Other programs do not notice it.
 ///
-/// With `--force`, the holder learns of it soon, and may go on until then: the data that it writes should refuse tokens below the printed
-/// one.
+/// With --force, the lock is free immediately. The former holder is notified soon, and may continue until then. To refuse its late writes,
+/// make your data refuse fencing tokens below the printed one.
 #[derive(clap::Args, Debug)]
-#[command(after_help = HELP)]
 pub(crate) struct Args {
+    /// Name of the lock. Put `--` before a name that starts with `-`.
+    key: OsString,
+
     #[command(flatten)]
     backend: Backend,
 
     #[command(flatten)]
     how: How,
 
-    /// Only the lease with this fingerprint, as `leasehold status` shows it; a newer holder and the holders of other permits are left alone.
-    #[arg(long, value_name = "FINGERPRINT", value_parser = fingerprint)]
+    /// Release only the lease with this fingerprint, which `leasehold status` shows. Newer holders and the holders of other permits keep
+    /// theirs.
+    #[arg(long, value_name = "FINGERPRINT", value_parser = fingerprint, help_heading = "Release")]
     lease: Option<Fingerprint>,
-
-    /// The lock's name. One that begins with `-` follows `--`.
-    key: OsString,
 }
 
 #[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Release")]
 #[group(required = true, multiple = false)]
 struct How {
-    /// Ask its holder to finish early, and leave it to them.
+    /// Ask the holder to finish early.
     #[arg(long)]
     ask: bool,
 
-    /// End it, though it is another's.
+    /// Release the lock immediately, without its holder.
     #[arg(long)]
     force: bool,
 }
 
 fn fingerprint(text: &str) -> Result<Fingerprint, String> {
     let is_one = text.len() == 8;
-    let refused =
-        || "a fingerprint has eight hexadecimal digits, see `leasehold status`".to_owned();
+    let refused = || {
+        "not a fingerprint; use the eight hexadecimal digits that `leasehold status` shows"
+            .to_owned()
+    };
     text.parse().ok().filter(|_| is_one).ok_or_else(refused)
 }
 
-const HELP: &str = "\
-Exit status: 0 if a lease was ended or its holder asked, 1 if the lock was free or no holder has
-the lease that --lease names, 69 if the store
-cannot be reached, 77 if it refuses the user, the password or the rights, 64 if the command line
-makes no sense.";
+pub(crate) const HELP: Help = Help {
+    status: "\
+0    a lease was released, or its holder was asked
+1    the lock was free, or no holder has the lease that --lease names",
+    examples: "\
+leasehold release --ask nightly
+leasehold release --force nightly
+leasehold release --force --lease f86fdc8b import",
+    ..Help::CONNECTING
+};
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let key = Key::new(&args.key)?;
@@ -97,23 +106,23 @@ async fn force(
         report.say(nobody(lease));
     }
     for holder in ended {
-        report.say(format_args!("ended the lease of {}", had(holder)));
+        report.say(format_args!("released the lock of {}", had(holder)));
     }
     if let Some(token) = min_token.filter(|_| !ended.is_empty()) {
-        report.say(format_args!("tokens below {token} are stale from now on"));
+        report.say(format_args!("fencing tokens below {token} are stale from now on"));
     }
     report.print()?;
     Ok(success_if(!ended.is_empty()))
 }
 
-/// A former holder, and the rest that its lease had.
+/// A former holder, and the remaining time of its lease.
 fn had(holder: &Holder) -> String {
     let name = match holder.description() {
         Some(description) => format!("{description} ({})", holder.fingerprint()),
         None => holder.fingerprint().to_string(),
     };
     match holder.remaining() {
-        Some(left) => format!("{name}, which had {:.1}s left", left.as_secs_f64()),
+        Some(left) => format!("{name}, which would have expired in {:.1}s", left.as_secs_f64()),
         None => name,
     }
 }
@@ -136,7 +145,7 @@ async fn ask(
     }
     let mut report = Report::new(key);
     if asked {
-        report.say("asked to finish early; holders under `run --on-asked ignore`, and those that are not Leasehold's, go on");
+        report.say("asked the holder to finish early; it may ignore the request");
     } else {
         report.say(nobody(lease));
     }
@@ -146,7 +155,10 @@ async fn ask(
 
 /// Why there was nothing to do.
 fn nobody(lease: Option<Fingerprint>) -> String {
-    lease.map_or_else(|| "was free".to_owned(), |it| format!("no holder has the lease {it}"))
+    lease.map_or_else(
+        || "nothing to release".to_owned(),
+        |it| format!("no holder has the lease {it}"),
+    )
 }
 
 fn success_if(done: bool) -> ExitCode {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::args::{Backend, LockArgs};
 use crate::exit::Failure;
 use crate::held::Wanted;
+use crate::help::Help;
 use crate::job;
 use crate::obtain::Seeker;
 use crate::signals::Signals;
@@ -13,17 +14,18 @@ use crate::work::{self, StopArgs, Work};
 
 /// Runs a command while holding a lock.
 ///
-/// The lock is a mutex unless another kind is named; all that name a key must mean the same kind.
+/// The lock is renewed while the command runs and released when it exits. If the lock is lost, the command is stopped.
 ///
-/// The lock is renewed for as long as the command runs, and released when it ends. The command finds the key in `LEASEHOLD_KEY` and the
-/// fencing token in `LEASEHOLD_TOKEN`: the data that it writes should refuse a token below the largest seen so far. With `--also`,
-/// `LEASEHOLD_KEY_1`, `LEASEHOLD_TOKEN_1` and so on have all of them, KEY first.
-///
-/// A guardian process ends the command and all processes that it has started if this process is killed, or if it is paused for so long
-/// that the lock expires.
+/// The lock is a mutex unless you choose another type. Everyone who uses the same KEY must use the same type.
 #[derive(clap::Args, Debug)]
-#[command(after_help = HELP)]
 pub(crate) struct Args {
+    /// Name of the lock. Put `--` before a name that starts with `-`.
+    key: OsString,
+
+    /// Command to run, with its arguments.
+    #[arg(required = true, value_name = "COMMAND", trailing_var_arg = true)]
+    command: Vec<OsString>,
+
     #[command(flatten)]
     backend: Backend,
 
@@ -32,41 +34,50 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     stop: StopArgs,
-
-    /// The lock's name. One that begins with `-` follows `--`.
-    key: OsString,
-
-    /// The command and its arguments. A `--` before it is allowed.
-    #[arg(required = true, value_name = "COMMAND", trailing_var_arg = true)]
-    command: Vec<OsString>,
 }
 
-const HELP: &str = "\
-Signals:
-  HUP, INT, QUIT and TERM are passed on once to each process of the command; USR1 and USR2 only to
-  the command. A signal that the sender has sent to the command as well is not passed on.
+pub(crate) const HELP: Help = Help {
+    sections: &[
+        ("Times", TIMES),
+        (
+            "Environment of the command",
+            "\
+LEASEHOLD_KEY, LEASEHOLD_TOKEN
+       Name of the lock and its fencing token. Make every write
+       conditional on the token, so that a late write is refused
+LEASEHOLD_KEY_1, LEASEHOLD_TOKEN_1, ...
+       With --also: all locks, starting with KEY",
+        ),
+        (
+            "Signals",
+            "\
+HUP, INT, QUIT and TERM are passed on once to each process of the
+command; USR1 and USR2 only to the command. A signal that was also sent
+to the command is not passed on. A guardian process ends the command
+and all processes that it started if `leasehold` is killed, or if it is
+paused for so long that the lock expires.",
+        ),
+    ],
+    status: "The exit status of the command (128 + N if signal N ended it), or",
+    examples: "\
+leasehold run nightly ./report.sh
+leasehold run --wait 5m --ttl 10s nightly -- ./report.sh --all
+leasehold run --no-wait --min-hold 1m --max-hold 6h nightly ./report.sh
+leasehold run --permits 3 --fair import ./import.sh    # three at a time
+leasehold run --also account:2 account:1 ./transfer.sh # both or neither
+leasehold run -- -odd-name ./report.sh",
+    ..Help::RUNNING
+};
 
-Exit status: that of the command (128 and the signal's number if one ended it, 126 or 127 if it
-cannot be started); 75 if the lock was not obtained in time; 69 if the store cannot be reached; 77 if
-it refuses the user, the password or the rights; 76 if the lease was lost and the command has ended;
-79 if the lease was lost and a process of the command is still running; 71 if the operating system
-refuses what is needed to supervise the command; 64 if the command line makes no sense.
-
-Examples:
-  leasehold run nightly ./report.sh
-  leasehold run --wait 5m --ttl 10s nightly -- ./report.sh --all
-  leasehold run --no-wait --min-hold 1m --max-hold 6h nightly ./report.sh
-                                                       # once, from many crontabs
-  leasehold run --permits 3 --fair import ./import.sh  # three at a time, in order
-  leasehold run --also account:2 account:1 ./transfer.sh  # both or none
-  leasehold run -- -odd-name ./report.sh";
+/// The forms of a time.
+pub(crate) const TIMES: &str = "Seconds, or numbers with units: 5, 0.5, 500ms, 30s, 5m, 1h 30m, 1d";
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let keys = args.lock.keys(&args.key)?;
     job::prepare()?;
     let command = work::without_dashes(&args.command);
     let mut signals = Signals::catch()?;
-    let seeker = Seeker::new(args.lock.wait, &keys);
+    let seeker = Seeker::new(&args.lock.wait, &keys);
     let client = seeker.connect(&args.backend, &mut signals).await?;
     let wanted = Wanted::of(&client, &keys, &args.lock)?;
     let held = seeker.obtain(&client, &mut signals, wanted.obtain(seeker.wait())).await?;

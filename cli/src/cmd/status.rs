@@ -9,25 +9,26 @@ use serde_json::{Value, json};
 
 use crate::args::Backend;
 use crate::exit::Failure;
+use crate::help::Help;
 use crate::key::Key;
 use crate::obtain::{describe, holders_to_json, name};
 use crate::out::{self, Report};
 
-/// Shows the holders of a lock, since when they hold it, and its waiters.
+/// Shows the holders of a lock and its waiters.
 #[derive(clap::Args, Debug)]
-#[command(after_help = HELP)]
 pub(crate) struct Args {
+    /// Name of the lock. Put `--` before a name that starts with `-`.
+    key: OsString,
+
     #[command(flatten)]
     backend: Backend,
-
-    /// The lock's name. One that begins with `-` follows `--`.
-    key: OsString,
 }
 
-const HELP: &str = "\
-Exit status: 0 if it is held, 1 if it is free, 69 if the store cannot be reached, 77 if it refuses
-the user, the password or the rights, 74 if the result cannot be written, 64 if the command line
-makes no sense.";
+pub(crate) const HELP: Help = Help {
+    status: "0    the lock is held\n1    the lock is free",
+    examples: "leasehold status nightly\nleasehold status --json nightly",
+    ..Help::CONNECTING
+};
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let key = Key::new(&args.key)?;
@@ -51,7 +52,7 @@ fn report(key: &Key, inspection: &Inspection) -> Report {
     }
     let listed: u64 = inspection.holders().iter().map(|holder| u64::from(holder.units())).sum();
     if inspection.units() > listed {
-        report.say(format_args!("and by others, {} units in all", inspection.units()));
+        report.say(format_args!("and by others, {} permits in total", inspection.units()));
     }
     for waiter in inspection.queue() {
         let name = name(waiter.description(), waiter.fingerprint());
@@ -61,10 +62,10 @@ fn report(key: &Key, inspection: &Inspection) -> Report {
     if unnamed > 0 {
         report.say(format_args!("waited for by {unnamed} more"));
     }
-    // A holder that has a token of its own says more.
+    // The token of a holder is more useful than an upper bound.
     let is_told = inspection.holders().iter().any(|holder| holder.token().is_some());
     if let Some(token) = inspection.last_token().filter(|_| !is_told) {
-        report.say(format_args!("last token: at most {token}"));
+        report.say(format_args!("last fencing token is at most {token}"));
     }
     for member in inspection.members() {
         report_member(&mut report, member);
@@ -74,7 +75,7 @@ fn report(key: &Key, inspection: &Inspection) -> Report {
 
 /// A line for each lease on a member of a quorum, and one for a member without any.
 fn report_member(report: &mut Report, member: &MemberView) {
-    let (name, vote) = (member.name(), if member.has_vote() { "" } else { ", has no vote" });
+    let (name, vote) = (member.name(), if member.has_vote() { "" } else { ", which has no vote" });
     match member.inspection() {
         Ok(inspection) if inspection.is_held() => {
             for holder in inspection.holders() {

@@ -6,28 +6,30 @@ use serde_json::json;
 
 use crate::args::Backend;
 use crate::exit::Failure;
+use crate::help::Help;
 use crate::out;
 use crate::place::{Place, Store};
 
-/// Prints the SQL statements that create the tables of locks in a database.
+/// Prints the SQL statements that create the tables for locks in a database.
 ///
-/// Nothing is connected to. An administrator runs the statements where the application's user may not create tables, and then those that
-/// `leasehold acl` prints. Statements for tables that exist change nothing. Clients use the tables with `tables=exist` in their URL.
+/// Run them as an administrator if the user of the application may not create tables, and then run the statements of `leasehold acl`. Then set
+/// `tables=exist` in the URL of the clients. The statements do not change existing tables. This subcommand does not connect to the store.
 #[derive(clap::Args, Debug)]
-#[command(after_help = HELP)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    backend: Backend,
-
-    /// The store, instead of that of --backend or LEASEHOLD_BACKEND.
+    /// Store to use. By default, the store that --backend or LEASEHOLD_BACKEND names.
     #[arg(value_name = "URL")]
     store: Option<String>,
+
+    #[command(flatten)]
+    backend: Backend,
 }
 
-const HELP: &str = "\
-Examples:
-  leasehold tables postgres://db.example/app | psql app
-  leasehold acl --user app postgres://db.example/app | psql app";
+pub(crate) const HELP: Help = Help {
+    examples: "\
+leasehold tables postgres://db.example/app | psql app
+leasehold acl --user app postgres://db.example/app | psql app",
+    ..Help::OFFLINE
+};
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let url = args.backend.url_or(args.store.as_deref())?;
@@ -36,12 +38,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Store::Mysql => mysql(&url)?,
         Store::Sqlite => {
             return Err(Failure::usage(
-                "a lock file needs no statements: the first command creates its tables",
+                "a lock file needs no statements; the first command creates its tables",
             ));
         }
         _ => {
             return Err(Failure::usage(
-                "this store has no tables; databases have: postgres://, mysql://, mariadb://",
+                "this store has no tables; use the URL of a database: postgres://, mysql:// or mariadb://",
             ));
         }
     };
@@ -60,9 +62,7 @@ fn postgres(url: &str) -> Result<String, Failure> {
 
 #[cfg(not(feature = "postgres"))]
 fn postgres(_: &str) -> Result<String, Failure> {
-    Err(Failure::usage(
-        "the statements for PostgreSQL need the Cargo feature `postgres` of leasehold-cli",
-    ))
+    Err(crate::place::disabled("PostgreSQL support", "postgres"))
 }
 
 #[cfg(feature = "mysql")]
@@ -72,5 +72,5 @@ fn mysql(url: &str) -> Result<String, Failure> {
 
 #[cfg(not(feature = "mysql"))]
 fn mysql(_: &str) -> Result<String, Failure> {
-    Err(Failure::usage("the statements for MySQL need the Cargo feature `mysql` of leasehold-cli"))
+    Err(crate::place::disabled("MySQL support", "mysql"))
 }

@@ -8,7 +8,6 @@ use std::io::{self, BufReader, IsTerminal, Read, Write, stdout};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::thread;
-use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use leasehold::admin::{Admin, Inspection};
@@ -20,6 +19,7 @@ use tokio::time::sleep;
 use crate::args::Backend;
 use crate::cmd::status;
 use crate::exit::Failure;
+use crate::help::Help;
 use crate::key::Key;
 use crate::obtain::name;
 use crate::{out, time};
@@ -33,24 +33,26 @@ const CTRL_D: u8 = 4;
 /// Shows a live view of all locks in use, starting with those that most callers wait for.
 ///
 /// Press `q` or Ctrl-C to exit. Without a terminal, and with --json, prints one view and exits. On Redis, each view scans the whole database
-/// and needs a permission that locks do not need (docs/operating.md).
+/// and requires a permission that locks do not require; `leasehold acl --list` prints it.
 #[derive(clap::Args, Debug)]
-#[command(after_help = HELP)]
 pub(crate) struct Args {
+    /// Show only locks whose names start with this.
+    #[arg(value_name = "START", default_value = "", hide_default_value = true)]
+    start: OsString,
+
     #[command(flatten)]
     backend: Backend,
 
-    /// The pause between two views.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::time::parse)]
-    every: Duration,
-
-    /// Only locks whose names begin with this.
-    #[arg(value_name = "START", default_value = "", hide_default_value = true)]
-    start: OsString,
+    /// Pause between two views.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time::parse, help_heading = "View")]
+    every: time::Time,
 }
 
-const HELP: &str = "\
-Exit status: 0; 69, 74, 77 and 64 as `leasehold --help` says.";
+pub(crate) const HELP: Help = Help {
+    sections: &[("Times", crate::cmd::run::TIMES)],
+    examples: "leasehold top\nleasehold top --every 5s import:",
+    ..Help::CONNECTING
+};
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let client = args.backend.connect().await?;
@@ -70,7 +72,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     loop {
         screen.show(&view.lines(screen.rows(), out::columns(stdout()))).map_err(io_failure)?;
         let pause = async {
-            sleep(args.every).await;
+            sleep(args.every.span).await;
             View::of(&admin, prefix).await
         };
         tokio::select! {
@@ -83,7 +85,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
 }
 
 fn io_failure(error: io::Error) -> Failure {
-    Failure::new(crate::exit::UNAVAILABLE, error.to_string())
+    Failure::new(crate::exit::NOT_WRITTEN, format!("cannot write to the terminal: {error}"))
 }
 
 /// The locks in use.

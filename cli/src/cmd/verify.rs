@@ -24,68 +24,72 @@ use serde_json::json;
 use self::scratch::{Scratch, Theirs};
 use crate::args::Backend;
 use crate::exit::{self, Failure};
+use crate::help::Help;
 use crate::out;
 use crate::time;
 
-/// Cases that run at once, unless the command line says. Most of them wait most of the time.
+/// The default number of cases that run at the same time. Most of them wait most of the time.
 const AT_ONCE: usize = 4;
 
-/// The argument that makes a process one of the clients whose history is judged.
+/// The argument of a client process whose history is checked.
 const CLIENT: &str = "--client-of-histories";
 
-/// Runs the suite that all stores of Leasehold pass on a store of yours.
+/// Runs the conformance suite of Leasehold on your store.
 ///
-/// Each case tests one property of a lock, with keys and clients of its own, in a namespace of its own: a prefix after yours, on a file of
-/// SQLite another file, in a database tables of its own, which are named in the end. Cases that break connections or stop the server are
-/// left out. It takes some minutes and puts some load on the server.
+/// Each case tests one property of a lock, with its own keys and clients. The suite uses a separate namespace: a longer prefix, another file
+/// for SQLite, and separate tables in a database, which are named at the end. It does not run the cases that break connections or stop
+/// the server. It takes several minutes and causes some load on the server.
 #[derive(clap::Args, Debug)]
-#[command(after_help = HELP)]
 pub(crate) struct Args {
+    /// Store to use. By default, the store that --backend or LEASEHOLD_BACKEND names.
+    #[arg(value_name = "URL")]
+    store: Option<String>,
+
     #[command(flatten)]
     backend: Backend,
 
-    /// Only the cases whose names contain this.
-    #[arg(long, value_name = "TEXT")]
+    /// Run only the cases whose names contain this.
+    #[arg(long, value_name = "TEXT", help_heading = "Suite")]
     only: Option<String>,
 
-    /// The cases with many clients at once, too.
-    #[arg(long)]
+    /// Also run the cases with many clients at the same time.
+    #[arg(long, help_heading = "Suite")]
     load: bool,
 
-    /// How many cases run at once.
-    #[arg(long, value_name = "N", default_value_t = AT_ONCE)]
+    /// Number of cases that run at the same time.
+    #[arg(long, value_name = "N", default_value_t = AT_ONCE, help_heading = "Suite")]
     at_once: usize,
 
-    /// Write the results here, in the format of JUnit.
-    #[arg(long, value_name = "FILE")]
+    /// Write the results to this file, in the format of JUnit.
+    #[arg(long, value_name = "FILE", help_heading = "Suite")]
     junit: Option<PathBuf>,
 
-    /// Then have processes lock for this long, stop and kill some of them, and judge what they believed.
+    /// Then run processes that acquire locks for this long, pause and kill some of them, and check when each of them held a lock.
     ///
-    /// Only clients are disturbed, which are processes of this command. Their keys lie in the namespace of the suite.
-    #[arg(long, value_name = "TIME", value_parser = time::parse)]
-    histories: Option<Duration>,
+    /// All of these processes belong to this command, and their keys are in the namespace of the suite.
+    #[arg(long, value_name = "TIME", value_parser = time::parse, help_heading = "Histories")]
+    histories: Option<time::Time>,
 
-    /// Write a page here that shows these processes, for browsers.
-    #[arg(long, value_name = "FILE", requires = "histories")]
+    /// Write an HTML page that shows these processes to this file.
+    #[arg(long, value_name = "FILE", requires = "histories", help_heading = "Histories")]
     report: Option<PathBuf>,
 
-    /// Be one of these processes.
+    /// Run as one of these processes.
     #[arg(long = "client-of-histories", hide = true)]
     is_client: bool,
-
-    /// The store, instead of that of --backend or LEASEHOLD_BACKEND.
-    #[arg(value_name = "URL")]
-    store: Option<String>,
 }
 
-const HELP: &str = "\
-Exit status: 0 if no case fails and no history breaks a promise, else 1; 69, 74, 77 and 64 as `leasehold --help` says.
-
-Examples:
-  leasehold verify redis://staging-redis
-  leasehold verify --only mutual_exclusion --junit locks.xml etcd://127.0.0.1
-  leasehold verify --histories 60s --report histories.html redis://staging-redis";
+pub(crate) const HELP: Help = Help {
+    sections: &[("Times", crate::cmd::run::TIMES)],
+    status: "\
+0    no case failed, and no history broke a guarantee
+1    a case failed, or a history broke a guarantee",
+    examples: "\
+leasehold verify redis://staging-redis
+leasehold verify --only renewal --junit locks.xml etcd://127.0.0.1
+leasehold verify --histories 60s --report page.html redis://staging-redis",
+    ..Help::CONNECTING
+};
 
 /// The outcome of a case.
 #[derive(Debug)]
@@ -110,7 +114,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let url = args.backend.url_or(args.store.as_deref())?;
     let scratch = Scratch::of(&url)?;
     let backend = Backend::named(scratch.url());
-    // A store that cannot be reached is one failure, and not that of each case.
+    // If the store cannot be reached, there is one error and not one for each case.
     let client = backend.connect().await?;
     let store = client.backend().capabilities().name();
 
@@ -122,11 +126,11 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
         .filter(|case| args.load || case.subject != Subject::Load)
         .collect();
     if chosen.is_empty() {
-        return Err(Failure::usage("no case has such a name"));
+        return Err(Failure::usage("no case has a name that contains the value of --only"));
     }
     let done = run_all(&chosen, args.at_once.max(1))?;
     let history = match args.histories {
-        Some(time) => Some(histories::run(scratch.url(), &client, time).await),
+        Some(time) => Some(histories::run(scratch.url(), &client, time.span).await),
         None => None,
     };
     drop(client.shutdown(crate::obtain::GOODBYE).await);
@@ -160,7 +164,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     Ok(if failed == 0 && is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Tells of the processes, and whether they proved that the store keeps its promises: without a hold, they proved nothing.
+/// Reports the histories of the processes. Returns whether they show that the store keeps its guarantees, which requires at least one hold.
 fn tell_history(run: &Run) -> Result<bool, Failure> {
     if out::style().json {
         let texts: Vec<&str> = run.violations.iter().map(|it| it.text.as_str()).collect();
@@ -175,13 +179,14 @@ fn tell_history(run: &Run) -> Result<bool, Failure> {
 }
 
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(file, text)
-        .map_err(|error| Failure::new(exit::NOT_WRITTEN, format!("{}: {error}", file.display())))
+    fs::write(file, text).map_err(|error| {
+        Failure::new(exit::NOT_WRITTEN, format!("cannot write {}: {error}", file.display()))
+    })
 }
 
-/// Runs the cases, each of which makes a runtime of its own, and tells of each when it is done.
+/// Runs the cases, each in its own runtime, and reports each result.
 fn run_all(chosen: &[Case], at_once: usize) -> Result<Vec<Done>, Failure> {
-    // The text of a panic is the result of its case.
+    // A panic is the result of a case, so its text is not printed here.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     let (next, done) = (AtomicUsize::new(0), Mutex::new((Vec::new(), Ok(()))));

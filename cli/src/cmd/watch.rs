@@ -11,14 +11,15 @@ use tokio::time::{sleep, timeout};
 
 use crate::args::Backend;
 use crate::exit::Failure;
+use crate::help::Help;
 use crate::key::Key;
 use crate::obtain::{holders_to_json, name};
-use crate::out;
+use crate::{out, time};
 
-/// How often to look where the store tells no news, or its news are lost.
+/// How often to inspect the lock if the store sends no change events, or they are lost.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Between two looks at least: a busy lock costs the store no more than that.
+/// The shortest pause between two inspections, so that a busy lock does not load the store.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Shows the holders of a lock, and each change, until it is interrupted.
@@ -26,38 +27,44 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Each line starts with the time in UTC. The first line shows the current state. If two changes follow each other within milliseconds, the
 /// first one may be missing. If the store cannot be reached, the watch continues and prints a message to stderr.
 #[derive(clap::Args, Debug)]
-#[command(after_help = HELP)]
 pub(crate) struct Args {
+    /// Name of the lock. Put `--` before a name that starts with `-`.
+    key: OsString,
+
     #[command(flatten)]
     backend: Backend,
 
-    /// End as soon as the lock is free.
-    #[arg(long)]
+    /// Exit as soon as the lock is free.
+    #[arg(long, help_heading = "Waiting")]
     until_free: bool,
 
-    /// End after this long, with 75 if --until-free has not come about.
-    #[arg(long, short, value_name = "TIME", value_parser = crate::time::parse)]
-    wait: Option<Duration>,
-
-    /// The lock's name. One that begins with `-` follows `--`.
-    key: OsString,
+    /// Exit after this time; with --until-free, with status 75 if the lock is still held.
+    #[arg(long, short, value_name = "TIME", value_parser = time::parse, help_heading = "Waiting")]
+    wait: Option<time::Time>,
 }
 
-const HELP: &str = "\
-Exit status: 0 if its time is over, its reader has gone, or the lock is free with --until-free; 69,
-74, 75, 77 and 64 as `leasehold --help` says.";
+pub(crate) const HELP: Help = Help {
+    sections: &[("Times", crate::cmd::run::TIMES)],
+    status: "\
+0    the time of --wait is over, the reader of the output has exited, or
+     the lock is free (--until-free)
+75   the lock is still held after --wait (--until-free)",
+    examples: "\
+leasehold watch nightly
+leasehold watch --until-free --wait 1h nightly && ./after-the-report.sh",
+    ..Help::CONNECTING
+};
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let key = Key::new(&args.key)?;
     let client = args.backend.connect().await?;
     let watched = Watched { client: &client, key: &key, until_free: args.until_free };
-    let Some(limit) = args.wait else { return watched.follow().await };
+    let Some(limit) = args.wait.map(|wait| wait.span) else { return watched.follow().await };
     match timeout(limit, watched.follow()).await {
         Ok(ended) => ended,
         Err(_elapsed) if args.until_free => {
-            let within = crate::time::show(limit);
-            let message = format!("{}: not free within {within}", key.escaped());
-            Err(Failure::new(crate::exit::NOT_OBTAINED, message).with_details(out::json_of(&key)))
+            let message = format!("{} is still locked after {}", key.quoted(), time::show(limit));
+            Err(Failure::new(crate::exit::BUSY, message).with_details(out::json_of(&key)))
         }
         Err(_elapsed) => Ok(ExitCode::SUCCESS),
     }
@@ -72,7 +79,7 @@ struct Watched<'a> {
 impl Watched<'_> {
     async fn follow(&self) -> Result<ExitCode, Failure> {
         let (mut told, mut is_silent) = (None, false);
-        // Before the first look, so that no change falls between the two.
+        // Subscribes before the first inspection, so that no change is missed in between.
         let mut news = self.client.backend().watch(self.key.as_lock_key());
         loop {
             let seen = match self.look().await {
@@ -91,7 +98,7 @@ impl Watched<'_> {
                 Err(error) => return Err(error.into()),
             };
             let line = self.line(&seen);
-            // A line that is the same says that nothing has changed.
+            // An equal line means that nothing has changed.
             if told.as_ref() != Some(&line) {
                 if !out::print_on(&with_time(&line))? {
                     return Ok(ExitCode::SUCCESS);
@@ -109,7 +116,7 @@ impl Watched<'_> {
         self.client.admin().inspect(self.key.as_lock_key()).await
     }
 
-    /// Waits for news, for the end of the lease that ends first, or for the next look.
+    /// Waits for a change event, for the first lease to expire, or for the next inspection.
     async fn changed(&self, news: &mut KeyWatch, seen: &Inspection) {
         let next_end = seen.holders().iter().filter_map(Holder::remaining).min();
         let look = next_end.map_or(LOOK, |left| left.min(LOOK)).max(PAUSE);
@@ -117,7 +124,7 @@ impl Watched<'_> {
         sleep(PAUSE).await;
     }
 
-    /// The line to tell, without parts that change by themselves, such as the time that is left.
+    /// The line to print, without parts that change all the time, such as the remaining time.
     fn line(&self, seen: &Inspection) -> Vec<u8> {
         if out::style().json {
             let mut told = out::json_of(self.key);

@@ -51,7 +51,10 @@ pub(super) fn run(words: &[OsString]) -> Failure {
             Ok(true) => {}
             Ok(false) => return Failure::new(exit::LOST, "the guardian has exited"),
             Err(error) => {
-                return Failure::new(exit::UNSUPERVISED, format!("cannot be supervised: {error}"));
+                return Failure::new(
+                    exit::UNSUPERVISED,
+                    format!("cannot supervise the command: {error}"),
+                );
             }
         }
     }
@@ -65,7 +68,7 @@ pub(super) fn run(words: &[OsString]) -> Failure {
 }
 
 fn not_for_users() -> Failure {
-    Failure::usage("this subcommand is for `leasehold run` itself")
+    Failure::usage("this subcommand is internal to `leasehold run`")
 }
 
 /// The reason why a command could not be started, with the exit code that a shell would use.
@@ -74,5 +77,8 @@ fn not_started(command: &OsStr, error: &io::Error) -> Failure {
         io::ErrorKind::NotFound => exit::NOT_FOUND,
         _ => exit::NOT_EXECUTABLE,
     };
-    Failure::new(code, format!("{}: {error}", crate::key::escape(command.as_encoded_bytes())))
+    Failure::new(
+        code,
+        format!("cannot run {}: {error}", crate::key::escape(command.as_encoded_bytes())),
+    )
 }

@@ -58,6 +58,6 @@ fn lock_ends_at_its_limit() {
     let (code, complaint) = holder.end();
 
     assert_eq!(code, Some(76), "{complaint}");
-    assert!(complaint.contains("as long as --max-hold allows"), "{complaint}");
+    assert!(complaint.contains("the time limit of --max-hold has passed"), "{complaint}");
     assert!(!is_held(&home));
 }

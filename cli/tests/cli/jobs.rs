@@ -120,12 +120,30 @@ fn store_that_starts_late_is_waited_for() {
 }
 
 #[test]
-fn short_ttl_that_cuts_the_time_to_end_is_told() {
+fn reduced_kill_after_causes_a_warning() {
     let home = Home::new();
     let said = |options: &[&str]| text(&home.run(options, "true").output().unwrap().stderr);
 
     let cut = said(&["--kill-after", "1h", "--ttl", "6s"]);
-    assert!(cut.contains("--kill-after 1h is cut to 2s"), "{cut}");
+    assert!(
+        cut.contains("warning: --kill-after reduced from 1h to 2s, one third of the TTL"),
+        "{cut}"
+    );
     assert_eq!(said(&["--kill-after", "2s", "--ttl", "6s"]), "");
-    assert_eq!(said(&["--ttl", "6s"]), "", "the default may be cut without a word");
+    assert_eq!(said(&["--ttl", "6s"]), "", "no warning about the default");
+}
+
+#[test]
+fn hidden_backend_is_not_in_the_environment_of_the_command() {
+    let home = Home::new();
+    let url = format!("sqlite:{}", home.0.path().join("locks.db").display());
+    let environment = |options: &[&str]| {
+        let mut run = home.run(options, "echo \"[$LEASEHOLD_BACKEND] $LEASEHOLD_KEY\"");
+        let output = run.env("LEASEHOLD_BACKEND", &url).output().unwrap();
+        assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+
+    assert_eq!(environment(&[]), format!("[{url}] job\n"));
+    assert_eq!(environment(&["--hide-backend"]), "[] job\n");
 }

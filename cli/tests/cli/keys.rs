@@ -64,6 +64,6 @@ fn refusal_escapes_what_a_terminal_would_act_upon() {
 
     let said = text(&refused.stderr);
     assert_eq!(code(&refused), 75);
-    assert!(said.starts_with("leasehold: red\\u{1b}[31m: not obtained at once"), "{said}");
+    assert!(said.starts_with("leasehold: \"red\\u{1b}[31m\" is locked by"), "{said}");
     assert!(said.contains(&format!("/{} (lease ", holder.id())), "it names the holder: {said}");
 }

@@ -3,8 +3,10 @@
 mod databases;
 mod doctor;
 mod etcd;
+mod help;
 mod hold;
 mod jobs;
+mod json;
 mod keys;
 mod more_verbs;
 mod operator;

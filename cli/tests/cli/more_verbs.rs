@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Home, Running, block_on, code, text, until};
+use crate::support::{Home, Running, block_on, code, fails, text, until};
 
 fn status(home: &Home) -> Option<i32> {
     home.verb(&["status"]).status.code()
@@ -30,11 +30,11 @@ fn bare_numbers_are_seconds_and_months_are_refused() {
 
     let late = home.run(&["--wait", "0.25"], "true").output().unwrap();
     assert_eq!(code(&late), 75);
-    assert!(text(&late.stderr).contains("within 250ms"), "{}", text(&late.stderr));
+    assert!(text(&late.stderr).contains("still locked after 250ms"), "{}", text(&late.stderr));
     for time in ["1M", "2w", "1y"] {
         let refused = home.run(&["--wait", time], "true").output().unwrap();
         assert_eq!(code(&refused), 64);
-        assert!(text(&refused.stderr).contains("is no unit here"), "{}", text(&refused.stderr));
+        assert!(text(&refused.stderr).contains("unknown unit"), "{}", text(&refused.stderr));
     }
 }
 
@@ -55,7 +55,7 @@ fn max_hold_stops_the_command() {
     let options = ["--max-hold", "2s", "--kill-after", "100ms"];
     let (code, said) = Running::start(&mut home.run(&options, "exec sleep 60")).end();
     assert_eq!(code, Some(76));
-    assert!(said.contains("for as long as --max-hold allows"), "{said}");
+    assert!(said.contains("the time limit of --max-hold has passed"), "{said}");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn several_locks_are_held_or_none() {
 
     let refused = both(&["--no-wait"], "true").output().unwrap();
     assert_eq!(code(&refused), 75);
-    assert!(text(&refused.stderr).contains("b c: not obtained"), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("\"b c\" is locked by"), "{}", text(&refused.stderr));
     let free = home.leasehold().args(["status", "a"]).output().unwrap();
     assert_eq!(code(&free), 1, "none is held");
     other.signal("TERM");
@@ -146,7 +146,7 @@ fn leaders_proclaim_and_succeed_each_other() {
     assert!(watch.line().contains("Z job: held by one:1 (lease "));
     let refused = home.leasehold().args(["elect", "-n", "job", "true"]).output().unwrap();
     assert_eq!(code(&refused), 75);
-    assert!(text(&refused.stderr).contains("held by one:1"), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("locked by one:1"), "{}", text(&refused.stderr));
 
     let mut second = candidate("two:2");
     first.signal("TERM");
@@ -219,7 +219,7 @@ fn completions_and_manual_pages_name_all_verbs() {
         }
         assert!(!script.contains("exec"), "{shell}: that is no verb");
     }
-    assert!(output(&["man"]).contains(".TH leasehold 1"));
+    assert!(output(&["man"]).contains(".TH LEASEHOLD 1"));
     let pages = home.0.path().join("man1");
     assert_eq!(output(&["man", pages.to_str().unwrap()]), "");
     assert!(pages.join("leasehold-run.1").exists());
@@ -239,22 +239,22 @@ fn configuration_file_fills_in_for_the_command_line() {
     assert_eq!(shown["holders"][0]["description"], "from the file");
     assert!(shown["holders"][0]["remaining_ms"].as_u64().unwrap() <= 7_000, "{shown}");
     let late = |options: &[&str]| text(&home.run(options, "true").output().unwrap().stderr);
-    assert!(late(&[]).contains("within 200ms"), "{}", late(&[]));
+    assert!(late(&[]).contains("still locked after 200ms"), "{}", late(&[]));
     let said = late(&["--wait", "0.3"]);
-    assert!(said.contains("within 300ms"), "the command line says more: {said}");
-    assert!(late(&["--no-wait"]).contains("at once"), "{}", late(&["--no-wait"]));
+    assert!(said.contains("still locked after 300ms"), "the command line says more: {said}");
+    assert!(late(&["--no-wait"]).contains("is locked by"), "{}", late(&["--no-wait"]));
 
     for (text, says) in [
         ("backend = redis://:S3CR3T@h\nS3CR3T", "line 2"),
         ("colour = S3CR3T", "known are backend"),
         ("ttl = 1s\nttl = 2s", "twice"),
-        ("ttl = soon", "--ttl"),
+        ("ttl = soon", "invalid value 'soon' for '--ttl <TIME>' (from "),
     ] {
         config(text);
-        crate::support::fails(&mut home.run(&[], "true"), 64, says);
+        fails(&mut home.run(&[], "true"), 78, says);
     }
-    let missing = home.run(&[], "true").env("LEASEHOLD_CONFIG", "/no/such").output().unwrap();
-    assert_eq!(code(&missing), 64);
+    let missing = "cannot read the configuration file /no/such (from LEASEHOLD_CONFIG)";
+    fails(home.run(&[], "true").env("LEASEHOLD_CONFIG", "/no/such"), 78, missing);
     let none = home.run(&["--wait", "1"], "true").env("LEASEHOLD_CONFIG", "").output().unwrap();
     assert_eq!(code(&none), 75, "no file");
 }
@@ -368,7 +368,7 @@ fn release_spares_the_leases_that_it_does_not_name() {
 
     assert_eq!(code(&forced), 0, "{}", text(&forced.stderr));
     let said = text(&forced.stdout);
-    assert!(said.contains(&format!("ended the lease of two ({lease})")), "{said}");
+    assert!(said.contains(&format!("released the lock of two ({lease})")), "{said}");
     assert!(!said.contains("stale"), "the other holders have lower tokens: {said}");
     assert_eq!(two.end().0, Some(76));
     let again = home.verb(&["release", "--force", "--lease", lease]);

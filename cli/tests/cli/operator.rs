@@ -38,7 +38,7 @@ pub(crate) fn forces_a_release(url: &str) {
     assert!(text(&next.stdout).trim().parse::<u64>().unwrap() >= stale);
 
     let again = leasehold_on(url).args(["release", "--force", "job"]).output().unwrap();
-    assert_eq!((code(&again), text(&again.stdout).trim()), (1, "job: was free"));
+    assert_eq!((code(&again), text(&again.stdout).trim()), (1, "job: nothing to release"));
     let careless = leasehold_on(url).args(["release", "job"]).output().unwrap();
     assert_eq!(code(&careless), 64);
     assert!(text(&careless.stderr).contains("--ask"), "force is not the only way");

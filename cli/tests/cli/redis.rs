@@ -1,6 +1,7 @@
 //! The command on a real Redis.
 
 mod bad_usage;
+mod cannot_grant;
 mod kinds;
 mod on_a_terminal;
 mod operators_tools;

@@ -39,6 +39,21 @@ fn no_wait_overrides_a_variable_and_the_configuration_file() {
 }
 
 #[test]
+fn refused_value_names_its_origin() {
+    let home = Home::new();
+    let refused = "invalid value 'banana' for '--ttl <TIME>'";
+
+    let from_variable = format!("{refused} (from LEASEHOLD_TTL): not a time");
+    fails(home.run(&[], "true").env("LEASEHOLD_TTL", "banana"), 64, &from_variable);
+    fails(&mut home.run(&["--ttl", "banana"], "true"), 64, &format!("{refused}: not a time"));
+    write_config(&home, "ttl = banana\n");
+    let file = home.0.path().join(".config/leasehold/config");
+    let from_file = format!("{refused} (from {}): not a time", file.display());
+    fails(&mut home.run(&[], "true"), 78, &from_file);
+    assert_eq!(code(&home.run(&["--ttl", "5s"], "true").output().unwrap()), 0);
+}
+
+#[test]
 fn empty_variable_is_like_a_missing_one() {
     let home = Home::new();
     for variable in ["CONFIG", "DESCRIPTION", "PREFIX", "TTL", "VALUE", "WAIT"] {
@@ -113,7 +128,7 @@ fn local_lock_is_announced_unless_it_was_asked_for() {
         for silent in [&["--quiet"][..], &["--backend", "local"]] {
             assert_eq!(text(&run(silent).output().unwrap().stderr), "", "{silent:?}");
         }
-        fails(&mut run(&["--shared"]), 64, "--shared needs a store that machines share");
+        fails(&mut run(&["--shared"]), 64, "--shared requires a store that machines can share");
         fails(&mut run(&["--shared", "--backend", "local"]), 64, "--backend");
     }
 }

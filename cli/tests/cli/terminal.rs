@@ -141,6 +141,6 @@ fn command_in_the_background_does_not_write_where_the_user_types() {
         said += &terminal.line();
     }
 
-    assert!(said.contains("not obtained within"), "{said}");
+    assert!(said.contains("still locked after"), "{said}");
     assert!(!said.contains("\x1b[K"), "{said:?}");
 }

@@ -123,7 +123,7 @@ fn a_user_without_a_home_names_a_store() {
 fn the_help_says_that_the_file_does_not_exclude_other_users() {
     let home = Home::new();
 
-    for args in [&["--help"][..], &["run", "--help"], &["elect", "--help"]] {
+    for args in [&["status", "--help"][..], &["run", "--help"], &["elect", "--help"]] {
         let help = home.leasehold().args(args).output().unwrap().stdout;
         let words: Vec<_> = text(&help).split_whitespace().map(ToOwned::to_owned).collect();
         assert!(words.join(" ").contains("Other users and root have separate files"), "{args:?}");

@@ -184,9 +184,9 @@ fn usual_ttl_gives_way_to_the_longest_that_a_server_allows() {
     assert!(status["holders"][0]["remaining_ms"].as_u64() <= Some(10_000), "{status}");
     assert_eq!(code(&doctor), 0, "{}", text(&doctor.stderr));
     let said = text(&doctor.stdout);
-    assert!(said.contains("a lock without --ttl has 10s instead of 30s"), "{said}");
+    assert!(said.contains("the default is 10s instead of 30s"), "{said}");
     let chosen = ["run", "--ttl", "30", "other", "true"];
-    fails(leasehold_on(&url).args(chosen), 64, "ttl: 30s is too long");
+    fails(leasehold_on(&url).args(chosen), 64, "--ttl 30s is too long: zookeeper supports");
     let only = ["verify", "--only", "mutual_exclusion::a_held_lock_is_refused_at_once"];
     let verified = leasehold_on(&url).args(only).output().unwrap();
     assert_eq!(code(&verified), 0, "{}{}", text(&verified.stdout), text(&verified.stderr));

@@ -52,9 +52,12 @@ pub enum ErrorKind {
     Invalid,
     /// The lease ended before its holder released it.
     LeaseLost,
+    /// The store answers, but cannot write at the moment: the server is a read-only replica, or has fewer replicas than required. Nothing
+    /// stays applied.
+    NotWritable,
     /// The owner already holds the key as many times as it may.
     ReentryLimit,
-    /// The store is up but takes no writes until an operator acts: memory full, disk failing.
+    /// The store answers, but cannot write until an operator acts, for example because its memory or disk is full.
     Refused,
     /// The resource has already admitted a larger fencing token, so this one is refused. See [`Fence::admit`](crate::Fence::admit).
     StaleToken,
@@ -221,7 +224,10 @@ impl Error {
 
     /// Whether the same request may succeed later without anybody's help.
     pub fn is_retryable(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Indeterminate | ErrorKind::Unavailable)
+        matches!(
+            self.kind(),
+            ErrorKind::Indeterminate | ErrorKind::NotWritable | ErrorKind::Unavailable
+        )
     }
 
     /// Whether the store may have applied the request nevertheless.
@@ -241,23 +247,20 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { operation, key, backend, message, .. } = &*self.0;
-        let mut context = false;
-        if let Some(operation) = operation {
-            write!(f, "{operation}")?;
-            context = true;
+        let preposition = if *operation == Some(Operation::Connect) { "to" } else { "on" };
+        let context = [
+            operation.map(|operation| format!("cannot {operation}")),
+            key.as_ref().map(|key| format!("\"{key}\"")),
+            backend.map(|backend| format!("{preposition} {backend}")),
+        ];
+        let context: Vec<String> = context.into_iter().flatten().collect();
+        if context.is_empty() {
+            return f.write_str(message);
         }
-        if let Some(key) = key {
-            let blank = if context { " " } else { "" };
-            write!(f, "{blank}\"{key}\"")?;
-            context = true;
-        }
-        if let Some(backend) = backend {
-            let on = if context { " on " } else { "" };
-            write!(f, "{on}{backend}")?;
-            context = true;
-        }
-        let colon = if context { ": " } else { "" };
-        write!(f, "{colon}{message}")
+        // Without an operation or a key, the name of the store is the subject.
+        let context = context.join(" ");
+        let context = context.strip_prefix("on ").unwrap_or(&context);
+        write!(f, "{context}: {message}")
     }
 }
 
@@ -288,7 +291,7 @@ impl fmt::Display for Operation {
         f.write_str(match self {
             Self::Acquire => "acquire",
             Self::Connect => "connect",
-            Self::Enlist => "enlist",
+            Self::Enlist => "join the quorum",
             Self::ForceRelease => "force release",
             Self::Inspect => "inspect",
             Self::List => "list keys",
@@ -314,7 +317,7 @@ mod tests {
             .with_key(&LockKey::new("invoice:42").unwrap())
             .with_backend("redis");
 
-        assert_eq!(error.to_string(), "renew \"invoice:42\" on redis: reply lost, outcome unknown");
+        assert_eq!(error.to_string(), "cannot renew \"invoice:42\" on redis: reply lost, outcome unknown");
     }
 
     #[test]
@@ -323,6 +326,6 @@ mod tests {
             .with_operation(Operation::Connect)
             .with_operation(Operation::Renew);
 
-        assert_eq!(error.to_string(), "connect: no route");
+        assert_eq!(error.to_string(), "cannot connect: no route");
     }
 }

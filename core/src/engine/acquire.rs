@@ -89,6 +89,7 @@ pub(crate) fn acquire<'a>(
         is_called: false,
         doubt: false,
         is_unanswered: false,
+        last_failure: None,
         wait,
         tries,
         place_due: Instant::FAR_FUTURE,
@@ -122,6 +123,8 @@ struct Acquisition<'a, 'r, 'b> {
     doubt: bool,
     /// An attempt got no answer: however late, it may put the lease in force once more.
     is_unanswered: bool,
+    /// The error of the last attempt, if it failed: the cause if the wait ends before the next attempt has an answer.
+    last_failure: Option<Error>,
     wait: Wait,
     tries: &'a mut Tries,
     /// By when the place in the store's queue is to be asked for again.
@@ -168,7 +171,10 @@ impl Acquisition<'_, '_, '_> {
                 Attempted::CutOff(error) => match self.refused.take() {
                     // It was held a moment ago, and the wait is over.
                     Some(held) => return Ok(self.leave(held).await),
-                    None => Err(error),
+                    None => Err(match self.last_failure.take() {
+                        Some(cause) => error.with_source(cause),
+                        None => error,
+                    }),
                 },
             };
             self.report(&refusal);
@@ -179,6 +185,7 @@ impl Acquisition<'_, '_, '_> {
                     Err(error) => Err(error),
                 };
             }
+            self.last_failure = refusal.err();
             now = self.clock.now();
             self.skip_news();
         }

@@ -91,10 +91,10 @@ impl<D: Driver> Backend<D> {
             Ok(replicas) if replicas >= wait.replicas => return Ok(()),
             Ok(replicas) => {
                 let message = format!(
-                    "{replicas} of {} replicas acknowledged the grant within {:?}: it was given back",
+                    "only {replicas} of {} replicas acknowledged the lock within {:?}",
                     wait.replicas, wait.time
                 );
-                Error::new(ErrorKind::Unavailable, message)
+                Error::new(ErrorKind::NotWritable, message)
             }
             Err(error) => error,
         };
@@ -108,7 +108,7 @@ impl<D: Driver> Backend<D> {
         let calls: Vec<Call> = claims.iter().map(release).collect();
         for (released, claim) in self.0.topology.run_all(&calls).await.into_iter().zip(claims) {
             let released = released.and_then(decode_release).map_err(|error| {
-                let message = "too few replicas acknowledged the grant, and it could not be given back, outcome unknown";
+                let message = "too few replicas acknowledged the lock, and releasing it failed, so the outcome is unknown";
                 Error::new(ErrorKind::Indeterminate, message).with_source(error)
             })?;
             self.0.news.called_up(&released.called, claim.lease());

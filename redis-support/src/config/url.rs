@@ -45,7 +45,7 @@ fn read<D: Driver>(url: &str) -> Result<Config<D>, Error> {
     let (scheme, rest) = url.split_once("://").ok_or_else(unknown_scheme)?;
     let (scheme, encrypted) = Scheme::read(scheme)?;
     if rest.contains('#') {
-        return Err(invalid("the URL must not have a part after #"));
+        return Err(invalid("the URL must not contain #"));
     }
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
     let params = Params::read(query)?;
@@ -53,7 +53,7 @@ fn read<D: Driver>(url: &str) -> Result<Config<D>, Error> {
     let topology = match scheme {
         Scheme::Unix if place.is_empty() => {
             return Err(invalid(
-                "the URL must contain the path of a socket: unix:///path/to/socket",
+                "the URL must contain the path of a socket, as in unix:///path/to/socket",
             ));
         }
         Scheme::Unix => Endpoints::Single(Address::Unix(PathBuf::from(decode(place)?))),
@@ -70,7 +70,7 @@ fn read<D: Driver>(url: &str) -> Result<Config<D>, Error> {
         }
     };
     if !encrypted && !params.tls.is_empty() {
-        return Err(invalid("ca, cert and key in the URL need TLS: rediss://"));
+        return Err(invalid("the URL parameters ca, cert and key require TLS; use rediss://"));
     }
     let tls = if encrypted { Some(params.tls.read_files()?) } else { None };
     let mut config = Config::new(D::new(tls)?, topology, access);
@@ -114,7 +114,7 @@ impl Scheme {
 
 fn unknown_scheme() -> Error {
     invalid(
-        "the URL must begin with redis://, redis-sentinel:// or redis-cluster://, with rediss for TLS, or with unix://",
+        "the URL must start with redis://, redis-sentinel:// or redis-cluster://, with rediss for TLS, or with unix://",
     )
 }
 
@@ -144,18 +144,18 @@ fn servers(
             let (master, database) = path.split_once('/').unwrap_or((path, ""));
             if master.is_empty() {
                 let message =
-                    "the URL must name the sentinels' master: redis-sentinel://host/master";
+                    "the URL must name the master that the sentinels monitor, as in redis-sentinel://host/master";
                 return Err(invalid(message));
             }
             read_database(database, access)?;
             Ok(Endpoints::Sentinel { sentinels: addresses, master: decode(master)? })
         }
         Scheme::Cluster if !path.is_empty() || access.database != 0 => {
-            Err(invalid("a cluster has no databases to choose from: the URL must not name one"))
+            Err(invalid("the URL of a cluster must not name a database"))
         }
         Scheme::Cluster => Ok(Endpoints::Cluster { seeds: addresses }),
         _ if addresses.len() > 1 => {
-            Err(invalid("several hosts are for redis-sentinel:// and redis-cluster://"))
+            Err(invalid("several hosts require redis-sentinel:// or redis-cluster://"))
         }
         _ => {
             read_database(path, access)?;
@@ -166,13 +166,13 @@ fn servers(
 
 fn address(host: &str, default_port: u16) -> Result<Address, Error> {
     if host.is_empty() || host.starts_with(':') {
-        return Err(invalid("the URL contains no host: write redis://localhost for this machine"));
+        return Err(invalid("the URL has no host; for this machine, write redis://localhost"));
     }
     // A scheme that the parser knows, so that it checks the host, and whose own port no URL of Redis means.
     let read = Url::parse(&format!("ftp://{host}"));
-    let url = read.map_err(|error| invalid(format!("a host in the URL: {error}")))?;
+    let url = read.map_err(|error| invalid(format!("invalid host in the URL: {error}")))?;
     let name = url.host_str().filter(|name| !name.is_empty() && *name != "0.0.0.0");
-    let name = name.ok_or_else(|| invalid("the URL names no host, or one that is none"))?;
+    let name = name.ok_or_else(|| invalid("the URL has no host"))?;
     let has_port = !host.ends_with(name);
     let port = url.port_or_known_default().filter(|_| has_port).unwrap_or(default_port);
     let host = name.trim_start_matches('[').trim_end_matches(']').to_owned();
@@ -312,7 +312,7 @@ impl TlsFiles {
                 Some((read_file("cert", certificate)?, read_file("key", key)?))
             }
             (None, None) => None,
-            _ => return Err(invalid("cert and key in the URL need each other")),
+            _ => return Err(invalid("the URL parameters cert and key must be used together")),
         };
         let authority = self.authority.as_deref().map(|path| read_file("ca", path)).transpose()?;
         Ok(Tls { authority, identity })
@@ -322,5 +322,5 @@ impl TlsFiles {
 /// Reads the file that the parameter `name` names. Its path may be the rest of a password, and so is not shown.
 fn read_file(name: &str, path: &str) -> Result<Vec<u8>, Error> {
     std::fs::read(path)
-        .map_err(|error| invalid(format!("the file of {name} in the URL cannot be read: {error}")))
+        .map_err(|error| invalid(format!("cannot read the file of the URL parameter {name}: {error}")))
 }

@@ -185,7 +185,7 @@ impl<D: Driver> Confirmation<D> {
 }
 
 fn no_answer() -> Error {
-    let message = "no answer in time to the question which servers are in charge";
+    let message = "timed out while discovering the current primaries";
     Error::new(ErrorKind::Unavailable, message)
 }
 

@@ -40,7 +40,7 @@ async fn fails(backend: &Backend, name: &str, told: &str) {
     let (claim, start) = (claim(name), Instant::now());
     let error = backend.try_acquire(&claim).await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(error.kind(), ErrorKind::NotWritable, "{error}");
     assert!(error.to_string().contains(told), "{error}");
     assert!(start.elapsed() < PATIENCE + Duration::from_secs(10), "{:?}", start.elapsed());
     assert!(backend.inspect(claim.key()).await.unwrap().holders().is_empty());

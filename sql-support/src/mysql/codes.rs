@@ -31,8 +31,10 @@ fn failure(code: u16) -> Failure {
         1205 | 1213 | 1020 | 3101 => Failure::Conflict,
         // The limits of time of MariaDB and MySQL.
         1969 | 3024 => Failure::NotApplied,
-        // The server, or the transaction, is read-only: a replica, or a primary that steps down. A node without its cluster.
-        1290 | 1792 | 1836 | 1047 | 3100 => Failure::NotApplied,
+        // The server or the transaction is read-only.
+        1290 | 1792 | 1836 => Failure::ReadOnly,
+        // A node has lost its cluster.
+        1047 | 3100 => Failure::NotApplied,
         // It shuts down, or an operator ended the statement or the connection, or it was idle for too long.
         1053 | 1317 | 1927 | 3169 | 4031 => Failure::NotApplied,
         // Too many connections, of all or of this user; no memory, no threads.
@@ -65,11 +67,10 @@ fn failure_of_commit(code: u16) -> Failure {
 /// Says more than the failure does.
 fn message(code: u16) -> Option<&'static str> {
     Some(match code {
-        1205 => "others kept a lock for too long, nothing was applied",
-        1290 | 1792 | 1836 => "the database is read-only just now",
+        1205 => "other transactions kept a database lock for too long, nothing was applied",
         1040 | 1203 | 1226 => "the database has no connection left",
-        1969 | 3024 => "the database gave up in time, nothing was applied",
-        1690 => "a stripe is missing: the table was emptied, run the migration",
+        1969 | 3024 => "the statement reached a time limit of the database, nothing was applied",
+        1690 => "a row is missing from the stripe table; run the statements that leasehold tables URL prints",
         1665 => {
             "the database's binary log must not be one of statements: set binlog_format to ROW or MIXED"
         }
@@ -100,8 +101,11 @@ mod tests {
     fn an_error_before_the_commit_was_not_applied() {
         let rows = [vec![Some("granted".to_owned())]];
 
-        for code in [1205, 1213, 1290, 1317, 1836, 1927, 1969, 3024] {
+        for code in [1205, 1213, 1317, 1927, 1969, 3024] {
             assert_eq!(kind(code, &rows), ErrorKind::Unavailable, "{code}");
+        }
+        for code in [1290, 1836] {
+            assert_eq!(kind(code, &rows), ErrorKind::NotWritable, "{code}");
         }
     }
 

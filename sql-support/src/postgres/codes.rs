@@ -20,8 +20,10 @@ fn failure(code: &str) -> Failure {
     match code {
         // Serialization failure, deadlock victim.
         "40001" | "40P01" => Failure::Conflict,
-        // The database is read-only, also as a standby; its limits of time for locks and statements.
-        "25006" | "55P03" | "57014" => Failure::NotApplied,
+        // The database is read-only, including a standby.
+        "25006" => Failure::ReadOnly,
+        // The time limits of the database for locks and statements.
+        "55P03" | "57014" => Failure::NotApplied,
         // An aborted or an open transaction in a session that is not ours alone.
         "25001" | "25P01" | "25P02" => Failure::NotApplied,
         // A prepared statement is missing, or is there already: a pooler has handed the transaction to another connection.
@@ -47,16 +49,15 @@ fn failure(code: &str) -> Failure {
 /// Says more than the failure does.
 fn message(code: &str) -> Option<&'static str> {
     Some(match code {
-        "25006" => "the database is read-only just now",
         "53100" => "the database's disk is full",
         "53300" => "the database has no connection left",
-        "55P03" | "57014" => "the database gave up in time, nothing was applied",
-        "22012" => "a stripe is missing: the table was emptied, run the migration",
+        "55P03" | "57014" => "the statement reached a time limit of the database, nothing was applied",
+        "22012" => "a row is missing from the stripe table; run the statements that leasehold tables URL prints",
         "42501" => {
-            "the database's user lacks a right: an administrator runs the statements that `leasehold tables` and `leasehold acl` print"
+            "the database user lacks a permission; run the statements that leasehold tables and leasehold acl print as an administrator"
         }
         "28P01" => "wrong user or password",
-        "28000" => "the server lets this user in from here by no rule: see its pg_hba.conf",
+        "28000" => "the server's pg_hba.conf does not allow this user to connect from this host",
         "3F000" => {
             "the user sees no schema for the tables: name one that is there, and grant USAGE on it"
         }

@@ -205,7 +205,7 @@ impl Settings {
     fn set_timeout(&mut self, timeout: Duration) -> Result<(), Error> {
         if timeout < Duration::from_millis(10) || timeout > Duration::from_secs(60) {
             return Err(invalid(format!(
-                "timeout (timeout-ms in a URL): 10 ms to 60 s are possible, not {} ms",
+                "timeout (timeout-ms in a URL) must be between 10 ms and 60 s, not {} ms",
                 timeout.as_millis()
             )));
         }
@@ -215,7 +215,7 @@ impl Settings {
 
     fn set_connections(&mut self, connections: usize) -> Result<(), Error> {
         if !(1..=100).contains(&connections) {
-            return Err(invalid("connections: 1 to 100 are possible"));
+            return Err(invalid("connections must be between 1 and 100"));
         }
         self.connections = connections;
         Ok(())
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn refused_timeouts_are_named_with_those_that_are_possible() {
         let mut settings = Settings::new(Duration::from_secs(1));
-        let said = "timeout (timeout-ms in a URL): 10 ms to 60 s are possible, not 9 ms";
+        let said = "timeout (timeout-ms in a URL) must be between 10 ms and 60 s, not 9 ms";
         assert_eq!(settings.read("timeout-ms", "9").unwrap_err().to_string(), said);
     }
 

@@ -86,7 +86,8 @@ fn servers_of_another_kind_are_said_so() {
     let (plain, etcd) = (redis.address(), block_on(leasehold_testbed::Etcd::start()));
     let etcd = etcd.url().replace("etcd://", "redis://");
     let sentinel = format!("redis-sentinel://{plain}/master");
-    for (url, exit, says) in [(etcd, 69, "it is not Redis"), (sentinel, 64, "this is no Sentinel")]
+    for (url, exit, says) in
+        [(etcd, 69, "check that it is Redis"), (sentinel, 64, "this server is not a sentinel")]
     {
         fails(bare().args(["status", "--backend", &url, "job"]), exit, says);
     }
@@ -96,7 +97,7 @@ fn servers_of_another_kind_are_said_so() {
         &format!("did you mean redis://{plain}?"),
     );
     ask(&redis, &["LPUSH", "lock:job", "x"]);
-    fails(&mut run(&redis, &["--no-wait"], "true"), 65, "no lock lies under the key");
+    fails(&mut run(&redis, &["--no-wait"], "true"), 65, "the key contains data that is not a lock");
 }
 
 #[test]

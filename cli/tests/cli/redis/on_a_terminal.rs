@@ -26,7 +26,7 @@ fn waiting_shows_the_holder_of_the_lock() {
     let mut shown = String::new();
 
     let pid = format!("/{} (lease ", holder.id());
-    while !(shown.contains("held by") && shown.contains(&pid)) {
+    while !(shown.contains("locked by") && shown.contains(&pid)) {
         let mut more = [0; 256];
         let len = screen.read(&mut more).unwrap();
         assert!(len > 0, "it ended: {shown}");

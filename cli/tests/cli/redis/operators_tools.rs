@@ -85,7 +85,7 @@ fn url_decides_which_rights_are_needed() {
             &"GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_lease TO app;".to_owned()
         )
     );
-    fails(Home::new().leasehold().args(["acl", "sqlite:x.db"]), 64, "no users");
+    fails(Home::new().leasehold().args(["acl", "sqlite:x.db"]), 64, "needs no permissions");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn data_of_other_programs_hides_no_lock() {
     assert_eq!(code(&list), 0, "{}", text(&list.stderr));
     assert_eq!(listed.len(), 2, "each is named once: {listed:?}");
     assert!(listed[0].starts_with("job: held by "), "{listed:?}");
-    assert_eq!(listed[1], "theirs: not a lock: other data is stored under this name");
+    assert_eq!(listed[1], "theirs: not a lock, but other data");
     assert_eq!(text(&top.stdout).lines().count(), 2, "a heading and a lock");
     drop(waiter);
 }

@@ -15,8 +15,8 @@ fn status_names_the_holder_and_the_time_left() {
     assert_eq!(code(&held), 0);
     let said = text(&held.stdout);
     assert!(said.contains(&format!("/{} (lease ", holder.id())), "{said}");
-    let (before, _) = said.split_once("s left unless renewed").expect("it says for how long");
-    let left: f64 = before.rsplit_once(' ').expect("in seconds").1.parse().unwrap();
+    let (_, left) = said.split_once("expires in ").expect("it says for how long");
+    let left: f64 = left.split_once('s').expect("in seconds").0.parse().unwrap();
     assert!((10.0..=30.0).contains(&left), "{said}");
     assert!(said.contains(&token), "{said}");
 

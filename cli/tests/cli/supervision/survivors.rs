@@ -91,7 +91,7 @@ fn job_that_cannot_be_ended_is_named_when_its_lock_is_lost() {
             assert_eq!(code, Some(79), "{complaint}");
             let named = format!("process {process} (sleep): permission denied");
             assert!(
-                complaint.contains(&named) && complaint.contains("runs on without it"),
+                complaint.contains(&named) && complaint.contains("continues without it"),
                 "{complaint}"
             );
             assert!(!complaint.contains("was stopped"), "{complaint}");

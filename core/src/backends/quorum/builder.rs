@@ -95,7 +95,7 @@ impl<B: LockBackend> QuorumBuilder<B> {
         let count = self.members.len();
         if !(3..=Self::MAX_MEMBERS).contains(&count) || count.is_multiple_of(2) {
             let message = format!(
-                "{count} members: a quorum has 3, 5, 7 or 9, since an even number survives no more failures than one less"
+                "a quorum must have 3, 5, 7 or 9 members, not {count}; an even number tolerates no more failures than the odd number below it"
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }

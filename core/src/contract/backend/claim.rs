@@ -167,12 +167,12 @@ impl Claim {
         self.patience != Patience::Leaves
     }
 
-    /// Creates the error of a claim whose key is held as a lock of another kind: [`ErrorKind::WrongType`].
+    /// Creates the error of a claim whose key is held as a lock of another type: [`ErrorKind::WrongType`].
     pub fn wrong_type(&self) -> Error {
         let message = if self.share().is_whole() {
-            "it is held in units, as a semaphore or by readers and writers; each kind of lock needs a key of its own"
+            "it is in use as a semaphore or a read-write lock; a lock of another type needs a different name"
         } else {
-            "it is held as a mutex; each kind of lock needs a key of its own"
+            "it is in use as a mutex; a lock of another type needs a different name"
         };
         Error::new(ErrorKind::WrongType, message).with_key(self.key())
     }
@@ -183,16 +183,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_error_of_another_kind_says_how_the_key_is_held() {
+    fn error_of_another_lock_type_says_how_the_key_is_in_use() {
         let key = LockKey::new("job").unwrap();
         let refusal = |share| {
             let lease = Lease::new(&key, Duration::from_secs(30)).with_share(share);
             Claim::new(lease).wrong_type().to_string()
         };
 
-        let advice = "each kind of lock needs a key of its own";
-        assert_eq!(refusal(Share::READER), format!("\"job\": it is held as a mutex; {advice}"));
-        let units = "it is held in units, as a semaphore or by readers and writers";
+        let advice = "a lock of another type needs a different name";
+        assert_eq!(refusal(Share::READER), format!("\"job\": it is in use as a mutex; {advice}"));
+        let units = "it is in use as a semaphore or a read-write lock";
         assert_eq!(refusal(Share::Whole), format!("\"job\": {units}; {advice}"));
     }
 }

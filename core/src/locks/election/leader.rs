@@ -71,6 +71,6 @@ fn is_candidate(holder: &Holder) -> bool {
 fn not_an_election() -> Error {
     Error::new(
         ErrorKind::WrongType,
-        "it is held as another kind of lock; an election needs a key of its own",
+        "it is in use as another type of lock; an election needs a different name",
     )
 }

@@ -146,7 +146,7 @@ impl<'a> Survey<'a> {
         let message = if merge(&self.views).is_empty() {
             "the servers have no part in a cluster yet"
         } else {
-            "too few servers of the cluster answer to know which are in charge"
+            "too few servers of the cluster answered to discover the current primaries"
         };
         Error::new(ErrorKind::Unavailable, message)
     }

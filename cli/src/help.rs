@@ -1,0 +1,279 @@
+//! The help of the subcommands, and the manual pages.
+
+use clap::{Arg, CommandFactory};
+
+use crate::args::{Args, Command};
+use crate::exit;
+
+/// The widest line of a text that is broken by hand, so that a manual page can indent it.
+#[cfg(test)]
+const WIDEST: usize = 73;
+
+/// The widest line of the help.
+const HELP_WIDTH: usize = 80;
+
+/// The widest line of the options in a manual page, which indents them by 7.
+const PAGE_WIDTH: usize = 73;
+
+/// The parts of a help text that clap does not know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Help {
+    /// Titles and texts, in the order of the help.
+    pub(crate) sections: &'static [(&'static str, &'static str)],
+    /// The exit codes that only this subcommand has, or for which it has its own words.
+    pub(crate) status: &'static str,
+    /// The exit codes that mean the same for all subcommands.
+    pub(crate) codes: &'static [u8],
+    pub(crate) examples: &'static str,
+}
+
+impl Help {
+    /// For a subcommand that does not connect to a store.
+    pub(crate) const OFFLINE: Self = Self {
+        sections: &[],
+        status: "0    success",
+        codes: &[exit::USAGE, exit::NOT_WRITTEN, exit::CONFIGURATION],
+        examples: "",
+    };
+
+    /// For a subcommand that connects to a store.
+    pub(crate) const CONNECTING: Self = Self {
+        codes: &[
+            exit::USAGE,
+            exit::DATA,
+            exit::UNAVAILABLE,
+            exit::CANNOT_CREATE,
+            exit::NOT_WRITTEN,
+            exit::DENIED,
+            exit::CONFIGURATION,
+        ],
+        ..Self::OFFLINE
+    };
+
+    /// For a subcommand that acquires locks.
+    pub(crate) const LOCKING: Self = Self {
+        codes: &[
+            exit::USAGE,
+            exit::DATA,
+            exit::UNAVAILABLE,
+            exit::CANNOT_CREATE,
+            exit::NOT_WRITTEN,
+            exit::BUSY,
+            exit::LOST,
+            exit::DENIED,
+            exit::CONFIGURATION,
+        ],
+        ..Self::OFFLINE
+    };
+
+    /// For a subcommand that runs a command while it holds a lock.
+    pub(crate) const RUNNING: Self = Self {
+        codes: &[
+            exit::USAGE,
+            exit::DATA,
+            exit::UNAVAILABLE,
+            exit::UNSUPERVISED,
+            exit::CANNOT_CREATE,
+            exit::NOT_WRITTEN,
+            exit::BUSY,
+            exit::LOST,
+            exit::DENIED,
+            exit::CONFIGURATION,
+            exit::STILL_RUNNING,
+            exit::NOT_EXECUTABLE,
+            exit::NOT_FOUND,
+        ],
+        ..Self::OFFLINE
+    };
+
+    fn exit_status(&self) -> String {
+        let codes = exit::MEANINGS.iter().filter(|(code, _)| self.codes.contains(code));
+        let shared = codes.map(|(code, meaning)| {
+            let meaning = meaning.replace('\n', "\n     ");
+            format!("{code:<4} {meaning}")
+        });
+        [self.status.to_owned()].into_iter().chain(shared).collect::<Vec<_>>().join("\n")
+    }
+
+    /// All titles and texts.
+    fn parts(&self) -> Vec<(&'static str, String)> {
+        let sections = self.sections.iter().map(|(title, text)| (*title, (*text).to_owned()));
+        let ends = [("Exit status", self.exit_status()), ("Examples", self.examples.to_owned())];
+        sections.chain(ends).filter(|(_, text)| !text.is_empty()).collect()
+    }
+
+    fn text(&self) -> String {
+        let part = |(title, text): (&str, String)| {
+            let lines: String = text.lines().map(|line| indented(line, "  ")).collect();
+            format!("{title}:\n{}", lines.trim_end())
+        };
+        self.parts().into_iter().map(part).collect::<Vec<_>>().join("\n\n")
+    }
+}
+
+fn indented(line: &str, by: &str) -> String {
+    if line.is_empty() { "\n".to_owned() } else { format!("{by}{line}\n") }
+}
+
+/// The definition of the command line, with the whole help.
+pub(crate) fn command() -> clap::Command {
+    let command =
+        Args::command().max_term_width(HELP_WIDTH).mut_args(plain).mut_subcommands(|it| {
+            let help = Command::help(it.get_name()).text();
+            it.mut_args(plain).after_long_help(help)
+        });
+    command.after_long_help(crate::args::HELP.text())
+}
+
+/// Shows the name of a variable without its value, which may be a secret.
+fn plain(arg: Arg) -> Arg {
+    let is_time = arg.get_value_names().is_some_and(|names| names[0] == "TIME");
+    arg.hide_env_values(true).allow_negative_numbers(is_time)
+}
+
+/// The manual pages: the names of their files, and their texts.
+pub(crate) fn pages() -> Vec<(String, String)> {
+    let mut command = command();
+    command.build();
+    let verbs = command.get_subcommands().filter(|it| !it.is_hide_set() && it.get_name() != "help");
+    let verbs: Vec<clap::Command> = verbs.cloned().collect();
+    let names: Vec<String> =
+        verbs.iter().map(|it| format!("leasehold-{}", it.get_name())).collect();
+    let page = |(verb, name): (&clap::Command, &String)| {
+        let others: Vec<&str> = names
+            .iter()
+            .filter(|it| *it != name)
+            .map(String::as_str)
+            .chain(["leasehold"])
+            .collect();
+        (format!("{name}.1"), page(verb, name, &Command::help(verb.get_name()), &others))
+    };
+    let pages = verbs.iter().zip(&names).map(page);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let main = self::page(&command, "leasehold", &crate::args::HELP, &names);
+    [("leasehold.1".to_owned(), main)].into_iter().chain(pages).collect()
+}
+
+/// The page of a command, with its name and the names of the pages that it refers to.
+fn page(command: &clap::Command, name: &str, help: &Help, others: &[&str]) -> String {
+    let styled = |text: Option<&clap::builder::StyledStr>| text.map(ToString::to_string);
+    let about = styled(command.get_about()).unwrap_or_default();
+    let long = styled(command.get_long_about()).unwrap_or_default();
+    let long = long.strip_prefix(&about).unwrap_or(&long).trim_start_matches('.').trim();
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ");
+    let options = command.clone().after_long_help("").term_width(PAGE_WIDTH).render_long_help();
+    let options = options.to_string();
+    let (_, options) = options.split_once(usage).unwrap_or(("", &options));
+
+    let mut page = format!(".TH {} 1 \"\" \"leasehold {}\"\n", name.to_uppercase(), VERSION);
+    section(&mut page, "NAME", &filled(&format!("{name} - {}", about.trim_end_matches('.'))));
+    section(&mut page, "SYNOPSIS", &filled(usage.trim()));
+    let description =
+        if long.is_empty() { format!("{}.", about.trim_end_matches('.')) } else { long.to_owned() };
+    section(&mut page, "DESCRIPTION", &filled(&description));
+    section(&mut page, "OPTIONS", &literal(options.trim_matches('\n')));
+    for (title, text) in help.parts().into_iter().filter(|(title, _)| *title != "Environment") {
+        section(&mut page, &title.to_uppercase(), &literal(&text));
+        if title == "Exit status" {
+            section(&mut page, "ENVIRONMENT", &literal(&environment(command, help)));
+            section(&mut page, "FILES", &literal(FILES));
+        }
+    }
+    let others: Vec<String> = others.iter().map(|name| format!("{name}(1)")).collect();
+    section(&mut page, "SEE ALSO", &filled(&others.join(", ")));
+    page
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+const FILES: &str = "\
+~/.config/leasehold/config
+       The configuration file, unless LEASEHOLD_CONFIG names another one
+~/.local/state/leasehold/locks.db
+       The locks of this user, if no store is named";
+
+/// The variables of a command: those that stand for its options, and those that its help describes.
+fn environment(command: &clap::Command, help: &Help) -> String {
+    let option = |arg: &Arg| {
+        let (name, long) = (arg.get_env()?.to_str()?, arg.get_long()?);
+        Some(format!("{name}\n       The value of --{long}, unless the option is given"))
+    };
+    let options = command.get_arguments().filter_map(option);
+    let told = help.sections.iter().filter(|(title, _)| *title == "Environment");
+    let told = told.map(|(_, text)| (*text).to_owned());
+    let always = [
+        "LEASEHOLD_CONFIG\n       Path of the configuration file".to_owned(),
+        "RUST_LOG\n       The events to log, such as leasehold=debug,warn".to_owned(),
+    ];
+    let is_told = told.clone().next().is_some();
+    options
+        .chain(told)
+        .chain(always.into_iter().filter(|_| !is_told))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn section(page: &mut String, title: &str, text: &str) {
+    page.push_str(&format!(".SH {title}\n{text}\n"));
+}
+
+/// A text whose lines are joined and justified.
+fn filled(text: &str) -> String {
+    text.split("\n\n").map(escaped).collect::<Vec<_>>().join("\n.PP\n")
+}
+
+/// A text whose lines stay as they are.
+fn literal(text: &str) -> String {
+    format!(".nf\n{}\n.fi", escaped(text))
+}
+
+/// A text in which no character is a command.
+fn escaped(text: &str) -> String {
+    let line = |line: &str| {
+        let line = line
+            .replace('\\', "\\e")
+            .replace('-', "\\-")
+            .replace('\'', "\\(aq")
+            .replace('`', "\\(ga");
+        if line.starts_with('.') { format!("\\&{line}") } else { line }
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<(String, Help)> {
+        let command = command();
+        let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+        let verbs = verbs.map(|verb| (verb.get_name().to_owned(), Command::help(verb.get_name())));
+        verbs.chain([("leasehold".to_owned(), crate::args::HELP)]).collect()
+    }
+
+    #[test]
+    fn texts_that_are_broken_by_hand_fit_into_a_manual_page() {
+        for (verb, help) in all() {
+            for (title, text) in help.parts() {
+                for line in text.lines() {
+                    let width = line.chars().count();
+                    assert!(width <= WIDEST, "{verb}, {title}, {width}: {line}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn definition_is_sound_and_every_option_has_help() {
+        let mut command = command();
+        command.build();
+        command.clone().debug_assert();
+        for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+            assert!(verb.get_about().is_some(), "{}", verb.get_name());
+            for arg in verb.get_arguments() {
+                assert!(arg.get_help().is_some(), "{} {}", verb.get_name(), arg.get_id());
+            }
+        }
+    }
+}
