@@ -14,7 +14,7 @@ use crate::out;
 use crate::signals::Signals;
 use crate::work::{self, StopArgs, Work};
 use leasehold::election::Election;
-use leasehold::{Description, Error, LockClient, TryLockError};
+use leasehold::{Description, LockClient, TryLockError};
 
 /// Runs a command while leading an election.
 ///
