@@ -54,10 +54,8 @@ impl fmt::Display for LossReason {
             Self::Expired => "its deadline passed without a confirmed renewal",
             Self::MaxHold => "it was held for as long as max_hold allows",
             Self::Shutdown => "the client was shut down",
-            Self::Taken => "the store says that another holds the key",
-            Self::Vanished => {
-                "the store no longer has it (expired, deleted or ended by an operator)"
-            }
+            Self::Taken => "another client holds the key",
+            Self::Vanished => "an operator, another client or a failover removed it from the store",
             Self::Forked => "the process was forked, and the lease belongs to the parent",
         })
     }
