@@ -33,7 +33,7 @@ pub struct Claim {
 
 /// Whether the caller of a [`Claim`] waits if the key is held.
 ///
-/// See the example of [`Claim`], which is the claim of a caller that waits.
+/// See the example of [`Claim`], whose caller waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Patience {
