@@ -14,11 +14,11 @@ use crate::contract::key::{IntoKey, LockKey};
 use crate::engine::pipeline::Engine;
 use crate::observe::{Event, Forced};
 
-/// The operator's interface: it inspects keys and ends the leases of other clients.
+/// Inspects keys, lists keys, and ends the leases of other clients, for operators.
 ///
 /// This type is separate from locks and guards, so that code that uses locks cannot accidentally
-/// end the lock of another client. It is not an access control: anyone who may write to the store
-/// can do the same without it. Permissions are managed in the store.
+/// end the lock of another client. This separation is not an access control, because anyone who may
+/// write to the store can end leases without this type. Permissions are managed in the store.
 ///
 /// See the example of [`Admin::inspect`], which prints the holders of a key.
 pub struct Admin {
@@ -61,7 +61,7 @@ impl Admin {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. It changes nothing.
+    /// This method is cancel safe, because it changes nothing in the store.
     pub async fn inspect(&self, key: impl IntoKey) -> Result<Inspection, Error> {
         self.engine.store()?.inspect(&key.into_key()?).await
     }
@@ -107,9 +107,10 @@ impl Admin {
 
     /// Ends all leases on `key`, and logs the reason `why`.
     ///
-    /// The store notifies the holders if it can. Otherwise they notice the loss at their next
-    /// renewal or at their deadline. Until then, they may continue to work. A resource that checks
-    /// fencing tokens refuses their writes once it has seen [`ForcedRelease::min_token`].
+    /// If the store supports notifications, the holders are notified. If not, they notice the loss
+    /// at their next renewal or at their deadline. Until then, the holders may continue to work. A
+    /// resource that checks fencing tokens refuses their writes once it has seen
+    /// [`ForcedRelease::min_token`].
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -145,7 +146,7 @@ impl Admin {
 
     /// Ends the lease on `key` that has the fingerprint `lease`, and logs the reason `why`.
     ///
-    /// Other holders keep their leases. This includes a holder that acquired the key after the
+    /// Other holders keep their leases, including a holder that acquired the key after the
     /// fingerprint was read. If no lease in force has the fingerprint, [`ForcedRelease::ended`] is
     /// empty.
     ///

@@ -31,11 +31,11 @@ pub(crate) use point::{Events, Settings};
 ///
 /// # Rules
 ///
-/// - The client calls the methods directly, on the thread where the event happens. This may be in a
-///   caller's future, in the background task, or in the drop of a guard. A method must not block
-///   and should return within microseconds. Send longer work to another task, for example through a
-///   channel.
-/// - The client holds none of its own mutexes during a call, so a method may use the client. A
+/// - The client calls the methods directly, on the thread where the event happens. For example, it
+///   calls them in a caller's future, in the background task, or in the drop of a guard. A method
+///   must not block and should return within microseconds. Send longer work to another task, for
+///   example through a channel.
+/// - The client does not hold internal mutexes during a call, so a method may use the client. A
 ///   method that acquires a lock causes further events.
 /// - Events of one thread arrive in order. Events of different threads may arrive at the same time
 ///   and in any order.
@@ -54,10 +54,10 @@ pub(crate) use point::{Events, Settings};
 /// segment that it requests.
 ///
 /// Each lease starts with an [`on_acquired`](Self::on_acquired) whose path is
-/// [`GrantPath::Granted`]. It ends with exactly one [`on_released`](Self::on_released) or
+/// [`GrantPath::Granted`]. Each lease ends with exactly one [`on_released`](Self::on_released) or
 /// [`on_lost`](Self::on_lost).
 ///
-/// You can therefore compute the number of held leases and of waiting calls as differences of
+/// The number of held leases and the number of waiting calls are therefore differences of two
 /// counters.
 ///
 /// ```

@@ -10,22 +10,22 @@ use crate::contract::error::{Error, ErrorKind};
 /// Determines when a caller makes its next attempt while the lock is held or the store does not
 /// respond.
 ///
-/// A pause ends early if the store notifies the client that the key may be free, if the holder's
-/// lease expires, or if the [wait](crate::LockOptions::wait) is over. Pauses therefore matter most
-/// for stores without notifications.
+/// A pause ends early if the store notifies the client that the key may be free. It also ends if
+/// the holder's lease expires, or if the [wait](crate::LockOptions::wait) is over. Pauses therefore
+/// matter most for stores without notifications.
 ///
 /// With the default policy, a caller does not poll if it is queued in a store that
-/// [notifies](crate::backend::CalledBy) it when its turn comes. It only refreshes its queue entry
-/// every few seconds.
+/// [notifies](crate::backend::CalledBy) it when its turn comes. The caller only refreshes its queue
+/// entry every few seconds.
 ///
 /// ```
 /// use std::time::Duration;
 /// use leasehold_core::retry::Retry;
 ///
-/// // The default: as often as the wait allows, at random moments that grow apart.
+/// // The default: retry until the wait is over, with random pauses that grow.
 /// let patient = Retry::default();
 ///
-/// // Count attempts: five of them, 200 ms apart.
+/// // Make at most five attempts, 200 ms apart.
 /// let counted = Retry::attempts(5).every(Duration::from_millis(200));
 /// # let _ = (patient, counted);
 /// ```
@@ -43,7 +43,7 @@ pub struct Retry {
 /// use std::time::Duration;
 /// use leasehold_core::retry::{Retry, RetryPolicy, Tried};
 ///
-/// /// Waits for the end of the holder's lease, and no longer than a minute in all.
+/// /// Retries when the holder's lease expires, for at most one minute.
 /// #[derive(Debug)]
 /// struct Patient;
 ///
@@ -60,7 +60,7 @@ pub struct Retry {
 pub trait RetryPolicy: Debug + Send + Sync + 'static {
     /// Returns the pause before the next attempt, or `None` if there should be no further attempt.
     ///
-    /// The pause lasts at least 1 ms. It may end early for the reasons that [`Retry`] lists.
+    /// The pause lasts at least 1 ms, and may end early for the reasons that [`Retry`] lists.
     fn pause(&self, tried: &Tried) -> Option<Duration>;
 }
 

@@ -32,7 +32,7 @@ use crate::sync::{Mutex, lock};
 /// let faults = store.faults().clone();
 /// let client = LockClient::new(store);
 ///
-/// // The store grants the lock and the reply gets lost. The client asks again with the same id.
+/// // The store grants the lock, but the reply is lost. The client tries again with the same id.
 /// faults.inject(Operation::Acquire, Fault::LoseReply, 1);
 /// let guard = client.mutex("k")?.lock().await?;
 /// assert_eq!(faults.calls(Operation::Acquire), 2);
@@ -119,8 +119,8 @@ impl Faults {
         self.add(operation, None, fault, times);
     }
 
-    /// Injects `fault` into the next `times` calls of `operation` on `key`. These faults come
-    /// before faults for all keys.
+    /// Injects `fault` into the next `times` calls of `operation` on `key`. Faults for a single key
+    /// come before faults for all keys.
     pub fn inject_on(&self, key: &LockKey, operation: Operation, fault: Fault, times: usize) {
         self.add(operation, Some(key.clone()), fault, times);
     }
@@ -130,8 +130,8 @@ impl Faults {
         pending.entry((operation, key)).or_default().extend(std::iter::repeat_n(fault, times));
     }
 
-    /// Injects `fault` into all calls that have no other fault. `None` ends this, and so does
-    /// [`heal`](Self::heal).
+    /// Injects `fault` into all calls that have no other fault. Pass `None` or call
+    /// [`heal`](Self::heal) to stop this.
     pub fn set_lasting(&self, fault: Option<Fault>) {
         *lock(&self.0.lasting) = fault;
     }
@@ -179,21 +179,21 @@ impl<B: LockBackend> FaultBackend<B> {
         Self { inner: Arc::new(inner), clock, faults: Faults::default() }
     }
 
-    /// Sets the clock that delays use. It should be the clock of the clients.
+    /// Sets the clock that delays use. Use the clock of the clients.
     #[must_use]
     pub fn with_clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Sets the control of the faults. Several backends may share one.
+    /// Replaces the [`Faults`] of this backend. Several backends can share the same [`Faults`].
     #[must_use]
     pub fn with_faults(mut self, faults: Faults) -> Self {
         self.faults = faults;
         self
     }
 
-    /// Returns the control of the faults.
+    /// Returns the [`Faults`] of this backend.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }

@@ -1,4 +1,4 @@
-//! A store in the memory of this process. It is the reference backend.
+//! The reference backend: a store in the memory of this process.
 
 mod machine;
 

@@ -52,36 +52,36 @@ const CONNECTING: u32 = 8;
 ///
 /// # Guarantees
 ///
-/// - **Exclusion.** Two clients never consider themselves the holder of a key at the same time, as
-///   long as a majority of the members keeps each lease for its TTL. The clocks of the members and
-///   of the client must run at the same rate. The deadline is counted from before the first
-///   request.
-/// - **Tokens.** The [fencing tokens](crate::FencingToken) of a key strictly increase. This is also
-///   true while members fail, restart, or lose their data one after another. A token is larger than
-///   all tokens that a majority has ever granted. Before the caller receives it, a majority has
-///   recorded it as its minimum token. The model in `core/tests/quorum/model.rs` checks this rule
-///   for all states of a small quorum.
-/// - **Lost data.** A member that has lost its data has no vote until the longest TTL has passed
-///   and it has adopted the minimum token of a majority of the other members.
+/// - **Exclusion.** Two clients never consider themselves the holder of a key at the same time.
+///   This requires that a majority of the members keeps each lease for its TTL. The clocks of the
+///   members and of the client must run at the same rate. The deadline of a lease is counted from
+///   before the first request.
+/// - **Tokens.** The [fencing tokens](crate::FencingToken) of a key strictly increase, even while
+///   members fail, restart, or lose their data one after another. A token is larger than all tokens
+///   that a majority has ever granted. Before the caller receives a token, a majority of the
+///   members has recorded it as the minimum token. The model in `core/tests/quorum/model.rs` checks
+///   this rule for all states of a small quorum.
+/// - **Lost data.** A member that has lost its data has no vote for the longest TTL. It then adopts
+///   the minimum token of a majority of the other members, and gets its vote back.
 /// - **Long holds.** A renewal that a majority confirms restores the lease on members that lost it.
 ///   A lock therefore survives if all members restart one after another.
 ///
 /// # Limits
 ///
-/// - If exactly a majority of the members has a lease, a single clock jump on one of them breaks
-///   exclusion: this member expires the lease early and grants it to another client. If all members
-///   have the lease, a majority of the clocks must jump.
+/// - If only a bare majority of the members has a lease, a clock jump on one of these members
+///   breaks exclusion. That member expires the lease early and grants it to another client. If all
+///   members have the lease, a majority of the clocks must jump.
 /// - If all members lose their data at the same time, the quorum starts again like a single empty
-///   store. Earlier holders notice this at their next renewal. If a majority of the members loses
-///   its data, but not all of them, the quorum waits for the longest TTL, and then needs all
-///   members.
+///   store. Earlier holders notice the loss at their next renewal. If a majority of the members
+///   loses its data, but some members keep theirs, the quorum waits for the longest TTL. After
+///   that, it needs all members to continue.
 /// - A server that replaces a member under the same name must be empty, and the old server must be
 ///   gone.
-/// - A quorum supports mutexes only. A majority is enough to exclude a second holder, but a
-///   semaphore with k permits would need more than k / (k + 1) of the members.
-/// - A client that was refused waits in the queue of one member, which is the first member that
-///   responds. The order is not fair: a client that has not encountered contention yet asks all
-///   members at the same time, and may overtake queued clients.
+/// - A quorum supports mutexes only. A majority is enough to exclude a second holder. A semaphore
+///   with k permits would need more than k / (k + 1) of the members.
+/// - The order of waiting clients is not fair. A client that was refused waits in the queue of one
+///   member, which is the first member that responds. A client that has not encountered contention
+///   yet asks all members at the same time, and may overtake queued clients.
 /// - A mutex costs one request to each member. A consensus store such as etcd guarantees more for
 ///   less. Use a quorum if you have several independent stores and no consensus store.
 ///
@@ -89,8 +89,9 @@ const CONNECTING: u32 = 8;
 ///
 /// The members store the [quorum configuration](crate::backend::Charter): the list of names and the
 /// longest TTL. The first lock fails with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the
-/// client uses other names or another TTL, if two names refer to the same server, or if a member
-/// belongs to another quorum. The first lock in a new quorum needs all members.
+/// client uses other names or another TTL. It fails with the same error if two names refer to the
+/// same server, or if a member belongs to another quorum. The first lock in a new quorum needs all
+/// members.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -122,7 +123,7 @@ impl<B: LockBackend> Quorum<B> {
     /// Returns once a majority of the members has a vote. Creates a new quorum if necessary, which
     /// needs all members.
     ///
-    /// The first lock does this, too.
+    /// Calling this method is optional, because the first lock does the same.
     ///
     /// # Errors
     ///

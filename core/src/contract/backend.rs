@@ -58,9 +58,9 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 /// [`capabilities`](Self::capabilities), [`try_acquire`](Self::try_acquire), [`renew`](Self::renew)
 /// and [`release`](Self::release). All other methods have defaults.
 ///
-/// A backend sends requests to its store and returns the replies. It does not wait for a key,
-/// retry, sleep, renew leases on its own, or count holders. The core of Leasehold does all of that,
-/// in the same way for every store.
+/// A backend sends requests to its store and returns the replies. A backend does not wait for a
+/// key, retry, sleep, renew leases on its own, or count holders. The core of Leasehold does all of
+/// that, in the same way for every store.
 ///
 /// # Correctness
 ///
@@ -70,22 +70,22 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 ///   The step compares the complete lease id, or another value that identifies this lease just as
 ///   uniquely.
 /// - **Idempotent acquisition.** If `try_acquire` is called again with the same [`LeaseId`] while
-///   that lease is in force, it is granted again, with a full TTL.
+///   that lease is in force, the lease is granted again with a full TTL.
 /// - **Expiry by the store's clock.** A lease that is not renewed expires by the clock of the
-///   store. It expires soon after its TTL, counted from the moment the store received the request,
-///   and never earlier. A [kept](crate::backend::Tenure::Kept) lease may live as long as the other
-///   leases of its client.
+///   store, soon after its TTL and never earlier. The TTL is counted from the moment the store
+///   received the request. A [kept](crate::backend::Tenure::Kept) lease may live as long as the
+///   other leases of its client.
 /// - **Honest errors.** Return [`ErrorKind::Unavailable`] only if the request was certainly not
 ///   applied, and [`ErrorKind::Indeterminate`] if the reply was lost. Neither error counts as an
 ///   outcome. Map every error of the client library deliberately.
 /// - **No hidden retries.** The client library does not repeat a request, unless repeating it is
 ///   proven to be harmless.
-/// - **One queue per claim.** A backend that wraps several stores queues a claim in at most one of
-///   them. It forwards [queue entries](Contention::with_place) and [calls](CalledBy::Name) from
+/// - **One queue per claim.** A backend that wraps several stores queues a claim in at most one
+///   store, and forwards [queue entries](Contention::with_place) and [calls](CalledBy::Name) from
 ///   that store only. If several stores queued the claim in different orders, callers would wait
 ///   for each other.
-/// - **Bounded time.** Every call returns within a bounded time. Its future can be dropped at any
-///   point. The request may or may not have been applied then.
+/// - **Bounded time.** Every call returns within a bounded time. The future of a call can be
+///   dropped at any point. The store may then have applied the request or not.
 ///
 /// # Guarantees
 ///
@@ -156,12 +156,12 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Tries once to acquire a lease.
     ///
-    /// This is one round trip and one atomic step. It does not wait for the current holder.
+    /// The attempt is one round trip and one atomic step. It does not wait for the current holder.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Indeterminate`] if the reply was lost. The caller then repeats the same
-    /// claim or releases its lease. It never treats the error as a refusal.
+    /// claim or releases its lease. A caller never treats this error as a refusal.
     ///
     /// # Cancel safety
     ///
@@ -171,9 +171,9 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Tries once to acquire leases on several different keys. Either all leases are granted or
     /// none.
     ///
-    /// This is one round trip and one atomic step. Each claim follows the rules of
-    /// [`try_acquire`](Self::try_acquire): it is granted again if its own lease is already in
-    /// force, and it does not overtake queued claims.
+    /// The attempt is one round trip and one atomic step. Each claim follows the rules of
+    /// [`try_acquire`](Self::try_acquire). A claim is granted again if its own lease is already in
+    /// force, and does not overtake queued claims.
     ///
     /// A refusal names the first claim that cannot be granted, and changes nothing. In particular,
     /// it does not put any claim into the [queue](crate::backend::Patience::Queues).
@@ -204,7 +204,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Renews a lease that is still in force.
     ///
-    /// The TTL of `lease` starts again now. It may be shorter than the time that was left. Unless
+    /// The TTL of `lease` starts again now, and may be shorter than the time that was left. Unless
     /// the lease is [exclusive](crate::backend::Share::Whole), the store also replaces the
     /// description and the units by the ones in `lease`. A renewal can reduce the number of units
     /// but never increase it.
@@ -251,8 +251,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Starts to watch `key`. Does no I/O.
     ///
     /// The default watch never fires, so callers poll. If a backend declares [`Feature::Push`], the
-    /// watch must fire when any client releases the key. It must also fire if notifications may
-    /// have been missed, for example because a connection was lost. [`KeyWatches`] does the
+    /// watch must fire when any client releases the key. The watch must also fire if notifications
+    /// may have been missed, for example because a connection was lost. [`KeyWatches`] does the
     /// bookkeeping.
     fn watch(&self, _key: &LockKey) -> KeyWatch {
         KeyWatch::silent()
@@ -272,8 +272,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// [asked](Self::request_revocation) the holder to finish early.
     ///
     /// By default, the watch fires at every change of the key if the lease is exclusive. For a
-    /// holder of units, the default watch never fires. Otherwise every holder of units would be
-    /// notified whenever another holder comes or goes.
+    /// holder of units, the default watch never fires, so that holders are not notified whenever
+    /// another holder comes or goes.
     fn watch_lease(&self, lease: &Lease) -> KeyWatch {
         if lease.share().is_whole() { self.watch(lease.key()) } else { KeyWatch::silent() }
     }
@@ -310,8 +310,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Ends leases on `key`, on behalf of an operator: only the lease with the fingerprint `only`,
     /// or all leases if it is `None`.
     ///
-    /// The store looks up the lease by its fingerprint in the same atomic step that ends it, or
-    /// compares the id of the lease in that step. So a holder that acquired the key in the meantime
+    /// The store must look up the lease by its fingerprint, or compare the id of the lease, in the
+    /// same atomic step that ends the lease. So a holder that acquired the key in the meantime
     /// keeps its lease.
     ///
     /// # Errors
@@ -335,8 +335,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// The request remains until all leases that are in force now would have expired without
     /// renewal, or until the key is free, whichever comes first. A request to a single holder ends
-    /// with its lease. It may end earlier, at the time when that lease would have expired without
-    /// renewal.
+    /// with the lease of the holder. The request may end earlier, at the time when that lease would
+    /// have expired without renewal.
     ///
     /// # Errors
     ///
@@ -365,8 +365,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Makes the store a member of a quorum, and returns its membership status afterwards.
     ///
     /// The request also sets a minimum token, which all tokens of later claims of this quorum
-    /// exceed. It is one atomic step. It changes nothing if the store has another identity or
-    /// belongs to another quorum.
+    /// exceed. The request is one atomic step. If the store has another identity or belongs to
+    /// another quorum, the request changes nothing.
     ///
     /// # Errors
     ///
@@ -406,7 +406,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// caller.
     ///
     /// The client calls this method when the runtime that drives the connections has ended or is
-    /// about to end. It may be called during a drop, so it must not block. A backend whose
+    /// about to end. This method may be called during a drop, so it must not block. A backend whose
     /// connections do not belong to a runtime has nothing to do here.
     fn disconnect(&self) {}
 

@@ -64,7 +64,7 @@ impl Waiter {
         self.kind
     }
 
-    /// Returns the number of units that the waiter requests. It is 1 if the waiter requests the key
+    /// Returns the number of units that the waiter requests, which is 1 if it requests the key
     /// exclusively.
     pub fn units(&self) -> u32 {
         self.units
@@ -90,8 +90,7 @@ impl fmt::Display for Waiter {
 
 /// The state of a key on one member of a quorum.
 ///
-/// See the example of [`Quorum`](crate::quorum::Quorum), whose inspections contain the view of each
-/// member.
+/// See the example of [`Quorum`](crate::quorum::Quorum), which builds a quorum of three members.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MemberView {
     name: String,
@@ -111,8 +110,8 @@ impl MemberView {
         &self.name
     }
 
-    /// Returns whether the member has a vote. A member that lost its data has no vote for some
-    /// time.
+    /// Returns whether the member has a vote. A member that lost its data does not have a vote
+    /// until the longest TTL has passed.
     pub fn has_vote(&self) -> bool {
         self.has_vote
     }
@@ -216,13 +215,14 @@ impl Inspection {
 
     /// Returns a number that no token of the key exceeds so far, if the store keeps one.
     ///
-    /// If a mutex holds the key, this is the token of the holder. It may be slightly larger if
+    /// If a mutex holds the key, the number is the token of the holder, or slightly larger if
     /// several keys share a token counter.
     pub fn last_token(&self) -> Option<u64> {
         self.last_token
     }
 
-    /// Returns the view of each member if the store is a quorum. Otherwise the list is empty.
+    /// Returns the view of each member if the store is a quorum, and an empty list for other
+    /// stores.
     pub fn members(&self) -> &[MemberView] {
         &self.members
     }

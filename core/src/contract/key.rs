@@ -31,12 +31,12 @@ pub struct LockKey(Arc<Name>);
 #[derive(Eq, Ord, PartialEq, PartialOrd)]
 struct Name {
     encoded: Box<str>,
-    /// Computed once. Otherwise the maps would compute it up to ten times per call.
+    /// Computed once, because the maps would otherwise compute the hash up to ten times per call.
     hash: u64,
 }
 
-/// All maps of a process use the same hash function. It differs between processes, so no client can
-/// choose names that collide.
+/// All maps of a process use the same hash function. The function differs between processes, so no
+/// client can choose names that collide.
 #[cfg(not(feature = "_simulation"))]
 static HASHES: LazyLock<std::hash::RandomState> = LazyLock::new(Default::default);
 
@@ -48,10 +48,11 @@ static HASHES: LazyLock<BuildHasherDefault<std::hash::DefaultHasher>> =
 impl LockKey {
     /// The maximum length of a name in bytes, before encoding.
     ///
-    /// It is enough for a path or a URL. A longer limit would make keys expensive in some stores.
+    /// The limit is large enough for a path or a URL, and small enough to keep keys cheap in every
+    /// store.
     pub const MAX_LEN: usize = 512;
 
-    /// Returns the key that health checks inspect. It is never locked.
+    /// Returns the key that health checks inspect and that is never locked.
     pub(crate) fn of_pings() -> Self {
         Self::of("leasehold-ping")
     }

@@ -22,7 +22,7 @@ pub enum LeaseState {
     /// The lease is in force until its deadline, but a renewal is overdue: the last one failed or
     /// was not answered.
     Unconfirmed,
-    /// The lease ended before its holder released it. This state is final.
+    /// The lease ended before its holder released it. A lost lease never comes back.
     Lost(LossReason),
 }
 
@@ -41,7 +41,7 @@ pub enum LossReason {
     Shutdown,
     /// The store reports that another lease holds the key.
     Taken,
-    /// The store no longer contains the lease. It expired there, or it was deleted, flushed,
+    /// The store no longer contains the lease. The lease expired there, or it was deleted, flushed,
     /// evicted or ended by an operator.
     ///
     /// The store keeps no record of how a lease ended, so a forced release cannot be distinguished.

@@ -11,9 +11,8 @@ use std::thread::{self, ThreadId};
 /// task have the same owner, so each of them can enter the locks of another. Give each future its
 /// own scope if this must not happen.
 ///
-/// Other executors than tokio do not tell this crate which task is running. All tasks that such an
-/// executor runs on one thread have the same owner, and the owner changes if a task moves to
-/// another thread. Give each task its own scope there.
+/// Tasks are only known on tokio. On another executor, all tasks of a thread have the same owner,
+/// and the owner changes if a task moves to another thread. Give each task its own scope there.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {

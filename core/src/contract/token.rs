@@ -7,8 +7,8 @@ use std::fmt;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 
-/// The number of a grant. It increases with every grant of a key, and the resource that the lock
-/// protects checks it.
+/// The number of a grant, which increases with every grant of a key. The resource that the lock
+/// protects can check it to refuse late writes.
 ///
 /// Tokens of different keys cannot be compared: `partial_cmp` returns `None`. A token is not a
 /// secret and not a credential.

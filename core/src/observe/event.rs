@@ -228,8 +228,8 @@ pub struct Renewed<'a> {
     pub lock: Subject<'a>,
     /// The token of the holder.
     pub token: u64,
-    /// The time from when the renewal was first due to its confirmation. It is normally one round
-    /// trip, and zero if the renewal was early.
+    /// The time from when the renewal was first due to its confirmation. This is normally one round
+    /// trip. The time is zero if the renewal was early.
     pub lag: Duration,
     /// The time until the new deadline.
     pub remaining: Duration,

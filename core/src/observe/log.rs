@@ -180,7 +180,7 @@ pub(super) fn observer_panicked(event: &Event<'_>) {
         ?event, "an observer panicked");
 }
 
-/// A short name of a holder. It does not contain the state of the lease, which would be outdated.
+/// A short name of a holder, without the state of the lease, which would be outdated.
 struct Named<'a>(&'a Holder);
 
 impl fmt::Display for Named<'_> {

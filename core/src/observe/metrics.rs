@@ -26,7 +26,7 @@ use crate::contract::key::LockKey;
 /// use leasehold_core::memory::MemoryBackend;
 /// use leasehold_core::observe::Metrics;
 ///
-/// // First install a recorder, such as that of `metrics-exporter-prometheus`.
+/// // Install a recorder first, for example `metrics-exporter-prometheus`.
 /// let client = LockClient::builder(MemoryBackend::new()).observer(Metrics::new()).build()?;
 /// client.mutex("invoice:42")?.lock().await?.release().await?;
 /// # Ok::<(), leasehold_core::Error>(())

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-// Not from `crate::sync`, because no thread waits for this flag. It only saves a mutex on the hot
-// path.
+// Not from `crate::sync`, because no thread waits for this flag. The flag only saves a mutex on the
+// hot path.
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 use crate::sync::{Mutex, lock};
 
-/// The store is reported as down at most this often. Otherwise a store that fails every second
-/// request would flood the log.
+/// The minimum time between two reports that the store is down. Without a limit, a store that fails
+/// every second request would flood the log.
 const BETWEEN_OUTAGES: Duration = Duration::from_secs(1);
 
 /// The observers of a client, and its limits for long waits and long holds.
@@ -60,7 +60,7 @@ impl Settings {
 impl Events {
     pub(crate) fn new(store: &'static str, settings: Settings) -> Self {
         for observer in &settings.observers {
-            // A panic is logged together with its event, and there is no event yet.
+            // A panic is not logged here, because the log entry of a panic contains its event.
             let _ = panic::catch_unwind(AssertUnwindSafe(|| observer.on_start(store)));
         }
         let (is_up, health) = (AtomicBool::new(false), Mutex::default());

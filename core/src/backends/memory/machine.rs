@@ -1,4 +1,4 @@
-//! A store as a pure state machine. It is the executable specification of every backend.
+//! A store as a pure state machine, which is the executable specification of every backend.
 
 mod entry;
 
@@ -119,8 +119,8 @@ pub enum Outcome {
     Revocation(Revocation),
     /// The outcome of [`Op::Enlist`] and [`Op::Standing`].
     Standing(Standing),
-    /// The outcome of [`Op::TryAcquire`] and [`Op::TryAcquireAll`] if this key is held exclusively
-    /// and the claim requests units, or the other way round.
+    /// The outcome of [`Op::TryAcquire`] and [`Op::TryAcquireAll`] if the claim and the holders of
+    /// this key use different modes: exclusive and units.
     WrongType(LockKey),
 }
 
@@ -156,9 +156,9 @@ impl Op<'_> {
 impl Machine {
     /// The number of expired entries that each access to an entry removes.
     ///
-    /// Without this, a key that receives no further requests would keep its entry indefinitely. The
-    /// number is larger than 1 because an access adds at most one entry, so entries are removed
-    /// faster than they are added.
+    /// If no expired entries were removed, a key that receives no further requests would keep its
+    /// entry indefinitely. The number is larger than 1 because an access adds at most one entry, so
+    /// entries are removed faster than they are added.
     const CLEARED_PER_LOOK: usize = 2;
 
     const KEYS_PER_PAGE: usize = 256;
@@ -410,8 +410,8 @@ fn obstacle(entry: &Entry, claim: &Claim, now: Instant) -> Option<Obstacle> {
     }
 }
 
-/// Queues a refused claim. A claim that asked to be queued keeps its queue entry for as long as it
-/// asked. A claim that only waits blocks others for at most [`Patience::RESERVATION`].
+/// Queues a refused claim. A claim that asked to be queued keeps its queue entry for the requested
+/// time. A claim that only waits delays other claims for at most [`Patience::RESERVATION`].
 fn queue_up(entry: &mut Entry, claim: &Claim, contention: Contention, now: Instant) -> Contention {
     match claim.patience() {
         Patience::Queues(place) => {

@@ -209,9 +209,9 @@ impl<B: LockBackend> Quorum<B> {
     /// Releases the granted leases of a refused claim, and makes its watch report changes of the
     /// members that refused it.
     ///
-    /// A claim that waits keeps the vote of the deciding member. It is the next holder, because
-    /// claims without that vote withdraw. If it withdrew as well, the next claim in the queue would
-    /// be refused by the same members, and so would all later claims.
+    /// A claim that waits keeps the vote of the deciding member. This claim is the next holder,
+    /// because claims without that vote withdraw. If it withdrew as well, the same members would
+    /// refuse the next claim in the queue, and then all later claims.
     async fn refuse(&self, claim: &Claim, ballot: &Ballot, limit: Duration) -> Attempt {
         let lease = claim.lease();
         let mut withdrawn = self.claims.end(lease.id());
@@ -274,7 +274,7 @@ impl<B: LockBackend> Members<B> {
     }
 }
 
-/// Votes that may still arrive. They are counted as long as a task waits for them.
+/// Votes that may still arrive, counted as long as a task waits for them.
 struct Counted<B> {
     members: Arc<Members<B>>,
     claims: Claims,

@@ -54,8 +54,8 @@ impl Ballot {
             || self.is_refused(majority) && self.grants.len() + self.unheard() < majority
     }
 
-    /// Returns the largest token or spare token of all grants. This includes grants of members that
-    /// may have lost their data since.
+    /// Returns the largest token or spare token of all grants, including grants of members that may
+    /// have lost their data since.
     pub(super) fn last_token(&self) -> u64 {
         let last = self.grants.values().map(last_token).max();
         last.unwrap_or_default()
@@ -82,8 +82,8 @@ impl Ballot {
         self.deciding.filter(|number| self.waits && self.grants.contains_key(number))
     }
 
-    /// Returns whether the claim is the next holder, as far as it knows: it has the vote of the
-    /// deciding member, or it is the first in the queue there.
+    /// Returns whether the claim is the next holder, as far as is known. The next holder has the
+    /// vote of the deciding member, or is the first in the queue of that member.
     ///
     /// If the remaining time is at most [`Patience::RESERVATION`], the key may be reserved for
     /// another claim, which is then the first.

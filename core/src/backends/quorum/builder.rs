@@ -32,9 +32,9 @@ impl<B: LockBackend> Quorum<B> {
 impl<B: LockBackend> QuorumBuilder<B> {
     /// The default for [`max_ttl`](Self::max_ttl): 120 s.
     ///
-    /// A member that lost its data is excluded for this time. It is enough for the default TTL and
-    /// a lock delay, and short enough that a member has its vote again before the next member
-    /// restarts.
+    /// A member that lost its data is excluded for this time. The default is long enough for the
+    /// default TTL and a lock delay. It is short enough for a member to get its vote back before
+    /// the next member restarts.
     pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(120);
 
     /// The default for [`member_timeout`](Self::member_timeout): 250 ms, twice a round trip around

@@ -118,8 +118,8 @@ impl Claims {
         });
     }
 
-    /// Counts late votes for an attempt in progress or for a lease that is held. No call waits for
-    /// these votes any more.
+    /// Counts late votes for an attempt in progress or for a lease that is held. No call is waiting
+    /// for these votes.
     pub(super) fn add_late(&self, id: LeaseId, count: usize) {
         self.with(id, |memory| {
             memory.is_wanted = true;

@@ -1,4 +1,4 @@
-//! Requests that no call waits for any more.
+//! Requests that run in the background because no call is waiting for them.
 
 use std::sync::Arc;
 

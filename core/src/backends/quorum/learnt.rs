@@ -42,6 +42,6 @@ impl Learnt {
     }
 }
 
-/// One millisecond, in tokens. It allows for the shorter time that a request takes to reach a
-/// nearby member.
+/// One millisecond, in tokens. A request may reach a nearby member by this much sooner than the
+/// other members.
 const MARGIN: u64 = 1_000 * Grant::TOKENS_PER_MICROSECOND;

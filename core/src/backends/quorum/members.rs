@@ -107,8 +107,8 @@ impl<B: LockBackend> Members<B> {
         self.member_timeout.min((ttl / LIMITS_PER_TTL).max(SHORTEST))
     }
 
-    /// Returns how long a request may take that no call waits for. It is longer, so that the
-    /// request can connect first.
+    /// Returns the timeout of a request that no call waits for. It is longer than other timeouts,
+    /// so that the request can connect first.
     pub(super) fn late_limit(&self, ttl: Duration) -> Duration {
         ttl / (LIMITS_PER_TTL / 2)
     }

@@ -14,8 +14,8 @@ use crate::contract::error::{Error, ErrorKind};
 /// The membership statuses of the members, by number.
 type Standings = BTreeMap<usize, Standing>;
 
-/// The inverse of the clock drift that is tolerated: the clock of a member may be fast by 1/50 of
-/// the time that the member waits.
+/// The inverse of the tolerated clock drift. The clock of a member may be fast by 1/50 of the time
+/// that the member waits.
 const DRIFT_PER_TTL: u32 = 50;
 
 impl<B: LockBackend> Quorum<B> {
@@ -65,7 +65,7 @@ impl<B: LockBackend> Members<B> {
             let name = self.member(number).name.clone();
             (name, Error::new(ErrorKind::Unavailable, message))
         }));
-        // None of these requests concerned a key.
+        // The outcome is not unknown, because these requests did not concern a key.
         let error = no_majority(self.enlisted().len(), self.majority(), &failures, false);
         let kind = if error.is_retryable() { ErrorKind::Unavailable } else { error.kind() };
         Err(Error::new(kind, error.to_string()).with_operation(Operation::Enlist))

@@ -62,8 +62,8 @@ impl<B: LockBackend> Quorum<B> {
     /// Lists the keys of all members that answer, one member after another. At least a majority
     /// must answer.
     ///
-    /// `after` contains the number of the next member to ask, the number of earlier members that
-    /// listed all their keys, and the position where the last page of the next member ended.
+    /// `after` contains three values: the number of the next member to ask, the number of earlier
+    /// members that listed all their keys, and the end of the last page of the next member.
     pub(super) async fn list_of_members(
         &self,
         prefix: &str,

@@ -57,8 +57,8 @@ impl<B: LockBackend> Quorum<B> {
         self.members.collect(&mut round, now + limit, note).await;
         for (lease, votes) in leases.iter().zip(&votes) {
             if votes.renewed >= majority {
-                // This also readmits members that were restarted if the client only renews. Their
-                // leases are repaired at the next renewal.
+                // A client that only renews leases must also readmit members that were restarted.
+                // Their leases are repaired at the next renewal.
                 self.look_beside(limit);
                 votes.vanished.iter().for_each(|number| self.repair(lease, *number));
             } else if votes.is_decided(majority) {
@@ -120,8 +120,8 @@ impl<B: LockBackend> Quorum<B> {
 
     /// Releases a lost lease on the minority that still has it.
     ///
-    /// This includes a grant of a repair that is in progress. It is necessary because the caller
-    /// does not release a lost lease.
+    /// The release also ends a grant of a repair that is in progress. The caller does not release a
+    /// lost lease itself.
     fn give_back(&self, lease: &Lease) {
         self.claims.forget(lease.id());
         self.settle_late(lease, self.releases(lease));

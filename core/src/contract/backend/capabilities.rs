@@ -66,11 +66,11 @@ pub enum Feature {
     List,
     /// The store can be a member of a quorum.
     ///
-    /// It supports [`standing`](crate::backend::LockBackend::standing) and
-    /// [`enlist`](crate::backend::LockBackend::enlist). It checks the [quorum
+    /// The store supports [`standing`](crate::backend::LockBackend::standing) and
+    /// [`enlist`](crate::backend::LockBackend::enlist). The store checks the [quorum
     /// configuration](crate::backend::Claim::with_charter) of a claim, and applies the [minimum
-    /// token](crate::backend::Lease::with_floor) of a lease. For claims under its configuration, it
-    /// honors the [requested minimum token](crate::backend::Claim::with_least_token).
+    /// token](crate::backend::Lease::with_floor) of a lease. For claims under its configuration,
+    /// the store honors the [requested minimum token](crate::backend::Claim::with_least_token).
     Membership,
     /// A [`LockBackend::watch`](crate::backend::LockBackend::watch) fires when any client releases
     /// the key.
@@ -88,7 +88,7 @@ pub enum Feature {
     /// Renewing all of them costs as much as renewing one.
     Sessions,
     /// Grants reserve [spare tokens](crate::backend::Grant::with_spare_tokens) for later holders in
-    /// the same process. The first grant of a key need not reserve any.
+    /// the same process. The first grant of a key need not reserve spare tokens.
     SpareTokens,
     /// The store supports
     /// [`LockBackend::try_acquire_all`](crate::backend::LockBackend::try_acquire_all) for up to 64
@@ -173,11 +173,11 @@ impl Capabilities {
         self
     }
 
-    /// Sets an advice for users who need a feature that the store lacks: a reason, or an
-    /// alternative.
+    /// Sets advice for users who need an unsupported feature: the reason why it is not supported,
+    /// or an alternative.
     ///
-    /// The error for a lock that needs such a feature ends with this advice. The default advice is
-    /// to choose another store.
+    /// If a lock needs an unsupported feature, the error ends with this advice. By default, the
+    /// advice is to choose another store.
     #[must_use]
     pub const fn with_advice(mut self, advice: &'static str) -> Self {
         self.advice = advice;
@@ -199,7 +199,7 @@ impl Capabilities {
         self.features & feature.bit() != 0
     }
 
-    /// Returns the advice for users who need a feature that the store lacks.
+    /// Returns the advice for users who need an unsupported feature.
     pub const fn advice(&self) -> &'static str {
         self.advice
     }

@@ -56,8 +56,8 @@ impl Patience {
     /// How long a store reserves a free key for a claim that only [waits](Self::Waits), if the
     /// store queues such claims.
     ///
-    /// This is enough for a round trip to anywhere in the world. It is also the longest delay that
-    /// a waiter that crashed may cause.
+    /// The time is enough for a round trip to anywhere in the world. A waiter that crashed delays
+    /// other waiters by at most this time.
     pub const RESERVATION: Duration = Duration::from_millis(250);
 }
 
@@ -66,8 +66,8 @@ impl Claim {
     /// clock.
     ///
     /// The store reads the token as a [time](crate::backend::Grant::TOKENS_PER_MICROSECOND). The
-    /// limit is longer than a round trip to anywhere in the world, so the request of a client with
-    /// a correct clock is always honored.
+    /// limit is longer than a round trip to anywhere in the world, so a store honors every request
+    /// of a client with a correct clock.
     pub const WISHED_AHEAD: Duration = Duration::from_secs(1);
 
     /// Creates the claim of a caller that does not wait.
@@ -102,9 +102,9 @@ impl Claim {
     ///
     /// A store may ignore the request. A store with
     /// [`Feature::Membership`](crate::backend::Feature::Membership) ignores a number that is more
-    /// than [`WISHED_AHEAD`](Self::WISHED_AHEAD) ahead of its own clock, so a client with a wrong
-    /// clock does not use up tokens. Any store may ignore the request if the claim has no [quorum
-    /// configuration](Self::with_charter), and other stores may always ignore it.
+    /// than [`WISHED_AHEAD`](Self::WISHED_AHEAD) ahead of its own clock. A client with a wrong
+    /// clock therefore does not use up tokens. Any store may ignore the request if the claim has no
+    /// [quorum configuration](Self::with_charter), and other stores may always ignore it.
     #[must_use]
     pub fn with_least_token(mut self, number: u64) -> Self {
         self.least_token = number;

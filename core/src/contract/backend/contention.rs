@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::contract::holder::Holder;
 
-/// Details of a refused claim, as far as the store reports them. All of them are hints.
+/// Details of a refused claim, as far as the store reports them. The client treats these details as
+/// hints.
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,7 +23,7 @@ pub struct Contention {
     called_by: Option<CalledBy>,
 }
 
-/// Which notification tells the client of a queued claim to try again.
+/// The notification after which the client of a queued claim tries again.
 ///
 /// ```
 /// use leasehold_core::backend::{CalledBy, Contention};
@@ -52,9 +53,8 @@ impl Contention {
         self
     }
 
-    /// Sets the time until another obstacle disappears without a release: a lease or an earlier
-    /// queue entry that expires. Set it if that may happen before the lease of the reported holder
-    /// expires.
+    /// Sets the time until a lease or an earlier queue entry expires that prevents the grant. Call
+    /// this if the time may be shorter than the remaining time of the reported holder.
     #[must_use]
     pub fn with_retry_after(mut self, time: Duration) -> Self {
         self.retry_after = Some(time);
@@ -101,8 +101,8 @@ impl Contention {
         self.called_by
     }
 
-    /// Returns how long the queue entry lasts of a claim that did not ask to be queued, or `None`
-    /// if there is no such entry.
+    /// Returns how long the queue entry of the claim lasts, if the store queued a claim that did
+    /// not ask to be queued. Returns `None` for other claims.
     pub fn place(&self) -> Option<Duration> {
         self.place
     }

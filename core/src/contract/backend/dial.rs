@@ -40,12 +40,13 @@ impl<A: Clone + PartialEq> Dial<A> {
 
     /// Returns the first connection to any of `addresses` that succeeds within `time`.
     ///
-    /// `connect` must include the complete handshake. Otherwise a server that accepts connections
-    /// but never answers would be treated as connected.
+    /// `connect` must include the complete handshake, so that a server that accepts connections but
+    /// never answers is not treated as connected.
     ///
     /// The address of the last successful connection is tried first. The next address is tried when
     /// an attempt fails, or when an equal part of `time` has passed. Earlier attempts continue in
-    /// the meantime, because a distant server may need longer. They end when one attempt succeeds.
+    /// the meantime, because a distant server may need longer. All attempts end when one attempt
+    /// succeeds.
     ///
     /// # Errors
     ///

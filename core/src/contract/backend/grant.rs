@@ -97,7 +97,7 @@ impl Grant {
         self.spare_tokens
     }
 
-    /// Returns the fencing token. It is larger than the token of every earlier grant of the key.
+    /// Returns the fencing token, which is larger than the token of every earlier grant of the key.
     pub fn token(&self) -> u64 {
         self.token.get()
     }

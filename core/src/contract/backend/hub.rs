@@ -34,7 +34,7 @@ pub(super) struct WatchedKey {
 }
 
 /// The wakers of the watches of a key, by the ids of the watches. Most keys have one watch for as
-/// long as a lease is held. That case needs no allocation.
+/// long as a lease is held, so a single waker does not need an allocation.
 #[derive(Default)]
 pub(super) enum Wakers {
     #[default]

@@ -15,14 +15,14 @@ use crate::contract::key::LockKey;
 /// The identity of a lease: a random id that is drawn for each acquisition.
 ///
 /// A lease id is a secret, because a process that knows it can renew and release the lease. `Debug`
-/// and `Display` print only its [`Fingerprint`]. Only backends need [`LeaseId::secret`].
+/// prints only its [`Fingerprint`]. Only backends need [`LeaseId::secret`].
 ///
 /// ```
 /// use leasehold_core::backend::LeaseId;
 ///
 /// let id = LeaseId::new();
 /// assert_ne!(id, LeaseId::new());
-/// assert_eq!(id.to_string(), id.fingerprint().to_string());
+/// assert_eq!(format!("{id:?}"), format!("LeaseId({})", id.fingerprint()));
 /// ```
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct LeaseId {
@@ -33,9 +33,10 @@ pub struct LeaseId {
 impl LeaseId {
     /// Draws a new id from 122 random bits of the operating system and a counter.
     ///
-    /// No random bits are drawn in advance. Otherwise a copy of the process, for example from a
-    /// snapshot of its virtual machine, would draw the same ids. The counter makes the ids of one
-    /// process differ even if the operating system returns the same bits twice.
+    /// Random bits are never drawn in advance, because a copy of the process would then draw the
+    /// same ids. For example, a snapshot of a virtual machine creates such a copy. The counter
+    /// makes the ids of one process differ even if the operating system returns the same bits
+    /// twice.
     ///
     /// # Panics
     ///
@@ -50,7 +51,7 @@ impl LeaseId {
         Self { random, count: COUNT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Returns the secret form of the id, for the store only. It does not contain blanks.
+    /// Returns the secret form of the id, which is for the store only and does not contain blanks.
     pub fn secret(&self) -> String {
         let mut text = String::with_capacity(2 * size_of::<Self>() + 1);
         self.write_secret(&mut text);
@@ -106,7 +107,8 @@ impl Fingerprint {
     /// belong to another client.
     ///
     /// The fingerprint is a 64-bit FNV-1a hash, folded to 32 bits. Every version of Leasehold on
-    /// every machine computes the same value. It is too short to reveal an id of 122 bits.
+    /// every machine computes the same value. A fingerprint is too short to reveal an id of 122
+    /// bits.
     pub fn of(secret: &[u8]) -> Self {
         let hash = secret.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -150,15 +152,15 @@ impl FromStr for Fingerprint {
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Tenure {
-    /// The lease expires after its TTL, by the store's clock, unless it is renewed. This is true
-    /// even if its holder is still running.
+    /// The lease expires after its TTL, by the store's clock, unless it is renewed. A lease that is
+    /// not renewed expires even if its holder is still running.
     Fixed,
     /// The holder renews the lease until it releases it. The client renews all its kept leases with
     /// the same TTL together.
     ///
     /// A store may therefore give these leases a shared TTL. A lease that is not renewed may then
-    /// stay in force while other leases of the client are renewed. This does not happen if its
-    /// release failed, or if the reply to its grant was lost.
+    /// stay in force while other leases of the client are renewed. A lease does not stay in force
+    /// this way if its release failed, or if the reply to its grant was lost.
     Kept,
 }
 
@@ -272,8 +274,8 @@ impl Lease {
         self.description.as_ref()
     }
 
-    /// Returns the number that all later tokens of the key exceed after a successful renewal. It is
-    /// 0 if the store decides.
+    /// Returns the number that all later tokens of the key exceed after a successful renewal. The
+    /// value 0 means that the store decides.
     pub fn floor(&self) -> u64 {
         self.floor
     }

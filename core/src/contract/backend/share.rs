@@ -36,10 +36,10 @@ impl Share {
     /// One reader. The number of readers is not limited.
     pub const READER: Self = Self::Units { units: 1, limit: u32::MAX };
 
-    /// A writer. It requests all units, so no other claim can be granted.
+    /// A writer, which requests all units, so that no other claim can be granted.
     pub const WRITER: Self = Self::Units { units: u32::MAX, limit: u32::MAX };
 
-    /// Returns the number of units. It is 1 for [`Share::Whole`].
+    /// Returns the number of units, which is 1 for [`Share::Whole`].
     pub const fn units(self) -> u32 {
         match self {
             Self::Whole => 1,
@@ -47,7 +47,7 @@ impl Share {
         }
     }
 
-    /// Returns the total number of units of the key. It is 1 for [`Share::Whole`].
+    /// Returns the total number of units of the key, which is 1 for [`Share::Whole`].
     pub const fn limit(self) -> u32 {
         match self {
             Self::Whole => 1,

@@ -13,8 +13,8 @@ const LATE: &str = "no answer in time; for a distant server, raise timeout-ms in
 /// Returns why a server cannot be reached, if `error` was caused by an I/O error or a timeout.
 /// Returns `None` for other errors.
 ///
-/// A backend shows this text after the address of the server. It leaves out the rest of the error,
-/// because the causes in the chain often repeat each other.
+/// A backend shows this text after the address of the server. The rest of the error is left out,
+/// because the causes in its chain often repeat each other.
 ///
 /// ```
 /// use std::io;

@@ -53,8 +53,8 @@ struct Subscription {
 /// The events that a subscription is interested in.
 struct Interest {
     key: LockKey,
-    /// The number of the claim that may be called, if there is one. It is a third of the size of
-    /// the id, which matters because there are many watches.
+    /// The number of the claim that may be called, if there is one. The number is stored instead of
+    /// the id to save memory, because there are many watches.
     claim: Option<(u64, CalledBy)>,
 }
 
@@ -70,9 +70,10 @@ enum Place {
 struct Listed {
     id: u32,
     seen: u32,
-    /// Whether the hub has its waker for changes of the key. A change removes the waker.
+    /// Whether the hub has the waker of the watch for changes of the key. A change removes the
+    /// waker.
     waits: bool,
-    /// An event happened before it was added to the maps. It may have concerned another key.
+    /// An event, perhaps for another key, happened before the subscription was added to the maps.
     missed: bool,
     /// The number of events at which there was no change. Each change is counted a second time
     /// after it is in the maps.
@@ -85,7 +86,8 @@ impl KeyWatch {
         Self(Sources::Silent)
     }
 
-    /// Creates a watch of `key`. It also receives the calls of `claim`, unless another watch does.
+    /// Creates a watch of `key`, which also receives the calls of `claim` unless another watch
+    /// does.
     pub(super) fn subscribed(hub: &Arc<Hub>, key: &LockKey, claim: Option<LeaseId>) -> Self {
         Self(Sources::One(Subscription::begin(hub, key, claim)))
     }

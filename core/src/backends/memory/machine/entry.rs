@@ -98,8 +98,8 @@ impl Entry {
         self.before(claim.id()).map(|place| place.ends).min()
     }
 
-    /// Creates or refreshes the queue entry of the claim. It lasts until `ends`, but no longer than
-    /// `patience` once the claim could be granted.
+    /// Creates or refreshes the queue entry of the claim. The entry lasts until `ends`, but no
+    /// longer than `patience` once the claim could be granted.
     pub(super) fn queue_up(&mut self, claim: &Claim, ends: Instant, patience: Option<Duration>) {
         match self.queue.iter_mut().find(|place| place.id == claim.id()) {
             Some(place) => (place.ends, place.patience) = (ends, patience),
