@@ -41,7 +41,7 @@ pub(crate) use point::{Events, Settings};
 ///   and in any order.
 /// - If a lease is lost because its deadline passed, the event arrives when the client first checks
 ///   the lease after the deadline.
-/// - If an observer contains a clone of its client, the client is never dropped.
+/// - An observer that contains a clone of its client keeps the client alive indefinitely.
 /// - A panic in a method affects only that call. The client logs the panic and continues.
 /// - Events never contain lease ids, URLs or passwords.
 ///

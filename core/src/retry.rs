@@ -131,7 +131,7 @@ impl Retry {
         }
     }
 
-    /// Retries within the wait as a custom policy decides.
+    /// Retries as a custom policy decides, at most until the wait is over.
     pub fn policy(policy: impl RetryPolicy) -> Self {
         Self { own: Some(Own(Arc::new(policy))), ..Self::unlimited() }
     }

@@ -198,8 +198,7 @@ impl<B: LockBackend> FaultBackend<B> {
         &self.faults
     }
 
-    /// Ends the leases of `key` without notifying their holders, as if the leases had expired in
-    /// the store.
+    /// Ends the leases of `key`, as if they had expired in the store.
     ///
     /// # Errors
     ///
@@ -208,8 +207,7 @@ impl<B: LockBackend> FaultBackend<B> {
         self.inner.force_release(key, None).await.map(|_ended| ())
     }
 
-    /// Ends the leases of `key` and gives it to another owner for `ttl`, without notifying the
-    /// previous holders.
+    /// Ends the leases of `key`, and acquires the key for another owner for `ttl`.
     ///
     /// # Errors
     ///

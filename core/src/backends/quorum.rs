@@ -43,19 +43,20 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 const CONNECTING: u32 = 8;
 
 /// A store that consists of several independent stores. A lease is in force as long as a majority
-/// of them has it.
+/// of the stores has it.
 ///
-/// This is the Redlock algorithm with ordered tokens. The members do not communicate with each
-/// other. A client sends its requests to all members at the same time. A lock is granted when a
-/// majority has granted its lease. If one of three members, or two of five, are slow or down, this
-/// costs no time. A lock that a majority does not grant is released on all members.
+/// A quorum uses the Redlock algorithm with ordered tokens. The members do not communicate with
+/// each other. A client sends its requests to all members at the same time. A lock is granted when
+/// a majority has granted its lease. A quorum of three tolerates one slow or failed member without
+/// delay, and a quorum of five tolerates two. A lock that a majority does not grant is released on
+/// all members.
 ///
 /// # Guarantees
 ///
 /// - **Exclusion.** Two clients never consider themselves the holder of a key at the same time.
-///   This requires that a majority of the members keeps each lease for its TTL. The clocks of the
-///   members and of the client must run at the same rate. The deadline of a lease is counted from
-///   before the first request.
+///   This guarantee requires that a majority of the members keeps each lease for its TTL. The
+///   clocks of the members and of the client must run at the same rate. The deadline of a lease is
+///   counted from before the first request.
 /// - **Tokens.** The [fencing tokens](crate::FencingToken) of a key strictly increase, even while
 ///   members fail, restart, or lose their data one after another. A token is larger than all tokens
 ///   that a majority has ever granted. Before the caller receives a token, a majority of the
@@ -82,8 +83,8 @@ const CONNECTING: u32 = 8;
 /// - The order of waiting clients is not fair. A client that was refused waits in the queue of one
 ///   member, which is the first member that responds. A client that has not encountered contention
 ///   yet asks all members at the same time, and may overtake queued clients.
-/// - A mutex costs one request to each member. A consensus store such as etcd guarantees more for
-///   less. Use a quorum if you have several independent stores and no consensus store.
+/// - Acquiring a mutex sends a request to every member. A consensus store such as etcd guarantees
+///   more for less. Use a quorum if you have several independent stores and no consensus store.
 ///
 /// # Membership
 ///

@@ -99,8 +99,8 @@ pub struct MemberView {
 }
 
 impl MemberView {
-    /// Creates the view of the member `name`. `view` is the error of the member if it did not
-    /// answer.
+    /// Creates the view of the member `name`. If the member did not answer, `view` contains the
+    /// error.
     pub fn new(name: impl Into<String>, has_vote: bool, view: Result<&Inspection, &Error>) -> Self {
         Self { name: name.into(), has_vote, view: view.cloned().map_err(ToString::to_string) }
     }

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-// Not from `crate::sync`, because a call belongs to a single task.
+// An atomic of `std` is enough, because a call belongs to a single task.
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;

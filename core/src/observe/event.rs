@@ -51,7 +51,7 @@ pub enum AskedKind {
     Writer,
 }
 
-/// The event that a call has to wait.
+/// Event emitted when a call has to wait.
 ///
 /// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ pub struct Waiting<'a> {
     pub holder: Option<&'a Holder>,
 }
 
-/// The event that a call has waited for a long time.
+/// Event emitted when a call has waited for a long time.
 ///
 /// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
@@ -73,16 +73,17 @@ pub struct LongWait<'a> {
     pub lock: Subject<'a>,
     /// A holder of the lock, if this process knows one.
     pub holder: Option<&'a Holder>,
-    /// Whether the waiting task itself acquired the lock that it waits for. Outside of tasks, this
-    /// applies to the thread.
+    /// Whether the waiting task itself acquired the lock that it waits for. Outside of a task, the
+    /// thread counts instead of the task.
     ///
-    /// If it is `true`, the task waits for itself, unless it has given the guard to another task.
+    /// If this is `true`, the task waits for itself, unless it has passed the guard to another
+    /// task.
     pub by_caller: bool,
     /// The time since the call began.
     pub waited: Duration,
 }
 
-/// The event that a waiting call sends another request to the store.
+/// Event emitted when a waiting call sends another request to the store.
 ///
 /// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
@@ -104,14 +105,14 @@ pub struct Woken<'a> {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum WakeUp {
-    /// A pause ended or the holder's TTL passed without a notification. If this happens often,
-    /// notifications do not arrive.
+    /// A pause ended or the holder's TTL passed without a notification. Frequent polls are a sign
+    /// that notifications do not arrive.
     Poll,
     /// The store sent a notification.
     Push,
 }
 
-/// The event that a call has acquired its lock.
+/// Event emitted when a call has acquired its lock.
 ///
 /// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
@@ -125,8 +126,8 @@ pub struct Acquired<'a> {
     pub path: GrantPath,
     /// The time since the call began.
     pub took: Duration,
-    /// Whether the call had to wait. If so, [`Observer::on_waiting`](super::Observer::on_waiting)
-    /// was called before.
+    /// Whether the call had to wait, and [`Observer::on_waiting`](super::Observer::on_waiting) was
+    /// called before.
     pub waited: bool,
 }
 
@@ -148,7 +149,7 @@ pub enum GrantPath {
     Reentered,
 }
 
-/// The event that a call ends without its lock.
+/// Event emitted when a call ends without its lock.
 ///
 /// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
@@ -162,8 +163,8 @@ pub struct Refused<'a> {
     pub holder: Option<&'a Holder>,
     /// The time since the call began.
     pub took: Duration,
-    /// Whether the call had to wait. If so, [`Observer::on_waiting`](super::Observer::on_waiting)
-    /// was called before.
+    /// Whether the call had to wait, and [`Observer::on_waiting`](super::Observer::on_waiting) was
+    /// called before.
     pub waited: bool,
 }
 
@@ -188,7 +189,7 @@ pub enum Refusal<'a> {
     TimedOut,
 }
 
-/// The event that a holder has handed off its lease within the process.
+/// Event emitted when a holder has handed off its lease within the process.
 ///
 /// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
@@ -204,7 +205,7 @@ pub struct HandedOver<'a> {
     pub held: Duration,
 }
 
-/// The event that a lock has been held for a long time.
+/// Event emitted when a lock has been held for a long time.
 ///
 /// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
@@ -218,7 +219,7 @@ pub struct LongHold<'a> {
     pub held: Duration,
 }
 
-/// The event that the store has confirmed a renewal.
+/// Event emitted when the store has confirmed a renewal.
 ///
 /// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
@@ -228,14 +229,14 @@ pub struct Renewed<'a> {
     pub lock: Subject<'a>,
     /// The token of the holder.
     pub token: u64,
-    /// The time from when the renewal was first due to its confirmation. This is normally one round
-    /// trip. The time is zero if the renewal was early.
+    /// The time from when the renewal was first due to its confirmation. The time is normally one
+    /// round trip, and zero if the renewal was early.
     pub lag: Duration,
     /// The time until the new deadline.
     pub remaining: Duration,
 }
 
-/// The event that a renewal failed or was not answered.
+/// Event emitted when a renewal failed or was not answered.
 ///
 /// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
@@ -251,7 +252,7 @@ pub struct RenewalFailed<'a> {
     pub remaining: Duration,
 }
 
-/// The event that a lease has become unconfirmed.
+/// Event emitted when a lease has become unconfirmed.
 ///
 /// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
@@ -267,7 +268,7 @@ pub struct Unconfirmed<'a> {
     pub remaining: Duration,
 }
 
-/// The event that a lease was lost.
+/// Event emitted when a lease was lost.
 ///
 /// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
@@ -285,7 +286,7 @@ pub struct Lost<'a> {
     pub held: Duration,
 }
 
-/// The event that a holder has released its lease.
+/// Event emitted when a holder has released its lease.
 ///
 /// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
@@ -299,7 +300,7 @@ pub struct Released<'a> {
     pub held: Duration,
 }
 
-/// The event that the store did not confirm a release.
+/// Event emitted when the store did not confirm a release.
 ///
 /// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
@@ -311,11 +312,12 @@ pub struct ReleaseFailed<'a> {
     pub key: &'a LockKey,
     /// The error of the release.
     pub error: &'a Error,
-    /// Whether the background task retries the release. If not, the lease expires after its TTL.
+    /// Whether the background task retries the release. If the release is not retried, the lease
+    /// expires after its TTL.
     pub retried: bool,
 }
 
-/// The event that an operator has ended a lease.
+/// Event emitted when an operator has ended a lease.
 ///
 /// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
@@ -331,7 +333,7 @@ pub struct Forced<'a> {
     pub why: &'a str,
 }
 
-/// The event that a request to the store failed.
+/// Event emitted when a request to the store failed.
 ///
 /// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
@@ -345,7 +347,7 @@ pub struct StoreError<'a> {
     pub error: &'a Error,
 }
 
-/// The event that the store has started or stopped responding.
+/// Event emitted when the store starts or stops responding.
 ///
 /// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]

@@ -56,7 +56,8 @@ pub struct MetricSpec {
     pub labels: &'static [&'static str],
     /// A short description of the metric.
     pub help: &'static str,
-    /// Whether the metric is about individual locks. Only such metrics can have the label `key`.
+    /// Whether the metric is about individual locks. Only metrics about individual locks can have
+    /// the label `key`.
     pub per_key: bool,
 }
 
@@ -221,8 +222,8 @@ impl Metrics {
 
     /// Adds the label `key` to all metrics about individual locks.
     ///
-    /// Use it only if the set of keys is small and fixed. Each key creates its own time series,
-    /// which the recorder never removes.
+    /// Use this label only if the set of keys is small and fixed. Each key creates its own time
+    /// series, which the recorder never removes.
     #[must_use]
     pub fn with_key_label(mut self) -> Self {
         self.with_key = true;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-// Not from `crate::sync`, because no thread waits for this flag. The flag only saves a mutex on the
-// hot path.
+// An atomic of `std` is enough, because no thread waits for this flag. The flag only saves a mutex
+// on the hot path.
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -60,7 +60,8 @@ impl Settings {
 impl Events {
     pub(crate) fn new(store: &'static str, settings: Settings) -> Self {
         for observer in &settings.observers {
-            // A panic is not logged here, because the log entry of a panic contains its event.
+            // A panic is ignored here, because the log entry of a panic contains an event and there
+            // is no event yet.
             let _ = panic::catch_unwind(AssertUnwindSafe(|| observer.on_start(store)));
         }
         let (is_up, health) = (AtomicBool::new(false), Mutex::default());

@@ -65,30 +65,30 @@ struct Counts {
 /// See the example of [`Machine`](crate::memory::Machine), which acquires and releases a lease.
 #[derive(Clone, Copy, Debug)]
 pub enum Op<'a> {
-    /// Calls [`LockBackend::enlist`](crate::backend::LockBackend::enlist).
+    /// Corresponds to [`LockBackend::enlist`](crate::backend::LockBackend::enlist).
     Enlist(&'a Enlistment),
-    /// Calls [`LockBackend::force_release`](crate::backend::LockBackend::force_release).
+    /// Corresponds to [`LockBackend::force_release`](crate::backend::LockBackend::force_release).
     ForceRelease(&'a LockKey, Option<Fingerprint>),
-    /// Calls [`LockBackend::inspect`](crate::backend::LockBackend::inspect).
+    /// Corresponds to [`LockBackend::inspect`](crate::backend::LockBackend::inspect).
     Inspect(&'a LockKey),
-    /// Calls [`LockBackend::list`](crate::backend::LockBackend::list).
+    /// Corresponds to [`LockBackend::list`](crate::backend::LockBackend::list).
     List {
         /// The prefix of the encoded names.
         prefix: &'a str,
         /// The position where the previous page ended.
         after: Option<&'a str>,
     },
-    /// Calls [`LockBackend::release`](crate::backend::LockBackend::release).
+    /// Corresponds to [`LockBackend::release`](crate::backend::LockBackend::release).
     Release(&'a Lease),
-    /// Calls [`LockBackend::renew`](crate::backend::LockBackend::renew).
+    /// Corresponds to [`LockBackend::renew`](crate::backend::LockBackend::renew).
     Renew(&'a Lease),
-    /// Calls [`LockBackend::request_revocation`](crate::backend::LockBackend::request_revocation).
+    /// Corresponds to [`LockBackend::request_revocation`](crate::backend::LockBackend::request_revocation).
     RequestRevocation(&'a LockKey, Option<Fingerprint>),
-    /// Calls [`LockBackend::standing`](crate::backend::LockBackend::standing).
+    /// Corresponds to [`LockBackend::standing`](crate::backend::LockBackend::standing).
     Standing(StoreId),
-    /// Calls [`LockBackend::try_acquire`](crate::backend::LockBackend::try_acquire).
+    /// Corresponds to [`LockBackend::try_acquire`](crate::backend::LockBackend::try_acquire).
     TryAcquire(&'a Claim),
-    /// Calls [`LockBackend::try_acquire_all`](crate::backend::LockBackend::try_acquire_all).
+    /// Corresponds to [`LockBackend::try_acquire_all`](crate::backend::LockBackend::try_acquire_all).
     TryAcquireAll(&'a [Claim]),
 }
 

@@ -108,8 +108,8 @@ impl Claims {
         })
     }
 
-    /// Removes leases that were not renewed, and releases that were not answered, for the longest
-    /// TTL.
+    /// Removes leases that were not renewed within the longest TTL, and releases that were not
+    /// answered within this time.
     pub(super) fn clear(&self, now: Instant, max_ttl: Duration) {
         lock(&self.0).retain(|_, memory| {
             memory.unsettled.retain(|_, since| now.since(*since) < max_ttl);
@@ -143,7 +143,7 @@ impl Claims {
         self.with(id, |memory| memory.late -= count);
     }
 
-    /// Returns whether the caller must release a late vote. If so, the release is recorded as in
+    /// Returns whether the caller must release a late vote, and records that this release is in
     /// progress.
     pub(super) fn takes_back(&self, id: LeaseId, member: usize, now: Instant) -> bool {
         self.with(id, |memory| {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::sync::{Mutex, lock};
 
-/// A check asks for statuses, for minimum tokens, and for votes. The factor is doubled for a
-/// runtime that is delayed.
+/// A check asks for statuses, for minimum tokens, and for votes. The number is doubled to allow for
+/// a delayed runtime.
 const REQUESTS_PER_LOOK: u32 = 6;
 
 /// The time until which no other background check begins. Clones share it.

@@ -65,7 +65,7 @@ impl<B: LockBackend> Members<B> {
             let name = self.member(number).name.clone();
             (name, Error::new(ErrorKind::Unavailable, message))
         }));
-        // The outcome is not unknown, because these requests did not concern a key.
+        // The outcome for the key is known, because these requests did not concern a key.
         let error = no_majority(self.enlisted().len(), self.majority(), &failures, false);
         let kind = if error.is_retryable() { ErrorKind::Unavailable } else { error.kind() };
         Err(Error::new(kind, error.to_string()).with_operation(Operation::Enlist))
@@ -73,7 +73,8 @@ impl<B: LockBackend> Members<B> {
 
     /// Returns the statuses of the members, and the errors of the members that did not answer.
     ///
-    /// Stops waiting some time after `enough` members with a vote have answered.
+    /// Once `enough` members with a vote have answered, the remaining members get the same time
+    /// again.
     pub(super) async fn standings(
         &self,
         numbers: impl IntoIterator<Item = usize>,

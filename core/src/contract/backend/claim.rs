@@ -33,7 +33,7 @@ pub struct Claim {
 
 /// Whether the caller of a [`Claim`] waits if the key is held.
 ///
-/// See the example of [`Claim`], whose caller waits.
+/// See the example of [`Claim`], which creates the claim of a caller that waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Patience {
@@ -160,7 +160,7 @@ impl Claim {
         self.spare_tokens
     }
 
-    /// Returns the requested minimum token. The store may ignore it.
+    /// Returns the requested minimum token, which the store may ignore.
     pub fn least_token(&self) -> u64 {
         self.least_token
     }

@@ -59,8 +59,8 @@ impl Watched {
         key.version
     }
 
-    /// Adds a claim that can be called, by the number of its id. Returns `false` if it is already
-    /// there.
+    /// Adds a claim that can be called, by the number of its id. Returns `false` if the claim was
+    /// added before.
     pub(super) fn add_claim(&mut self, number: u64) -> bool {
         let is_new = !self.claims.contains_key(&number);
         if is_new {

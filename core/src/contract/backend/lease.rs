@@ -235,8 +235,8 @@ impl Lease {
     /// key are larger.
     ///
     /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) must apply the
-    /// minimum if it granted the lease under its quorum configuration. Other stores may ignore it.
-    /// The minimum has no effect in a claim.
+    /// minimum if it granted the lease under its quorum configuration. Other stores may ignore the
+    /// minimum token. The minimum has no effect in a claim.
     #[must_use]
     pub fn with_floor(mut self, floor: u64) -> Self {
         self.floor = floor;

@@ -36,7 +36,7 @@ impl StoreId {
     }
 }
 
-/// Writes the text that [`StoreId::parse`] parses.
+/// Writes the form that [`StoreId::parse`] accepts.
 impl fmt::Display for StoreId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.simple())
@@ -53,8 +53,8 @@ impl fmt::Display for StoreId {
 /// # use std::time::Duration;
 /// use leasehold_core::backend::Charter;
 ///
-/// let ten_minutes = Duration::from_secs(600);
-/// assert_eq!(Charter::new(["a", "b", "c"], ten_minutes), Charter::new(["c", "b", "a"], ten_minutes));
+/// let ttl = Duration::from_secs(120);
+/// assert_eq!(Charter::new(["a", "b", "c"], ttl), Charter::new(["c", "b", "a"], ttl));
 /// ```
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Charter(Arc<str>);

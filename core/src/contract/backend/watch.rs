@@ -39,8 +39,8 @@ enum Sources {
     },
 }
 
-/// The numbers of the watches, among [several](KeyWatch::heeding), that may fire. All may fire
-/// until it is set. Clones share the same set.
+/// The numbers of the watches, among [several](KeyWatch::heeding), that may fire. All watches may
+/// fire until the set is replaced. Clones share the same set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heeded(Arc<Mutex<Option<BTreeSet<usize>>>>);
 
@@ -168,7 +168,7 @@ impl KeyWatch {
         }
     }
 
-    /// Polls for a change. If there is none, the next change wakes the waker of the last call.
+    /// Polls for a change, and registers the waker for the next change if there is none.
     pub fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_under_lock(cx).0
     }

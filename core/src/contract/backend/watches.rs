@@ -8,7 +8,7 @@ use crate::contract::backend::{Claim, KeyWatch, LeaseId, Patience};
 use crate::contract::key::LockKey;
 use crate::sync::lock;
 
-/// Creates the [`KeyWatch`]es of a backend, and passes the notifications of its store on to them.
+/// Creates the [`KeyWatch`]es of a backend, and fires them when the store reports a change.
 ///
 /// Only keys with a watch that was polled use memory here, because most watches are dropped before
 /// that. Clones share the same watches.

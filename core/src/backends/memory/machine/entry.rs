@@ -36,7 +36,7 @@ struct Place {
     share: Share,
     description: Option<Description>,
     ends: Instant,
-    /// How long the entry lasts once its claim could be granted. With `None`, it lasts until
+    /// How long the entry lasts once its claim could be granted. With `None`, the entry lasts until
     /// `ends`.
     patience: Option<Duration>,
 }
@@ -57,7 +57,8 @@ impl Entry {
         self.holdings.is_empty() && self.queue.is_empty()
     }
 
-    /// Returns the time when everything in the entry will have expired, unless it changes before.
+    /// Returns the time when everything in the entry will have expired, unless the entry changes
+    /// before then.
     pub(super) fn ends(&self) -> Instant {
         let holdings = self.holdings.iter().map(|holding| holding.ends);
         let places = self.queue.iter().map(|place| place.ends);
@@ -84,7 +85,7 @@ impl Entry {
         total <= u64::from(claim.share().limit())
     }
 
-    /// Returns the queue entries ahead of `id`. If `id` is not queued, these are all queue entries.
+    /// Returns the queue entries ahead of `id`, or all queue entries if `id` is not queued.
     fn before(&self, id: LeaseId) -> impl Iterator<Item = &Place> {
         self.queue.iter().take_while(move |place| place.id != id)
     }
@@ -111,7 +112,7 @@ impl Entry {
         }
     }
 
-    /// Limits the queue entries whose claims could be granted now to their `patience`.
+    /// Shortens the queue entries whose claims could be granted now to their `patience`.
     pub(super) fn call_up(&mut self, now: Instant) {
         let held = self.holdings.iter().map(|holding| u64::from(holding.lease.share().units()));
         let mut total: u64 = held.sum();
@@ -126,7 +127,7 @@ impl Entry {
         }
     }
 
-    /// Removes the queue entry of `id`. Returns `false` if there is none.
+    /// Removes the queue entry of `id`. Returns `false` if `id` is not queued.
     pub(super) fn leave_queue(&mut self, id: LeaseId) -> bool {
         let before = self.queue.len();
         self.queue.retain(|place| place.id != id);
