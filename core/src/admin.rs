@@ -1,4 +1,4 @@
-//! The operators' side: to look into keys, to list them and to end leases of others.
+//! For operators: inspecting keys, listing keys, and ending the leases of other clients.
 
 mod key_list;
 
@@ -14,10 +14,13 @@ use crate::contract::key::{IntoKey, LockKey};
 use crate::engine::pipeline::Engine;
 use crate::observe::{Event, Forced};
 
-/// The operator's handle: looks into keys and ends leases that are not its own.
+/// Inspects keys, lists keys, and ends the leases of other clients, for operators.
 ///
-/// Kept apart from locks and guards, so that code which takes locks cannot break those of others.
-/// A user with the right to write to the store can do the same without it: rights are the store's to give.
+/// This type is separate from locks and guards, so that code that uses locks cannot accidentally
+/// end the lock of another client. This separation is not an access control, because anyone who may
+/// write to the store can end leases without this type. Permissions are managed in the store.
+///
+/// See the example of [`Admin::inspect`], which prints the holders of a key.
 pub struct Admin {
     engine: Arc<Engine>,
 }
@@ -27,7 +30,7 @@ impl Admin {
         Self { engine }
     }
 
-    /// Tells the holders of `key`, its queue and its last token.
+    /// Returns the holders of `key`, its queue and its last token.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -53,19 +56,25 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell; else the error of the store.
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support inspection. Returns the error of the store if the request fails.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop.
+    /// This method is cancel safe, because it changes nothing in the store.
     pub async fn inspect(&self, key: impl IntoKey) -> Result<Inspection, Error> {
         self.engine.store()?.inspect(&key.into_key()?).await
     }
 
-    /// Lists the keys in use whose names begin with `prefix`, which may be empty: those that are held, and those that claims queue for.
+    /// Lists the keys in use whose names start with `prefix`, which may be empty. A key is in use
+    /// if it is held or if claims are queued for it.
     ///
-    /// A key that is in use throughout is listed, and may be listed twice; one that comes or goes meanwhile may be missed. The order is the
-    /// store's. On Redis this walks through the whole database and takes a right of its own, see the guide for operators.
+    /// A key that stays in use during the whole listing appears at least once and may appear twice.
+    /// A key that starts or stops being used in the meantime may be missing. The keys are not
+    /// sorted.
+    ///
+    /// On Redis, listing scans the whole database and requires an additional permission. The guide
+    /// for operators has the details.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -89,17 +98,19 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the prefix is longer than a key may be.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the prefix is longer than a key
+    /// may be.
     pub fn list(&self, prefix: impl AsRef<[u8]>) -> Result<KeyList, Error> {
         let prefix = LockKey::encoded_prefix(prefix.as_ref())?;
         Ok(KeyList::new(Arc::clone(&self.engine), prefix))
     }
 
-    /// Ends all leases in force on `key`, and says `why` in the log.
+    /// Ends all leases on `key`, and logs the reason `why`.
     ///
-    /// Their holders learn of it as soon as the store can tell them, at the latest by their next
-    /// renewal or deadline. Until then they may go on: a resource that checks fencing tokens
-    /// refuses them from [`ForcedRelease::min_token`] on.
+    /// If the store supports notifications, the holders are notified. If not, they notice the loss
+    /// at their next renewal or at their deadline. Until then, the holders may continue to work. A
+    /// resource that checks fencing tokens refuses their writes once it has seen
+    /// [`ForcedRelease::min_token`].
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -118,12 +129,13 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot do it,
-    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if something else lies under the key.
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support forced releases. Returns [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if
+    /// the key contains a value that is not a lock.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop; the leases may then have ended or not.
+    /// If the future is dropped, the leases may have ended or not.
     pub async fn force_release(
         &self,
         key: impl IntoKey,
@@ -132,10 +144,11 @@ impl Admin {
         self.end(&key.into_key()?, None, why).await
     }
 
-    /// Ends the lease on `key` that has this fingerprint, and says `why` in the log. Other holders keep theirs, and so does a holder that came
-    /// since the fingerprint was read.
+    /// Ends the lease on `key` that has the fingerprint `lease`, and logs the reason `why`.
     ///
-    /// [`ForcedRelease::ended`] is empty if no lease in force has the fingerprint.
+    /// Other holders keep their leases, including a holder that acquired the key after the
+    /// fingerprint was read. If no lease in force has the fingerprint, [`ForcedRelease::ended`] is
+    /// empty.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -160,11 +173,13 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// As [`force_release`](Self::force_release).
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support forced releases. Returns [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if
+    /// the key contains a value that is not a lock.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop; the lease may then have ended or not.
+    /// If the future is dropped, the lease may have ended or not.
     pub async fn force_release_lease(
         &self,
         key: impl IntoKey,
@@ -174,18 +189,20 @@ impl Admin {
         self.end(&key.into_key()?, Some(lease), why).await
     }
 
-    /// Asks the holder of the lease on `key` that has this fingerprint to finish early, and no other holder.
+    /// Asks the holder of the lease with the fingerprint `lease` to finish early. Other holders of
+    /// `key` are not asked.
     ///
-    /// [`Revocation::NotHeld`] if no lease in force has the fingerprint. [`LockClient::request_revocation`](crate::LockClient::request_revocation)
-    /// asks all holders.
+    /// Returns [`Revocation::NotHeld`] if no lease in force has the fingerprint. To ask all
+    /// holders, use [`LockClient::request_revocation`](crate::LockClient::request_revocation).
     ///
     /// # Errors
     ///
-    /// As [`LockClient::request_revocation`](crate::LockClient::request_revocation).
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support revocation requests. Returns the error of the store if the request fails.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop; the store may have recorded the request or not.
+    /// If the future is dropped, the store may have recorded the request or not.
     pub async fn request_lease_revocation(
         &self,
         key: impl IntoKey,

@@ -1,6 +1,7 @@
-//! Reports on a client's locks: an [`Observer`], events and spans of the crate `tracing`, metrics.
+//! Observability: [`Observer`]s, `tracing` events and spans, and metrics.
 //!
-//! Every layer reports to one point, and that point tells all three. The page `docs/observability.md` lists each event, span and metric.
+//! All three receive the same events. The page `docs/observability.md` lists each event, span and
+//! metric.
 
 mod call;
 mod event;
@@ -22,28 +23,42 @@ pub(crate) use event::Event;
 pub(crate) use log::{hold_span, release_span, renew_span};
 pub(crate) use point::{Events, Settings};
 
-/// A listener for all that happens to the locks of one client: [`Builder::observer`](crate::Builder::observer).
+/// Receives the events of all locks of a client. Pass it to
+/// [`Builder::observer`](crate::Builder::observer).
 ///
-/// Each method has a default that does nothing, and new events get new methods with defaults.
+/// Each method has a default implementation that does nothing. New events get new methods with such
+/// defaults.
 ///
 /// # Rules
 ///
-/// - The client calls the methods inline, on the thread where the event happens: in a caller's future, in the background task, or in the drop
-///   of a guard. A method must not block and should take microseconds. Work that takes longer belongs in a channel.
-/// - The client holds no mutex of its own during a call, so a method may use the client. A method that asks for a lock makes events itself.
-/// - Events of several threads may arrive at the same time and in any order, those of one thread arrive in order. A loss that time alone
-///   causes arrives with the first look at the lease after its deadline.
-/// - An observer that owns a clone of its client keeps that client going for ever.
-/// - A panic in a method ends that call alone. The client logs it and goes on.
-/// - No event carries a lease id, a URL or a password.
+/// - The client calls the methods directly, on the thread where the event happens. For example, it
+///   calls them in a caller's future, in the background task, or in the drop of a guard. A method
+///   must not block and should return within microseconds. Send longer work to another task, for
+///   example through a channel.
+/// - The client does not hold internal mutexes during a call, so a method may use the client. A
+///   method that acquires a lock causes further events.
+/// - Events of one thread arrive in order. Events of different threads may arrive at the same time
+///   and in any order.
+/// - If a lease is lost because its deadline passed, the event arrives when the client first checks
+///   the lease after the deadline.
+/// - An observer that contains a clone of its client keeps the client alive indefinitely.
+/// - A panic in a method affects only that call. The client logs the panic and continues.
+/// - Events never contain lease ids, URLs or passwords.
 ///
 /// # Counting
 ///
-/// Each call for a lock ends in [`on_acquired`](Self::on_acquired) or [`on_refused`](Self::on_refused), once, also if its future is
-/// dropped; if it had to wait, [`on_waiting`](Self::on_waiting) came before. A [`MultiLock`](crate::MultiLock) is a call for each of
-/// its parts, and a [`Striped`](crate::Striped) one for each segment that it asks for. Each lease begins with an
-/// [`on_acquired`](Self::on_acquired) of [`GrantPath::Granted`] and ends in [`on_released`](Self::on_released) or
-/// [`on_lost`](Self::on_lost), once. So differences of counts give the leases held and the calls that wait.
+/// Each call for a lock ends with exactly one [`on_acquired`](Self::on_acquired) or
+/// [`on_refused`](Self::on_refused), even if its future is dropped. If the call had to wait, there
+/// was one [`on_waiting`](Self::on_waiting) before. A [`MultiLock`](crate::MultiLock) counts as one
+/// call for each of its locks. A [`Striped`](crate::Striped) lock counts as one call for each
+/// segment that it requests.
+///
+/// Each lease starts with an [`on_acquired`](Self::on_acquired) whose path is
+/// [`GrantPath::Granted`]. Each lease ends with exactly one [`on_released`](Self::on_released) or
+/// [`on_lost`](Self::on_lost).
+///
+/// The number of held leases and the number of waiting calls are therefore differences of two
+/// counters.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -83,54 +98,58 @@ pub(crate) use point::{Events, Settings};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// The client is built. `store` is the name of its backend. Called once, before any event.
+    /// Called once when the client is built, before any event. `store` is the name of the backend.
     fn on_start(&self, _store: &'static str) {}
 
-    /// A call has to wait: for other callers of this process, for the store's holder, or for a store that does not answer.
+    /// Called when a call has to wait for other callers of this process, for a holder, or for a
+    /// store that does not respond.
     fn on_waiting(&self, _event: &Waiting<'_>) {}
 
-    /// A call has waited for [`Builder::long_wait`](crate::Builder::long_wait). Once per call.
+    /// Called once for a call that has waited for
+    /// [`Builder::long_wait`](crate::Builder::long_wait).
     fn on_long_wait(&self, _event: &LongWait<'_>) {}
 
-    /// A call that waits for a held key asks the store again.
+    /// Called when a call that waits for a held key sends another request to the store.
     fn on_woken(&self, _event: &Woken<'_>) {}
 
-    /// A call has its lock.
+    /// Called when a call has acquired its lock.
     fn on_acquired(&self, _event: &Acquired<'_>) {}
 
-    /// A call ends without its lock.
+    /// Called when a call ends without its lock.
     fn on_refused(&self, _event: &Refused<'_>) {}
 
-    /// A holder has passed its lease on to the next caller of this process.
+    /// Called when a holder has handed off its lease to the next caller of this process.
     fn on_handed_over(&self, _event: &HandedOver<'_>) {}
 
-    /// A lock was held for [`Builder::long_hold`](crate::Builder::long_hold) when it was renewed. Once per holder; elections are exempt.
+    /// Called once per holder, when it renews a lock that it has held for
+    /// [`Builder::long_hold`](crate::Builder::long_hold). Not called for elections.
     fn on_long_hold(&self, _event: &LongHold<'_>) {}
 
-    /// The store has confirmed a renewal.
+    /// Called when the store has confirmed a renewal.
     fn on_renewed(&self, _event: &Renewed<'_>) {}
 
-    /// A renewal failed or was not answered. The watchdog tries again until the deadline.
+    /// Called when a renewal failed or was not answered. The client retries until the deadline.
     fn on_renewal_failed(&self, _event: &RenewalFailed<'_>) {}
 
-    /// A lease has become [unconfirmed](crate::LeaseState::Unconfirmed). Once until the next renewal that succeeds.
+    /// Called when a lease becomes [unconfirmed](crate::LeaseState::Unconfirmed). Called again only
+    /// after a renewal has succeeded in between.
     fn on_unconfirmed(&self, _event: &Unconfirmed<'_>) {}
 
-    /// A lease was lost.
+    /// Called when a lease was lost.
     fn on_lost(&self, _event: &Lost<'_>) {}
 
-    /// A holder has given its lease back. The request to the store follows.
+    /// Called when a holder releases its lease, before the request is sent to the store.
     fn on_released(&self, _event: &Released<'_>) {}
 
-    /// The store did not confirm a release.
+    /// Called when the store did not confirm a release.
     fn on_release_failed(&self, _event: &ReleaseFailed<'_>) {}
 
-    /// An operator has ended a lease through this client.
+    /// Called when an operator has ended a lease through this client.
     fn on_forced(&self, _event: &Forced<'_>) {}
 
-    /// A request for a lock, a renewal or a release failed in the store or on the way there.
+    /// Called when an acquisition, a renewal or a release failed in the store or on the way to it.
     fn on_store_error(&self, _event: &StoreError<'_>) {}
 
-    /// The store answers from now on, or does not any more. Once per change.
+    /// Called when the store starts or stops responding.
     fn on_store(&self, _event: &Store<'_>) {}
 }

@@ -1,4 +1,4 @@
-//! How a caller that waits tries again.
+//! Retry policies: when a waiting caller makes its next attempt.
 
 use std::fmt::Debug;
 use std::num::NonZeroU32;
@@ -7,21 +7,25 @@ use std::time::Duration;
 
 use crate::contract::error::{Error, ErrorKind};
 
-/// How a caller that waits for a key, or for a store that does not answer, tries again.
+/// Determines when a caller makes its next attempt while the lock is held or the store does not
+/// respond.
 ///
-/// A pause is never longer than stated, and cut short when the store tells that the key may be free, when the holder's lease runs
-/// out, and when the [wait](crate::LockOptions::wait) is over. So the pauses matter where no news come. By default there are none while
-/// the caller stands in the queue of a store that calls it up ([`CalledBy`](crate::backend::CalledBy)): its place is asked for again every few
-/// seconds, and that is enough.
+/// A pause ends early if the store notifies the client that the key may be free. It also ends if
+/// the holder's lease expires, or if the [wait](crate::LockOptions::wait) is over. Pauses therefore
+/// matter most for stores without notifications.
+///
+/// With the default policy, a caller does not poll if it is queued in a store that
+/// [notifies](crate::backend::CalledBy) it when its turn comes. The caller only refreshes its queue
+/// entry every few seconds.
 ///
 /// ```
 /// use std::time::Duration;
 /// use leasehold_core::retry::Retry;
 ///
-/// // The default: as often as the wait allows, at random moments that grow apart.
+/// // The default: retry until the wait is over, with random pauses that grow.
 /// let patient = Retry::default();
 ///
-/// // Count attempts: five of them, 200 ms apart.
+/// // Make at most five attempts, 200 ms apart.
 /// let counted = Retry::attempts(5).every(Duration::from_millis(200));
 /// # let _ = (patient, counted);
 /// ```
@@ -29,17 +33,17 @@ use crate::contract::error::{Error, ErrorKind};
 pub struct Retry {
     attempts: Option<NonZeroU32>,
     pause: Pause,
-    /// Decides instead, if there is one.
+    /// Replaces the attempts and pauses above, if it is set.
     own: Option<Own>,
 }
 
-/// A policy of one's own: it decides after each attempt of a call whether the next follows, and when.
+/// A custom retry policy. After each attempt, it decides whether another attempt follows, and when.
 ///
 /// ```
 /// use std::time::Duration;
 /// use leasehold_core::retry::{Retry, RetryPolicy, Tried};
 ///
-/// /// Waits for the end of the holder's lease, and no longer than a minute in all.
+/// /// Retries when the holder's lease expires, for at most one minute.
 /// #[derive(Debug)]
 /// struct Patient;
 ///
@@ -54,15 +58,15 @@ pub struct Retry {
 /// # let _ = retry;
 /// ```
 pub trait RetryPolicy: Debug + Send + Sync + 'static {
-    /// The pause before the next attempt; `None` if there is to be no other.
+    /// Returns the pause before the next attempt, or `None` if there should be no further attempt.
     ///
-    /// A pause of less than a millisecond counts as one. It is cut short like the others, see [`Retry`].
+    /// The pause lasts at least 1 ms, and may end early for the reasons that [`Retry`] lists.
     fn pause(&self, tried: &Tried) -> Option<Duration>;
 }
 
-/// The attempts of a call so far.
+/// The progress of a call that a [`RetryPolicy`] decides about.
 ///
-/// See the example of [`Retry`].
+/// See the example of [`RetryPolicy`], which computes a pause from it.
 #[derive(Clone, Copy, Debug)]
 pub struct Tried {
     attempts: u32,
@@ -74,23 +78,25 @@ pub struct Tried {
 struct Own(Arc<dyn RetryPolicy>);
 
 impl Tried {
-    /// The number of attempts, 1 at least. Attempts that follow news of the key do not count.
+    /// Returns the number of attempts so far, which is at least 1. Attempts that follow a
+    /// notification are not counted.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// How long ago the call began.
+    /// Returns the time since the call began.
     pub fn elapsed(&self) -> Duration {
         self.elapsed
     }
 
-    /// How long the lease of the holder lasts without renewal, if the store has told.
+    /// Returns the time until the holder's lease expires if it is not renewed, if the store
+    /// reported it.
     pub fn holder_left(&self) -> Option<Duration> {
         self.holder_left
     }
 }
 
-/// The same policy, not one that decides alike.
+/// Two policies are equal only if they are the same object.
 impl PartialEq for Own {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -106,16 +112,17 @@ enum Pause {
 }
 
 impl Retry {
-    /// The limit of the first pause: roughly the time of a critical section of a few round trips.
+    /// The upper bound of the first pause is twice this time. A critical section with a few round
+    /// trips takes about as long.
     const DEFAULT_MIN: Duration = Duration::from_millis(25);
 
-    /// The longest pause: with a store that tells of releases, polling is only the net below.
+    /// The longest pause. If the store sends notifications, polling is only a fallback.
     const DEFAULT_MAX: Duration = Duration::from_secs(1);
 
-    /// No pause may be shorter, or a caller would spin.
+    /// Shorter pauses would make a caller spin.
     const MIN_PAUSE: Duration = Duration::from_millis(1);
 
-    /// Tries as often as the wait allows, with growing pauses.
+    /// Retries with growing pauses until the wait is over.
     pub const fn unlimited() -> Self {
         Self {
             attempts: None,
@@ -124,16 +131,17 @@ impl Retry {
         }
     }
 
-    /// Tries for as long as a `policy` of one's own says, within the wait.
+    /// Retries as a custom policy decides, at most until the wait is over.
     pub fn policy(policy: impl RetryPolicy) -> Self {
         Self { own: Some(Own(Arc::new(policy))), ..Self::unlimited() }
     }
 
-    /// Tries at most `attempts` times (at least once), even if the wait is not over then.
+    /// Makes at most `attempts` attempts (at least one), even if the wait is not over.
     ///
-    /// An attempt counts if it follows a whole pause. Attempts that follow news of the key do not. A caller that stands in
-    /// line behind another one of its client shares that one's answers, so its attempts count there, too: it gives up as soon
-    /// as a caller of another process would.
+    /// An attempt counts if it follows a complete pause. An attempt that follows a notification
+    /// does not count. Callers of the same client wait for the store together, so each of them
+    /// counts the attempts that any of them makes. A caller therefore gives up as soon as it would
+    /// if it were alone.
     pub const fn attempts(attempts: u32) -> Self {
         let mut retry = Self::unlimited();
         retry.attempts = Some(match NonZeroU32::new(attempts) {
@@ -143,21 +151,22 @@ impl Retry {
         retry
     }
 
-    /// Pauses for exactly `pause`.
+    /// Pauses for exactly `pause` between attempts.
     #[must_use]
     pub const fn every(mut self, pause: Duration) -> Self {
         self.pause = Pause::Between { min: pause, max: pause };
         self
     }
 
-    /// Pauses for a random time from `min` to `max`, so that callers fall out of step.
+    /// Pauses for a random time between `min` and `max`, so that callers do not retry in lockstep.
     #[must_use]
     pub const fn between(mut self, min: Duration, max: Duration) -> Self {
         self.pause = Pause::Between { min, max };
         self
     }
 
-    /// Pauses for a random time from `min` to a bound that starts at twice `min` and doubles up to `max`.
+    /// Pauses for a random time between `min` and an upper bound. The bound is twice `min` for the
+    /// first pause, and doubles until it reaches `max`.
     #[must_use]
     pub const fn growing(mut self, min: Duration, max: Duration) -> Self {
         self.pause = Pause::Growing { min, max };
@@ -178,12 +187,12 @@ impl Retry {
         Ok(())
     }
 
-    /// Whether attempts may be used up before the wait is over.
+    /// Returns whether the policy can end the call before the wait is over.
     pub(crate) fn may_end(&self) -> bool {
         self.attempts.is_some() || self.own.is_some()
     }
 
-    /// The pauses of one acquisition; they end when the attempts are used up.
+    /// Returns the pauses of one acquisition. The iterator ends when no attempts are left.
     pub(crate) fn pauses(&self) -> Pauses {
         Pauses { retry: self.clone(), made: 0 }
     }
@@ -203,7 +212,7 @@ pub(crate) struct Pauses {
 }
 
 impl Pauses {
-    /// The pause after an attempt, `elapsed` after the first one began.
+    /// Returns the pause after an attempt. `elapsed` is the time since the call began.
     pub(crate) fn after(
         &mut self,
         elapsed: Duration,

@@ -1,4 +1,4 @@
-//! The keys that are in use.
+//! The list of keys in use.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,11 +8,12 @@ use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::engine::pipeline::Engine;
 
-/// The keys in use whose names begin alike, page by page: made by [`Admin::list`](crate::admin::Admin::list).
+/// The keys in use whose names start with a prefix, page by page.
+/// [`Admin::list`](crate::admin::Admin::list) creates it.
 ///
-/// It holds no page but the one that it gives away, however many keys there are.
+/// Only one page is in memory at a time, regardless of the number of keys.
 ///
-/// See the example of [`Admin::list`](crate::admin::Admin::list).
+/// See the example of [`Admin::list`](crate::admin::Admin::list), which reads all pages.
 pub struct KeyList {
     engine: Arc<Engine>,
     prefix: String,
@@ -25,16 +26,18 @@ impl KeyList {
         Self { engine, prefix, next: None, is_over: false }
     }
 
-    /// Asks for the next page that has any keys; `None` after the last.
+    /// Returns the next page that is not empty, or `None` after the last page.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot list keys,
-    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied) if this user may not. After an error, the same page may be asked for again.
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot list
+    /// keys. Returns [`ErrorKind::Denied`](crate::ErrorKind::Denied) if the user lacks the
+    /// permission. After an error, the next call requests the same page again.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: the next call asks for the same page.
+    /// This method is cancel safe. If the future is dropped, the next call requests the same page
+    /// again.
     pub async fn next_page(&mut self) -> Result<Option<Vec<LockKey>>, Error> {
         while !self.is_over {
             let backend = self.engine.store()?;

@@ -1,4 +1,4 @@
-//! A decorator that makes any backend fail on command, for tests.
+//! A backend for tests that wraps another backend and fails on request.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::pending;
@@ -19,7 +19,7 @@ use crate::contract::key::LockKey;
 use crate::contract::outcome::{ForcedRelease, Revocation};
 use crate::sync::{Mutex, lock};
 
-/// A backend that does the same as `B`, except where [`Faults`] say otherwise.
+/// A backend that wraps the backend `B` and injects the faults that [`Faults`] contains.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -32,7 +32,7 @@ use crate::sync::{Mutex, lock};
 /// let faults = store.faults().clone();
 /// let client = LockClient::new(store);
 ///
-/// // The store grants the lock and the reply gets lost. The client asks again with the same id.
+/// // The store grants the lock, but the reply is lost. The client tries again with the same id.
 /// faults.inject(Operation::Acquire, Fault::LoseReply, 1);
 /// let guard = client.mutex("k")?.lock().await?;
 /// assert_eq!(faults.calls(Operation::Acquire), 2);
@@ -48,9 +48,9 @@ pub struct FaultBackend<B> {
     faults: Faults,
 }
 
-/// The switches of a [`FaultBackend`]. Clones share them.
+/// Controls the faults of a [`FaultBackend`]. Clones control the same faults.
 ///
-/// See the example of [`FaultBackend`](crate::fault::FaultBackend).
+/// See the example of [`FaultBackend`](crate::fault::FaultBackend), which loses a reply.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Switches>);
 
@@ -64,55 +64,63 @@ struct Switches {
     scripted: KeyWatches,
 }
 
-/// Which calls suffer: those of an operation, on one key or on any.
+/// The calls that a fault affects: all calls of an operation, or only calls on one key.
 type Calls = (Operation, Option<LockKey>);
 
-/// A fault that a call suffers.
+/// A fault that affects a call.
 ///
-/// See the example of [`FaultBackend`](crate::fault::FaultBackend).
+/// See the example of [`FaultBackend`](crate::fault::FaultBackend), which loses a reply.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The request reaches the store late.
+    /// The request reaches the store after this delay.
     DelayRequest(Duration),
-    /// The store applies the request at once and the reply comes late.
+    /// The store applies the request immediately, and the reply arrives after this delay.
     DelayReply(Duration),
-    /// The call fails with an error of this kind, and the request never reaches the store.
+    /// The call fails with an error of this kind. The request never reaches the store.
     Fail(ErrorKind),
-    /// The call never ends, and the request reaches the store this much later, also if the caller
+    /// The call never returns. The request reaches the store after this delay, even if the caller
     /// has given up by then.
     Late(Duration),
-    /// The store applies the request and the call fails with [`ErrorKind::Indeterminate`].
+    /// The store applies the request, and the call fails with [`ErrorKind::Indeterminate`].
     LoseReply,
-    /// The call panics, and the request never reaches the store.
+    /// The call panics. The request never reaches the store.
     Panic,
-    /// The request never reaches the store and the call never ends.
+    /// The request never reaches the store, and the call never returns.
     SwallowRequest,
-    /// The store applies the request and the call never ends.
+    /// The store applies the request, and the call never returns.
     SwallowReply,
 }
 
-/// The news that watches of a [`FaultBackend`] report.
+/// The notifications that the watches of a [`FaultBackend`] report.
 ///
-/// See the example of [`FaultBackend`](crate::fault::FaultBackend).
+/// ```
+/// use leasehold_core::fault::{FaultBackend, News};
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let store = FaultBackend::new(MemoryBackend::new());
+/// store.faults().set_news(News::Muted);
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum News {
-    /// The news of the store.
+    /// The notifications of the store.
     #[default]
     True,
-    /// Nothing.
+    /// No notifications.
     Muted,
-    /// Only the events of [`Faults::cry_wolf`].
+    /// Only the notifications that [`Faults::cry_wolf`] sends.
     Scripted,
 }
 
 impl Faults {
-    /// Makes the next `times` calls of `operation` suffer `fault`, after those it is to suffer already.
+    /// Injects `fault` into the next `times` calls of `operation`. Faults that were injected
+    /// earlier come first.
     pub fn inject(&self, operation: Operation, fault: Fault, times: usize) {
         self.add(operation, None, fault, times);
     }
 
-    /// Makes the next `times` calls of `operation` on `key` suffer `fault`, before those that all keys are to suffer.
+    /// Injects `fault` into the next `times` calls of `operation` on `key`. Faults for a single key
+    /// come before faults for all keys.
     pub fn inject_on(&self, key: &LockKey, operation: Operation, fault: Fault, times: usize) {
         self.add(operation, Some(key.clone()), fault, times);
     }
@@ -122,33 +130,35 @@ impl Faults {
         pending.entry((operation, key)).or_default().extend(std::iter::repeat_n(fault, times));
     }
 
-    /// Makes all calls suffer `fault` that no injected one is meant for, until this is called again or the faults are healed.
+    /// Injects `fault` into all calls that have no other fault. Pass `None` or call
+    /// [`heal`](Self::heal) to stop this.
     pub fn set_lasting(&self, fault: Option<Fault>) {
         *lock(&self.0.lasting) = fault;
     }
 
-    /// Ends all faults that were injected and not yet suffered, and the lasting one.
+    /// Removes all faults that have not happened yet, including the lasting fault.
     pub fn heal(&self) {
         lock(&self.0.pending).clear();
         self.set_lasting(None);
     }
 
-    /// Sets the news that watches report if they begin from now on.
+    /// Sets which notifications new watches report. Existing watches do not change.
     pub fn set_news(&self, news: News) {
         *lock(&self.0.news) = news;
     }
 
-    /// Fires the watches of `key` that report [`News::Scripted`].
+    /// Notifies the watches of `key` that report [`News::Scripted`].
     pub fn cry_wolf(&self, key: &LockKey) {
         self.0.scripted.notify(key.as_str());
     }
 
-    /// How many calls of `operation` were made, those that failed included.
+    /// Returns the number of calls of `operation`, including failed calls.
     pub fn calls(&self, operation: Operation) -> usize {
         lock(&self.0.calls).get(&operation).copied().unwrap_or_default()
     }
 
-    /// How many leases have been asked for, by attempts that have ended in any way. Each counts once.
+    /// Returns the number of different leases for which an attempt has returned, regardless of its
+    /// outcome.
     pub fn asked_for(&self) -> usize {
         lock(&self.0.asked_for).len()
     }
@@ -163,45 +173,46 @@ impl Faults {
 }
 
 impl<B: LockBackend> FaultBackend<B> {
-    /// Decorates `inner`, without any fault yet. Delays are counted on Tokio's clock.
+    /// Wraps `inner`, without any faults. Delays use Tokio's clock.
     pub fn new(inner: B) -> Self {
         let clock = Arc::new(TokioClock::new());
         Self { inner: Arc::new(inner), clock, faults: Faults::default() }
     }
 
-    /// Sets the clock that delays are counted on: that of the clients.
+    /// Sets the clock that delays use. Use the clock of the clients.
     #[must_use]
     pub fn with_clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Sets the switches, which other backends may share.
+    /// Replaces the [`Faults`] of this backend. Several backends can share the same [`Faults`].
     #[must_use]
     pub fn with_faults(mut self, faults: Faults) -> Self {
         self.faults = faults;
         self
     }
 
-    /// The switches.
+    /// Returns the [`Faults`] of this backend.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// Ends the leases of `key` behind their holders' backs, as if they had expired in the store.
+    /// Ends the leases of `key`, as if they had expired in the store.
     ///
     /// # Errors
     ///
-    /// The errors of [`LockBackend::force_release`].
+    /// Returns the errors of [`LockBackend::force_release`].
     pub async fn expire(&self, key: &LockKey) -> Result<(), Error> {
         self.inner.force_release(key, None).await.map(|_ended| ())
     }
 
-    /// Gives `key` to another owner behind its holder's back, for `ttl`.
+    /// Ends the leases of `key`, and acquires the key for another owner for `ttl`.
     ///
     /// # Errors
     ///
-    /// The errors of [`LockBackend::force_release`] and [`LockBackend::try_acquire`].
+    /// Returns the errors of [`LockBackend::force_release`] and [`LockBackend::try_acquire`].
+    /// Returns [`ErrorKind::Timeout`] if another claim was granted first.
     pub async fn steal(&self, key: &LockKey, ttl: Duration) -> Result<Lease, Error> {
         self.expire(key).await?;
         let thief = Lease::new(key, ttl);
@@ -217,7 +228,7 @@ impl<B: LockBackend> FaultBackend<B> {
         self.call(fault, Operation::Renew, Some(lease.key()), call).await
     }
 
-    /// Makes `call`, with the fault that it is to suffer.
+    /// Makes `call` with the next fault of the operation, if there is one.
     async fn suffer<T, F>(
         &self,
         operation: Operation,
@@ -259,13 +270,13 @@ impl<B: LockBackend> FaultBackend<B> {
                 let arrives = sleep(delay);
                 tokio::spawn(async move {
                     arrives.await;
-                    // The caller has gone, so no one takes the outcome.
+                    // The caller has given up, so the outcome is not needed.
                     drop(call(inner).await);
                 });
                 pending().await
             }
             Some(Fault::LoseReply) => {
-                // The caller does not learn the outcome.
+                // The caller never receives the outcome.
                 drop(call(inner).await);
                 Err(self.error(ErrorKind::Indeterminate, operation, key))
             }
@@ -300,7 +311,7 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         outcome
     }
 
-    /// Suffers the fault that a call on the first key would.
+    /// Injects the fault of a call on the first key.
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
         let Some(first) = claims.first() else {
             return self.inner.try_acquire_all(claims).await;
@@ -317,7 +328,8 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         self.renew_with(fault, lease).await
     }
 
-    /// Each lease counts as one call. The leases without a fault stay one batch, and the reply comes when all have theirs.
+    /// Counts each lease as one call. The leases without a fault are renewed in one batch. The call
+    /// returns when all renewals have returned.
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let fault = |lease: &Lease| self.faults.next(Operation::Renew, Some(lease.key()));
         let faults: Vec<Option<Fault>> = leases.iter().map(fault).collect();

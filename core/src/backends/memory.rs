@@ -1,4 +1,4 @@
-//! The store in this process's memory: the reference backend.
+//! The reference backend: a store in the memory of this process.
 
 mod machine;
 
@@ -20,10 +20,11 @@ use crate::contract::key::LockKey;
 use crate::contract::outcome::{ForcedRelease, Revocation};
 use crate::sync::{Mutex, lock};
 
-/// A store in this process's memory, for tests and for locks that need not leave the process.
+/// A store in the memory of this process, for tests and for locks within one process.
 ///
-/// Clones share one store, like clients of one server. Mutual exclusion always holds between them,
-/// and tokens are strict, both for the life of the store. [`Machine`] decides the outcomes.
+/// Clones share one store, like clients of the same server. Mutual exclusion always holds between
+/// them, and the fencing tokens are strict, for the lifetime of the store. [`Machine`] implements
+/// all operations.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -50,12 +51,12 @@ pub struct MemoryBackend {
 }
 
 impl MemoryBackend {
-    /// Creates an empty store on the machine's clock.
+    /// Creates an empty store that uses the system clock.
     pub fn new() -> Self {
         Self::with_clock(SystemClock)
     }
 
-    /// Creates an empty store on `clock`.
+    /// Creates an empty store that uses `clock`.
     pub fn with_clock(clock: impl Clock) -> Self {
         Self {
             machine: Arc::default(),
@@ -65,12 +66,13 @@ impl MemoryBackend {
         }
     }
 
-    /// The number of keys that have an entry in the store. Entries of expired leases go little by little.
+    /// Returns the number of keys with an entry in the store. Entries of expired leases are removed
+    /// gradually.
     pub fn keys(&self) -> usize {
         lock(&self.machine).keys()
     }
 
-    /// Loses everything, as a server does whose data is deleted.
+    /// Deletes all data, to simulate a server that loses its data.
     pub fn wipe(&self) {
         *lock(&self.machine) = Machine::default();
         self.watches.notify_all();

@@ -1,4 +1,4 @@
-//! A lock on a majority of independent stores.
+//! Locks on a majority of independent stores.
 
 mod acquire;
 mod ballot;
@@ -38,45 +38,61 @@ use crate::contract::inspection::Inspection;
 use crate::contract::key::LockKey;
 use crate::contract::outcome::{ForcedRelease, Revocation};
 
-/// A member that is asked for the first time is connected to first, which takes several round trips and, with TLS, more.
+/// The first request to a member has to connect first. Connecting takes several round trips, and
+/// more with TLS.
 const CONNECTING: u32 = 8;
 
-/// A store made of several independent stores: a lease is in force while a majority of them has it.
+/// A store that consists of several independent stores. A lease is in force as long as a majority
+/// of the stores has it.
 ///
-/// This is Redlock with ordered tokens. The members know nothing of each other. A client asks all of them at once, and a lock is granted
-/// when a majority has granted this very lease; one slow or dead member of three, or two of five, cost nothing. A lock that a majority
-/// does not grant is released on all members.
+/// A quorum uses the Redlock algorithm with ordered tokens. The members do not communicate with
+/// each other. A client sends its requests to all members at the same time. A lock is granted when
+/// a majority has granted its lease. A quorum of three tolerates one slow or failed member without
+/// delay, and a quorum of five tolerates two. A lock that a majority does not grant is released on
+/// all members.
 ///
-/// # Promises
+/// # Guarantees
 ///
-/// - **Exclusion.** No two holders believe in their leases of a key at once, while for each lease a majority of the members keeps it for its
-///   TTL, by clocks that run at the rate of the client's clock. The deadline counts from before the first request.
-/// - **Tokens.** [Fencing tokens](crate::FencingToken) of a key strictly increase, also while members die, return with their data, and lose
-///   their data one after the other. A token is larger than all that a majority has ever granted, and a majority has it as a floor
-///   before the caller has it. `core/tests/quorum/model.rs` searches all states of a small quorum for a trace against this rule.
-/// - **Lost data.** A member that has lost its data has no vote until it has waited out the longest TTL and has taken the floor of a majority
-///   of the others. Its first vote counts then.
-/// - **Long holds.** A renewal that a majority confirms puts the lease in force again on members that lost it. So a lock survives a
-///   restart of all members, one after the other.
+/// - **Exclusion.** Two clients never consider themselves the holder of a key at the same time.
+///   This guarantee requires that a majority of the members keeps each lease for its TTL. The
+///   clocks of the members and of the client must run at the same rate. The deadline of a lease is
+///   counted from before the first request.
+/// - **Tokens.** The [fencing tokens](crate::FencingToken) of a key strictly increase, even while
+///   members fail, restart, or lose their data one after another. A token is larger than all tokens
+///   that a majority has ever granted. Before the caller receives a token, a majority of the
+///   members has recorded it as the minimum token. The model in `core/tests/quorum/model.rs` checks
+///   this rule for all states of a small quorum.
+/// - **Lost data.** A member that has lost its data has no vote for the longest TTL. It then adopts
+///   the minimum token of a majority of the other members, and gets its vote back.
+/// - **Long holds.** A renewal that a majority confirms restores the lease on members that lost it.
+///   A lock therefore survives if all members restart one after another.
 ///
 /// # Limits
 ///
-/// - One step of one member's clock breaks exclusion if the lease has exactly a majority of the members: that member ends the
-///   lease early and grants it to another client. A lease that all members have takes a majority of such steps.
-/// - When all members lose their data at once, the quorum begins anew, as one store would, and the holders of the time before learn of it at their next
-///   renewal. When a majority but not all of them lose it, the quorum waits out the longest TTL, and needs all members for that.
-/// - A server that takes the place of a member under the same name must be empty, and the former one must be gone.
-/// - Mutexes only. A majority is enough to keep two holders apart, but k permits need more than k / (k + 1) of the members.
-/// - Clients that were refused wait in the queue of one member, the first that answers. There is no fair order: a client that has not met another
-///   one yet asks all members at the same time, and may overtake them.
-/// - A mutex costs a request to each member. One consensus store, such as etcd, promises more for less; a quorum is for users that have
-///   several stores and no such one.
+/// - If only a bare majority of the members has a lease, a clock jump on one of these members
+///   breaks exclusion. That member expires the lease early and grants it to another client. If all
+///   members have the lease, a majority of the clocks must jump.
+/// - If all members lose their data at the same time, the quorum starts again like a single empty
+///   store. Earlier holders notice the loss at their next renewal. If a majority of the members
+///   loses its data, but some members keep theirs, the quorum waits for the longest TTL. After
+///   that, it needs all members to continue.
+/// - A server that replaces a member under the same name must be empty, and the old server must be
+///   gone.
+/// - A quorum supports mutexes only. A majority is enough to exclude a second holder. A semaphore
+///   with k permits would need more than k / (k + 1) of the members.
+/// - The order of waiting clients is not fair. A client that was refused waits in the queue of one
+///   member, which is the first member that responds. A client that has not encountered contention
+///   yet asks all members at the same time, and may overtake queued clients.
+/// - Acquiring a mutex sends a request to every member. A consensus store such as etcd guarantees
+///   more for less. Use a quorum if you have several independent stores and no consensus store.
 ///
 /// # Membership
 ///
-/// The members keep the list of names and the longest TTL, their [charter](crate::backend::Charter). A client with other names or another TTL is
-/// refused, and so are two names for the same server and a member of another quorum, with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid)
-/// by the first lock. The first lock of all needs all members.
+/// The members store the [quorum configuration](crate::backend::Charter): the list of names and the
+/// longest TTL. The first lock fails with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the
+/// client uses other names or another TTL. It fails with the same error if two names refer to the
+/// same server, or if a member belongs to another quorum. The first lock in a new quorum needs all
+/// members.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -105,21 +121,26 @@ pub struct Quorum<B> {
 }
 
 impl<B: LockBackend> Quorum<B> {
-    /// Returns once a majority of the members has a vote, as the first lock does: founds a new quorum, which needs all members.
+    /// Returns once a majority of the members has a vote. Creates a new quorum if necessary, which
+    /// needs all members.
+    ///
+    /// Calling this method is optional, because the first lock does the same.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if members belong to another quorum or two names are one server,
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if no majority has a vote yet, and the errors of the members.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if members belong to another
+    /// quorum or two names refer to the same server. Returns
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if no majority has a vote yet.
+    /// Returns the errors of the members if a majority does not answer.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop, and to repeat.
+    /// This method is cancel safe, and can be called again.
     pub async fn establish(&self) -> Result<(), Error> {
         self.muster(self.members.member_timeout * CONNECTING).await
     }
 
-    /// The same quorum, for a task.
+    /// Returns a handle to the same quorum, for a background task.
     fn clone_parts(&self) -> Self {
         Self {
             members: Arc::clone(&self.members),
@@ -165,7 +186,7 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
         self.watch_each(|store| store.watch(key))
     }
 
-    /// Reports changes on the members that refused the claim last.
+    /// Reports changes on the members that last refused the claim.
     fn watch_claim(&self, claim: &Claim) -> KeyWatch {
         if !claim.waits() {
             return self.watch(claim.key());
@@ -212,7 +233,8 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
         self.members.iter().for_each(|member| member.store.disconnect());
     }
 
-    /// Waits for requests under way first, for as long as a member has to answer: a release that is lost keeps the key closed on its member for a TTL.
+    /// Waits for requests in progress first, for at most the time that a member has to answer. If a
+    /// release were lost, the key would stay locked on that member for one TTL.
     async fn close(&self) {
         let ends = self.members.clock.now() + self.members.member_timeout;
         clock::until(&*self.members.clock, ends, self.late.all_ended()).await;

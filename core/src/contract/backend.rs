@@ -1,6 +1,8 @@
-//! The contract between the layers and a store: a [`LockBackend`], and all that its requests and answers are made of.
+//! The contract between Leasehold and a store: the [`LockBackend`] trait, its requests and its
+//! replies.
 //!
-//! Code that takes locks needs none of it, but `Arc<dyn LockBackend>` where it keeps a store.
+//! You need this module to write a backend. Code that only uses locks needs at most
+//! `Arc<dyn LockBackend>`, to store a backend of any type.
 
 mod attempt;
 mod capabilities;
@@ -50,46 +52,61 @@ use crate::contract::inspection::Inspection;
 use crate::contract::key::LockKey;
 use crate::contract::outcome::{ForcedRelease, Revocation};
 
-/// A store of leases. Four methods make a backend: [`capabilities`](Self::capabilities) and the three steps in the store. Everything
-/// else has a default.
+/// A store of leases.
 ///
-/// A backend speaks to its store and nothing more: it never waits for a key, retries, sleeps,
-/// renews on its own or counts holds. The layers above do that, the same for every store.
+/// Implement this trait to use Leasehold with another store. Four methods are required:
+/// [`capabilities`](Self::capabilities), [`try_acquire`](Self::try_acquire), [`renew`](Self::renew)
+/// and [`release`](Self::release). All other methods have defaults.
 ///
-/// # To ensure correctness
+/// A backend sends requests to its store and returns the replies. A backend does not wait for a
+/// key, retry, sleep, renew leases on its own, or count holders. The core of Leasehold does all of
+/// that, in the same way for every store.
 ///
-/// - Each of [`try_acquire`](Self::try_acquire), [`renew`](Self::renew) and [`release`](Self::release) is one
-///   atomic step in the store. The step compares the whole lease id there, or another value that belongs as
-///   surely to this lease alone.
-/// - `try_acquire` is idempotent per [`LeaseId`]: repeated while its own lease is in
-///   force, it is granted again with a full TTL.
-/// - A lease that is not renewed ends by the store's own clock, no earlier than its TTL after the
-///   store received it, and soon after; if it is [kept](crate::backend::Tenure::Kept), with the others of its client at the latest.
-/// - A reply that was lost is [`ErrorKind::Indeterminate`] and a request that was surely not applied
-///   is [`ErrorKind::Unavailable`]; neither is ever an outcome. Every error of the client library is
-///   mapped on purpose.
-/// - No layer below repeats a request on its own, unless that is proved harmless.
-/// - A decorator over several stores queues a claim on at most one of them, and passes on only that store's
-///   [places](Contention::with_place) and [calls](CalledBy::Name). Several queues in several orders would wait for each other.
-/// - Every call ends in bounded time, and dropping its future at any point breaks nothing: the
-///   request may then have been applied or not.
+/// # Correctness
 ///
-/// The conformance suite checks all of it through the promises of the whole:
+/// The core relies on the following rules. The conformance suite checks them.
 ///
-/// | promise | is shown by |
+/// - **Atomic steps.** `try_acquire`, `renew` and `release` are each one atomic step in the store.
+///   The step compares the complete lease id, or another value that identifies this lease just as
+///   uniquely.
+/// - **Idempotent acquisition.** If `try_acquire` is called again with the same [`LeaseId`] while
+///   that lease is in force, the lease is granted again with a full TTL.
+/// - **Expiry by the store's clock.** A lease that is not renewed expires by the clock of the
+///   store, soon after its TTL and never earlier. The TTL is counted from the moment the store
+///   received the request. A [kept](crate::backend::Tenure::Kept) lease may live as long as the
+///   other leases of its client.
+/// - **Honest errors.** Return [`ErrorKind::Unavailable`] only if the request was certainly not
+///   applied, and [`ErrorKind::Indeterminate`] if the reply was lost. Neither error counts as an
+///   outcome. Map every error of the client library deliberately.
+/// - **No hidden retries.** The client library does not repeat a request, unless repeating it is
+///   proven to be harmless.
+/// - **One queue per claim.** A backend that wraps several stores queues a claim in at most one
+///   store, and forwards [queue entries](Contention::with_place) and [calls](CalledBy::Name) from
+///   that store only. If several stores queued the claim in different orders, callers would wait
+///   for each other.
+/// - **Bounded time.** Every call returns within a bounded time. The future of a call can be
+///   dropped at any point. The store may then have applied the request or not.
+///
+/// # Guarantees
+///
+/// Together, the backend and the core give these guarantees. The listed cases of the conformance
+/// suite check each of them.
+///
+/// | guarantee | checked by |
 /// | --- | --- |
-/// | P1 Only an acquisition's own lease id renews or releases it. | `release::a_forged_id_releases_nothing`, `release::a_stale_release_leaves_the_successor`, `retry::releases_and_renewals_may_be_repeated_for_ever` |
-/// | P2 A guard never says valid after its deadline. | `expiry::the_deadline_counts_from_before_the_request`, `expiry::belief_ends_at_the_deadline_though_the_store_still_has_the_lease`, `renewal::a_stalled_process_sees_the_loss_first` |
-/// | P3 Loss is signalled at the latest when the deadline passes and the runtime next runs; never withdrawn. | `renewal::failing_renewals_make_a_lease_unconfirmed_and_then_lost`, `renewal::an_acknowledgement_after_the_deadline_revives_nothing`, `lost::a_loss_is_seen_however_late_one_asks` |
-/// | P4 Unknown stays unknown. | `mutual_exclusion::a_grant_whose_reply_is_lost_is_the_same_acquisition`, `release::a_release_whose_reply_is_lost_stays_unknown_and_is_harmless`, `lost::passing_errors_are_no_loss` |
-/// | P5 Where a backend declares fencing, tokens of a key strictly increase in grant order. | `fencing::tokens_strictly_increase`, `fencing::tokens_increase_after_expiry`, `fencing::tokens_increase_after_a_restart` |
-/// | P6 Cancelling any future at any point leaks at most one grant for one TTL. | `cancellation::an_acquisition_may_be_dropped_at_any_point`, `cancellation::a_release_may_be_dropped_at_any_point`, `cancellation::any_fault_at_any_step_leaves_the_key_usable` |
-/// | P7 If the store is reachable and the holder dies, the key is free within a TTL. | `expiry::a_holder_that_is_gone_frees_the_key_within_a_ttl`, `expiry::an_unrenewed_lease_ends_after_its_ttl_and_not_before` |
-/// | P8 No waiter outlives its wait or depends on notifications. | `waiting::a_wait_ends_when_it_is_over_and_not_before`, `waiting::a_waiter_without_any_news_polls`, `waiting::a_waiter_is_served_when_a_dead_holder_expires` |
+/// | P1 Only the lease id of an acquisition can renew or release its lease. | `release::a_forged_id_releases_nothing`, `release::a_stale_release_leaves_the_successor`, `retry::releases_and_renewals_may_be_repeated_for_ever` |
+/// | P2 A guard never reports a valid lease after its deadline. | `expiry::the_deadline_counts_from_before_the_request`, `expiry::belief_ends_at_the_deadline_though_the_store_still_has_the_lease`, `renewal::a_stalled_process_sees_the_loss_first` |
+/// | P3 A loss is reported no later than the first time the runtime runs after the deadline, and is never withdrawn. | `renewal::failing_renewals_make_a_lease_unconfirmed_and_then_lost`, `renewal::an_acknowledgement_after_the_deadline_revives_nothing`, `lost::a_loss_is_seen_however_late_one_asks` |
+/// | P4 An unknown outcome is never reported as a success or a failure. | `mutual_exclusion::a_grant_whose_reply_is_lost_is_the_same_acquisition`, `release::a_release_whose_reply_is_lost_stays_unknown_and_is_harmless`, `lost::passing_errors_are_no_loss` |
+/// | P5 If a backend declares fencing, the tokens of a key strictly increase in the order of the grants. | `fencing::tokens_strictly_increase`, `fencing::tokens_increase_after_expiry`, `fencing::tokens_increase_after_a_restart` |
+/// | P6 If a future is dropped at any point, at most one lease stays in the store, for at most one TTL. | `cancellation::an_acquisition_may_be_dropped_at_any_point`, `cancellation::a_release_may_be_dropped_at_any_point`, `cancellation::any_fault_at_any_step_leaves_the_key_usable` |
+/// | P7 If the store is reachable and the holder crashes, the key is free within one TTL. | `expiry::a_holder_that_is_gone_frees_the_key_within_a_ttl`, `expiry::an_unrenewed_lease_ends_after_its_ttl_and_not_before` |
+/// | P8 A waiting call ends soon after its wait is over, and does not depend on notifications. | `waiting::a_wait_ends_when_it_is_over_and_not_before`, `waiting::a_waiter_without_any_news_polls`, `waiting::a_waiter_is_served_when_a_dead_holder_expires` |
 ///
 /// # Example
 ///
-/// A backend that shows the steps of another. `examples/custom_backend.rs` has a store of its own, and runs the suite.
+/// This backend prints every attempt of another backend. `examples/custom_backend.rs` is a complete
+/// backend with its own store, and runs the conformance suite.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -134,39 +151,48 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 /// ```
 #[async_trait]
 pub trait LockBackend: Debug + Send + Sync + 'static {
-    /// The features of this store, and the promise of its tokens.
+    /// Returns the optional features of this store and the strength of its fencing tokens.
     fn capabilities(&self) -> Capabilities;
 
-    /// Asks for a lease once: one round trip, one atomic step, and no waiting for others to release.
+    /// Tries once to acquire a lease.
+    ///
+    /// The attempt is one round trip and one atomic step. It does not wait for the current holder.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Indeterminate`] if the reply was lost. The caller repeats the same claim or
-    /// releases its lease; it never takes the error for a refusal.
+    /// Returns [`ErrorKind::Indeterminate`] if the reply was lost. The caller then repeats the same
+    /// claim or releases its lease. A caller never treats this error as a refusal.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop. The store may have granted the lease: the caller releases it.
+    /// If the future is dropped, the store may have granted the lease. The caller releases it.
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error>;
 
-    /// Asks for leases on several keys: one round trip, one atomic step, and all are granted or none is.
+    /// Tries once to acquire leases on several different keys. Either all leases are granted or
+    /// none.
     ///
-    /// No two claims are for the same key. The store grants each as [`try_acquire`](Self::try_acquire) would: again while
-    /// the claim's own lease is in force, and never past claims that queue. A refusal names the first claim, in their
-    /// order, that the store cannot grant. It changes nothing: claims that [queue](crate::backend::Patience::Queues) get
-    /// no place by it either.
+    /// The attempt is one round trip and one atomic step. Each claim follows the rules of
+    /// [`try_acquire`](Self::try_acquire). A claim is granted again if its own lease is already in
+    /// force, and does not overtake queued claims.
+    ///
+    /// A refusal names the first claim that cannot be granted, and changes nothing. In particular,
+    /// it does not put any claim into the [queue](crate::backend::Patience::Queues).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`], before anything is sent, unless the backend declares
-    /// [`Feature::Together`]. One that does may refuse so, too, more than 64 claims and claims
-    /// of [units](crate::backend::Share::Units). The caller then asks for one after the other.
+    /// Returns [`ErrorKind::Unsupported`], without sending a request, if the backend does not
+    /// declare [`Feature::Together`]. A backend that declares the feature may still return this
+    /// error for more than 64 claims and for claims of [units](crate::backend::Share::Units). The
+    /// caller then acquires the leases one at a time.
     ///
-    /// [`ErrorKind::WrongType`] names the key. Else as `try_acquire`, for all claims.
+    /// Returns [`ErrorKind::WrongType`], with the key, if a key is in use as another type of lock.
+    ///
+    /// Returns [`ErrorKind::Indeterminate`] if the reply was lost. The store may then have granted
+    /// all leases.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop. The store may have granted all leases: the caller releases them.
+    /// If the future is dropped, the store may have granted all leases. The caller releases them.
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
         match claims.first() {
             Some(claim) => {
@@ -176,100 +202,123 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         }
     }
 
-    /// Puts the contents of the lease in force from now, if this very lease is still in force. These are its
-    /// TTL, which may be shorter than the remaining time, and, unless its share is
-    /// [whole](crate::backend::Share::Whole), its description and its units. A renewal may give units back
-    /// but takes none.
+    /// Renews a lease that is still in force.
+    ///
+    /// The TTL of `lease` starts again now, and may be shorter than the time that was left. Unless
+    /// the lease is [exclusive](crate::backend::Share::Whole), the store also replaces the
+    /// description and the units by the ones in `lease`. A renewal can reduce the number of units
+    /// but never increase it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Indeterminate`] if the reply was lost; the old deadline stays in force.
+    /// Returns [`ErrorKind::Indeterminate`] if the reply was lost. The old deadline then still
+    /// applies.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop. The store may have renewed; the local deadline does not move.
+    /// If the future is dropped, the store may have renewed the lease. The local deadline does not
+    /// change.
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error>;
 
-    /// Ends this very lease, and its claim's place in the queue. Harmless when repeated or late.
+    /// Releases a lease and removes its claim from the queue.
+    ///
+    /// Only this exact lease is affected, so it is safe to call this method twice, or late.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Indeterminate`] if the reply was lost.
+    /// Returns [`ErrorKind::Indeterminate`] if the reply was lost.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop. The store may have released; the caller repeats it.
+    /// If the future is dropped, the store may have released the lease. The caller repeats the
+    /// call.
     async fn release(&self, lease: &Lease) -> Result<Release, Error>;
 
-    /// Renews many leases in as few round trips as the store allows, one result per lease in order.
+    /// Renews many leases in as few round trips as possible. Returns one result per lease, in the
+    /// same order.
     ///
-    /// By default one by one, concurrently. One failure must not fail its neighbours.
+    /// The default implementation calls [`renew`](Self::renew) for all leases concurrently. A
+    /// renewal that fails must not make another renewal fail.
     ///
     /// # Cancel safety
     ///
-    /// As [`renew`](Self::renew), for each of them.
+    /// If the future is dropped, the store may have renewed any of the leases. Their local
+    /// deadlines do not change.
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         join_all(leases.iter().map(|lease| self.renew(lease))).await
     }
 
-    /// Begins to watch `key`, without I/O of its own.
+    /// Starts to watch `key`. Does no I/O.
     ///
-    /// By default silent, so that callers poll. A backend that declares
-    /// [`Feature::Push`] fires it when a key is released by anybody, and when
-    /// a connection was lost and news may have been missed. [`KeyWatches`] does the book-keeping.
+    /// The default watch never fires, so callers poll. If a backend declares [`Feature::Push`], the
+    /// watch must fire when any client releases the key. The watch must also fire if notifications
+    /// may have been missed, for example because a connection was lost. [`KeyWatches`] does the
+    /// bookkeeping.
     fn watch(&self, _key: &LockKey) -> KeyWatch {
         KeyWatch::silent()
     }
 
-    /// Begins to watch for the event that the caller of `claim` waits for, without I/O of its own: news of the key, or only
-    /// of the claims before this one in the store's queue.
+    /// Starts to watch for the event that the caller of `claim` is waiting for. Does no I/O.
     ///
-    /// By default any news of the key.
+    /// The default watch fires at every change of the key. A store with a queue can limit the watch
+    /// to changes of the claims ahead of this one.
     fn watch_claim(&self, claim: &Claim) -> KeyWatch {
         self.watch(claim.key())
     }
 
-    /// Begins to watch for events that concern the holder of `lease`, without I/O of its own: its
-    /// end by another client, and requests to [revoke](Self::request_revocation) it.
+    /// Starts to watch for events that concern the holder of `lease`. Does no I/O.
     ///
-    /// By default that is any news of the key for a holder of the whole key, and silence for holders of
-    /// units, which would otherwise receive each other's comings and goings.
+    /// Two events concern the holder: another client ended the lease, or someone
+    /// [asked](Self::request_revocation) the holder to finish early.
+    ///
+    /// By default, the watch fires at every change of the key if the lease is exclusive. For a
+    /// holder of units, the default watch never fires, so that holders are not notified whenever
+    /// another holder comes or goes.
     fn watch_lease(&self, lease: &Lease) -> KeyWatch {
         if lease.share().is_whole() { self.watch(lease.key()) } else { KeyWatch::silent() }
     }
 
-    /// Tells which leases are in force on `key`.
+    /// Returns the leases that are in force on `key`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] unless the backend declares [`Feature::Inspect`].
+    /// Returns [`ErrorKind::Unsupported`] if the backend does not declare [`Feature::Inspect`].
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         Err(unsupported(&self.capabilities(), Operation::Inspect).with_key(key))
     }
 
-    /// Lists keys that have leases in force or claims in a queue, and whose [encoded names](LockKey::as_str) begin with `prefix`, which may be
-    /// empty: one page, from where the page [before](KeyPage::next) says.
+    /// Returns one page of the keys in use whose [encoded name](LockKey::as_str) starts with
+    /// `prefix`.
     ///
-    /// A page is of bounded size, and so is the work for it. A key that is in use throughout is on one page at least, and may be on several; one
-    /// that comes into use or ends meanwhile may be on none. Pages have no order.
+    /// A key is in use if it has leases or queued claims. `prefix` may be empty. To get the next
+    /// page, pass the [`next`](KeyPage::next) value of the previous page as `after`. The size of a
+    /// page is bounded, and so is the work to produce it.
+    ///
+    /// A key that stays in use during the whole listing appears on at least one page and may appear
+    /// on several. A key that starts or stops being used in the meantime may be missing. The pages
+    /// are not sorted.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] unless the backend declares [`Feature::List`]. [`ErrorKind::Denied`] where this takes
-    /// rights that locks do not take. [`ErrorKind::Invalid`] if no page says `after`.
+    /// Returns [`ErrorKind::Unsupported`] if the backend does not declare [`Feature::List`].
+    /// Returns [`ErrorKind::Denied`] if listing needs permissions that locking does not need.
+    /// Returns [`ErrorKind::Invalid`] if `after` does not come from a page.
     async fn list(&self, _prefix: &str, _after: Option<&str>) -> Result<KeyPage, Error> {
         Err(unsupported(&self.capabilities(), Operation::List))
     }
 
-    /// Ends leases in force on `key`, on behalf of an operator: the lease with the fingerprint `only`, or all.
+    /// Ends leases on `key`, on behalf of an operator: only the lease with the fingerprint `only`,
+    /// or all leases if it is `None`.
     ///
-    /// The store finds the lease by its fingerprint in the same atomic step that ends it, or compares the lease's id in that step. So a holder
-    /// that came in the meantime keeps its lease. The store leaves a value of another kind under the key alone ([`ErrorKind::WrongType`]).
+    /// The store must look up the lease by its fingerprint, or compare the id of the lease, in the
+    /// same atomic step that ends the lease. So a holder that acquired the key in the meantime
+    /// keeps its lease.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] unless the backend declares
-    /// [`Feature::ForceRelease`].
+    /// Returns [`ErrorKind::Unsupported`] if the backend does not declare
+    /// [`Feature::ForceRelease`]. Returns [`ErrorKind::WrongType`] if the key contains a value that
+    /// is not a lock. The store does not change that value.
     async fn force_release(
         &self,
         key: &LockKey,
@@ -278,17 +327,20 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         Err(unsupported(&self.capabilities(), Operation::ForceRelease).with_key(key))
     }
 
-    /// Asks the present holders of `key` to finish early, or only the one whose lease has the fingerprint `only`. Their next renewals report
-    /// the request ([`Renewal::RevocationRequested`]), and nothing else happens to them.
+    /// Asks the current holders of `key` to finish early, or only the holder whose lease has the
+    /// fingerprint `only`.
     ///
-    /// The request stands until the last of the leases in force now would end without renewal, or until the key
-    /// is free, if that is earlier. A request to one holder ends with its lease, and may end
-    /// when that lease would have ended without renewal.
+    /// The next renewal of each of these holders returns [`Renewal::RevocationRequested`]. Nothing
+    /// else changes.
+    ///
+    /// The request remains until all leases that are in force now would have expired without
+    /// renewal, or until the key is free, whichever comes first. A request to a single holder ends
+    /// with the lease of the holder. The request may end earlier, at the time when that lease would
+    /// have expired without renewal.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] unless the backend declares
-    /// [`Feature::Revocation`].
+    /// Returns [`ErrorKind::Unsupported`] if the backend does not declare [`Feature::Revocation`].
     async fn request_revocation(
         &self,
         key: &LockKey,
@@ -297,42 +349,51 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         Err(unsupported(&self.capabilities(), Operation::Revoke).with_key(key))
     }
 
-    /// Tells how the store stands as a member of a quorum. A store whose data has no identity takes `fresh`.
+    /// Returns the membership status of the store in a quorum. If the data of the store has no
+    /// identity, `fresh` becomes its identity.
     ///
-    /// A store that may have lost anything that it has answered has lost its identity and its charter, too.
+    /// If the store may have lost any data that it has confirmed, its identity and its quorum
+    /// configuration must be lost as well.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] unless the backend declares
-    /// [`Feature::Membership`].
+    /// Returns [`ErrorKind::Unsupported`] if the backend does not declare [`Feature::Membership`].
     async fn standing(&self, _fresh: StoreId) -> Result<Standing, Error> {
         Err(unsupported(&self.capabilities(), Operation::Enlist))
     }
 
-    /// Makes the store a member of a quorum, with the tokens of all later claims under its charter above a floor, and returns its
-    /// standing afterwards.
+    /// Makes the store a member of a quorum, and returns its membership status afterwards.
     ///
-    /// One atomic step, which changes nothing if the store has another identity or is a member under another charter.
+    /// The request also sets a minimum token, which all tokens of later claims of this quorum
+    /// exceed. The request is one atomic step. If the store has another identity or belongs to
+    /// another quorum, the request changes nothing.
     ///
     /// # Errors
     ///
-    /// As [`standing`](Self::standing).
+    /// Returns [`ErrorKind::Unsupported`] if the backend does not declare [`Feature::Membership`].
     async fn enlist(&self, _enlistment: &Enlistment) -> Result<Standing, Error> {
         Err(unsupported(&self.capabilities(), Operation::Enlist))
     }
 
-    /// Makes one cheap request, to see whether the store serves. It is sent alone, and changes nothing.
+    /// Sends one cheap request that changes nothing, to check whether the store responds.
+    ///
+    /// The request is not combined with other requests. The default implementation calls
+    /// [`inspect`](Self::inspect).
     ///
     /// # Errors
     ///
-    /// As [`inspect`](Self::inspect), by which it is done unless the store has something better.
+    /// Returns the error of the request. The default implementation returns
+    /// [`ErrorKind::Unsupported`] if the backend does not declare [`Feature::Inspect`].
     async fn ping(&self) -> Result<(), Error> {
         self.inspect(&LockKey::of_pings()).await.map(drop)
     }
 
-    /// Checks what can endanger locks on each server, such as its version, role, persistence and clock, through the connections that locks use.
+    /// Checks each server for conditions that can endanger locks, such as its version, role,
+    /// persistence and clock.
     ///
-    /// Changes nothing. A server that does not answer, or refuses a question, is a finding and not an error. By default, nothing is checked.
+    /// The checks use the same connections as locks, and change nothing. A server that does not
+    /// answer, or that refuses a check, is reported as a finding, not as an error. The default
+    /// implementation checks nothing.
     ///
     /// # Errors
     ///
@@ -341,13 +402,16 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// Gives up all connections: the next request makes another, on the runtime of its caller.
+    /// Drops all connections. The next request opens a new connection, on the runtime of its
+    /// caller.
     ///
-    /// The client calls it when the runtime that drives them has ended or is about to, in the middle of a drop: it must not block. A
-    /// backend whose connections do not belong to a runtime has nothing to do.
+    /// The client calls this method when the runtime that drives the connections has ended or is
+    /// about to end. This method may be called during a drop, so it must not block. A backend whose
+    /// connections do not belong to a runtime has nothing to do here.
     fn disconnect(&self) {}
 
-    /// Closes connections. Calls after it may fail; leases are left to their TTL.
+    /// Closes all connections. Later calls may fail. Leases are not released; they expire after
+    /// their TTL.
     async fn close(&self) {}
 }
 

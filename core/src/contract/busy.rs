@@ -1,4 +1,4 @@
-//! The refusal of an attempt because others hold the key.
+//! The refusal of an attempt because the key is not free.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -9,9 +9,11 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::contract::holder::Holder;
 use crate::contract::key::LockKey;
 
-/// The reason for which a `try_` method did not acquire the lock: others held it, or waited for it first.
+/// The reason why a `try_` method did not acquire the lock: another owner holds it or waited for it
+/// first.
 ///
-/// It is the content of [`TryLockError::Busy`](crate::TryLockError::Busy), and names the holder if the store knows it.
+/// [`TryLockError::Busy`](crate::TryLockError::Busy) contains this value. It names the holder if
+/// the store reports one.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -45,34 +47,40 @@ impl Busy {
         Self { key, holder: contention.holder().cloned() }
     }
 
-    /// The same refusal, `time` after the store's answer.
+    /// Returns the refusal as it is `time` after the store's reply.
     pub(crate) fn later(self, time: Duration) -> Self {
         Self { holder: self.holder.map(|holder| holder.later(time)), ..self }
     }
 
-    /// The same, as the refusal of a resource that `key` names as a whole.
+    /// Returns the refusal with another key, for a lock that consists of several keys and is named
+    /// `key`.
     pub(crate) fn of(self, key: &LockKey) -> Self {
         Self { key: key.clone(), ..self }
     }
 
-    /// The key that others hold; of several keys that were asked for together, the first that was not free.
+    /// Returns the key that is not free. If several keys were requested together, it is the first
+    /// key that was not free.
     pub fn key(&self) -> &LockKey {
         &self.key
     }
 
-    /// The holder whose lease ends first, as of the store's last answer.
+    /// Returns the holder whose lease expires first, as of the store's last reply.
     ///
-    /// `None` if the store does not tell, or if no lease is in force and the key is kept for others that wait.
+    /// Returns `None` if the store does not report a holder, or if the key is free but reserved for
+    /// waiters.
     pub fn holder(&self) -> Option<&Holder> {
         self.holder.as_ref()
     }
 
-    /// How long the lease of the [holder](Self::holder) lasts unless it is renewed; `None` if it does for ever, or if that is not known.
+    /// Returns the time until the lease of the [holder](Self::holder) expires if it is not renewed.
+    ///
+    /// Returns `None` if the lease never expires or the time is not known.
     pub fn remaining(&self) -> Option<Duration> {
         self.holder.as_ref().and_then(Holder::remaining)
     }
 
-    /// The error of a caller that did not get the lock `when`.
+    /// Creates the error of a caller that did not acquire the lock. `when` completes the sentence
+    /// "not obtained …".
     pub(crate) fn into_error(self, when: impl fmt::Display) -> Error {
         let message = format!("not obtained {when}: {}", HeldBy(self.holder.as_ref()));
         Error::new(ErrorKind::Timeout, message)
@@ -102,7 +110,7 @@ impl fmt::Display for HeldBy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(holder) if holder.remaining().is_some() => write!(f, "held by {holder}"),
-            // Not every refusal tells how long the lease lasts.
+            // Not every refusal contains the remaining time.
             Some(holder) => write!(f, "held by {}", holder.label()),
             None => f.write_str("held by another"),
         }

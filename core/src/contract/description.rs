@@ -1,14 +1,14 @@
-//! The description of a holder, as text.
+//! The description of a holder.
 
 mod text;
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-/// The description of a holder: by default the host and the process id; in an [election](crate::election::Election),
-/// the text that its leader proclaims.
+/// The description of a holder. By default, it consists of the host name and the process id. In an
+/// [election](crate::election::Election), it is the text that the leader publishes.
 ///
-/// The store keeps it beside the lease id, and shows it to waiters and operators.
+/// The store keeps the description next to the lease id. Waiters and operators can read it.
 ///
 /// ```
 /// use leasehold_core::{Description, LockOptions};
@@ -20,10 +20,11 @@ use std::sync::{Arc, LazyLock};
 pub struct Description(Arc<str>);
 
 impl Description {
-    /// The longest description, in bytes.
+    /// The maximum length of a description, in bytes.
     pub const MAX_LEN: usize = 256;
 
-    /// This process: `host/pid`, or `pid` where the host has no usable name.
+    /// Returns the description of this process: `host/pid`, or `pid` if the host has no usable
+    /// name.
     pub fn of_this_process() -> Self {
         static THIS_PROCESS: LazyLock<Description> = LazyLock::new(|| {
             let pid = std::process::id();
@@ -35,7 +36,7 @@ impl Description {
         THIS_PROCESS.clone()
     }
 
-    /// The text.
+    /// Returns the text of the description.
     pub fn as_str(&self) -> &str {
         &self.0
     }

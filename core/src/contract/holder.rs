@@ -1,4 +1,4 @@
-//! A holder of a key, as others may see it.
+//! The public information about a lease in force.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,9 +6,11 @@ use std::time::Duration;
 use crate::contract::backend::{Fingerprint, Share};
 use crate::contract::description::Description;
 
-/// A lease in force, as anybody may see it.
+/// The public information about a lease in force: who holds it, how much of the key, and for how
+/// long.
 ///
-/// See the example of [`Admin::inspect`](crate::admin::Admin::inspect).
+/// See the example of [`Admin::inspect`](crate::admin::Admin::inspect), which prints the holders of
+/// a key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Holder {
     fingerprint: Fingerprint,
@@ -20,16 +22,25 @@ pub struct Holder {
     held_for: Option<Duration>,
 }
 
-/// The kind of lock that a lease is of, as a store tells it.
+/// The type of a lock, as far as the store can distinguish it.
 ///
-/// See the example of [`Admin::inspect`](crate::admin::Admin::inspect).
+/// ```
+/// use leasehold_core::LockKind;
+/// use leasehold_core::backend::Share;
+///
+/// assert_eq!(LockKind::of(Share::Whole), LockKind::Mutex);
+/// assert_eq!(LockKind::Mutex.name(), "mutex");
+/// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum LockKind {
-    /// The whole key: a [`Mutex`](crate::Mutex), a [`ReentrantMutex`](crate::ReentrantMutex), or a lock of another program.
+    /// A [`Mutex`](crate::Mutex), a [`ReentrantMutex`](crate::ReentrantMutex), or an exclusive lock
+    /// of another program.
     Mutex,
-    /// The leadership of an [`Election`](crate::election::Election). A store holds it as the only permit of a key, so a
-    /// [`Semaphore`](crate::Semaphore) of one permit is called an election, too.
+    /// The leadership of an [`Election`](crate::election::Election).
+    ///
+    /// The store keeps the leadership as the only permit of a key. A
+    /// [`Semaphore`](crate::Semaphore) with one permit is therefore reported as an election, too.
     Election,
     /// Permits of a [`Semaphore`](crate::Semaphore).
     Permits,
@@ -40,7 +51,7 @@ pub enum LockKind {
 }
 
 impl LockKind {
-    /// The kind that asks for such a share.
+    /// Returns the lock type whose claims request `share`.
     pub fn of(share: Share) -> Self {
         match share {
             Share::Whole => Self::Mutex,
@@ -51,7 +62,7 @@ impl LockKind {
         }
     }
 
-    /// Its name, in one word.
+    /// Returns the name of the lock type, as one word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mutex => "mutex",
@@ -64,7 +75,7 @@ impl LockKind {
 }
 
 impl Holder {
-    /// Creates the holder whose lease id has `fingerprint`.
+    /// Creates the holder of the lease with this fingerprint.
     pub fn new(fingerprint: Fingerprint) -> Self {
         Self {
             fingerprint,
@@ -77,95 +88,102 @@ impl Holder {
         }
     }
 
-    /// Adds the holder's description.
+    /// Sets the description of the holder.
     #[must_use]
     pub fn with_description(mut self, description: Option<Description>) -> Self {
         self.description = description;
         self
     }
 
-    /// Adds the time that is left of the lease if its holder does not renew it.
+    /// Sets the time until the lease expires if it is not renewed.
     #[must_use]
     pub fn with_remaining(mut self, remaining: Option<Duration>) -> Self {
         self.remaining = remaining;
         self
     }
 
-    /// Says how many units of the key it holds, unless that is 1.
+    /// Sets the number of units that the holder uses. The default is 1.
     #[must_use]
     pub fn with_units(mut self, units: u32) -> Self {
         self.units = units;
         self
     }
 
-    /// Says how much of the key it holds: its units, and the kind of lock.
+    /// Sets the number of units that the holder uses and the lock type.
     #[must_use]
     pub fn with_share(mut self, share: Share) -> Self {
         (self.units, self.kind) = (share.units(), Some(LockKind::of(share)));
         self
     }
 
-    /// Adds the fencing token of the grant.
+    /// Sets the fencing token of the grant.
     #[must_use]
     pub fn with_token(mut self, number: Option<u64>) -> Self {
         self.token = number;
         self
     }
 
-    /// Adds how long ago the lease was granted, by the store's clock.
+    /// Sets how long ago the lease was granted, by the store's clock.
     #[must_use]
     pub fn with_held_for(mut self, time: Option<Duration>) -> Self {
         self.held_for = time;
         self
     }
 
-    /// Names its lease.
+    /// Returns the fingerprint of the lease.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// The holder's description, if it gave one.
+    /// Returns the description of the holder, if the holder set one.
     pub fn description(&self) -> Option<&Description> {
         self.description.as_ref()
     }
 
-    /// How long the store keeps its lease without renewal; `None` if for ever, or if a refusal does not tell.
+    /// Returns the time until the lease expires if it is not renewed.
+    ///
+    /// Returns `None` if the lease never expires, or if the holder comes from a refusal that did
+    /// not contain this time.
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining
     }
 
-    /// How many units of the key it holds: 1 for a mutex or a reader, all of them for a writer.
+    /// Returns the number of units that the holder uses. A mutex or a reader uses 1 unit, and a
+    /// writer uses all units.
     pub fn units(&self) -> u32 {
         self.units
     }
 
-    /// The kind of lock, if the store knows.
+    /// Returns the lock type, if the store reports it.
     pub fn kind(&self) -> Option<LockKind> {
         self.kind
     }
 
-    /// The fencing token with which the lease was granted, if the store keeps it.
+    /// Returns the fencing token with which the lease was granted, if the store keeps it.
     ///
-    /// A lease that was [handed over](crate::LockOptions::hand_over) within a process since then has a holder with a larger one.
+    /// If the lease was [handed off](crate::LockOptions::hand_over) within a process since then,
+    /// the current holder has a larger token.
     pub fn token(&self) -> Option<u64> {
         self.token
     }
 
-    /// How long ago the lease was granted, by the store's clock and to a tenth of a second, if the store knows.
+    /// Returns how long ago the lease was granted, if the store reports it. The time is measured by
+    /// the store's clock, with a precision of 0.1 s.
     pub fn held_for(&self) -> Option<Duration> {
         self.held_for
     }
 }
 
 impl Holder {
-    /// The holder `time` later, if it has neither renewed nor released its lease.
+    /// Returns the holder as it is after `time`, provided that the lease was neither renewed nor
+    /// released.
     pub(crate) fn later(mut self, time: Duration) -> Self {
         self.remaining = self.remaining.map(|remaining| remaining.saturating_sub(time));
         self.held_for = self.held_for.map(|held_for| held_for + time);
         self
     }
 
-    /// Its name and description.
+    /// Returns the fingerprint and the description, for messages.
     pub(crate) fn label(&self) -> impl fmt::Display + use<> {
         match &self.description {
             Some(description) => format!("{} ({description})", self.fingerprint),

@@ -1,4 +1,4 @@
-//! A look at a key, as the store has it.
+//! The state of a key in the store.
 
 use std::fmt;
 
@@ -9,7 +9,8 @@ use crate::contract::holder::{Holder, LockKind};
 
 /// The state of a key in the store: its holders, its queue and its last token.
 ///
-/// See the example of [`Admin::inspect`](crate::admin::Admin::inspect).
+/// See the example of [`Admin::inspect`](crate::admin::Admin::inspect), which prints the holders
+/// and the queue.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Inspection {
     holders: Vec<Holder>,
@@ -20,9 +21,10 @@ pub struct Inspection {
     members: Vec<MemberView>,
 }
 
-/// A claim that stands in the store's queue for a key.
+/// A claim in the store's queue.
 ///
-/// See the example of [`Admin::inspect`](crate::admin::Admin::inspect).
+/// See the example of [`Admin::inspect`](crate::admin::Admin::inspect), which prints the queue of a
+/// key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Waiter {
     fingerprint: Fingerprint,
@@ -32,35 +34,38 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Creates the waiter whose lease would have the id with `fingerprint`, and that asks for this share of the key.
+    /// Creates a waiter that requests `share`. Its fingerprint is the fingerprint of the lease that
+    /// it waits for.
     pub fn new(fingerprint: Fingerprint, share: Share) -> Self {
         let (kind, units) = (LockKind::of(share), share.units());
         Self { fingerprint, description: None, kind, units }
     }
 
-    /// Adds the description of its lease to be.
+    /// Sets the description of the waiter.
     #[must_use]
     pub fn with_description(mut self, description: Option<Description>) -> Self {
         self.description = description;
         self
     }
 
-    /// Names its claim, and the lease that this is to become.
+    /// Returns the fingerprint of the claim. If the claim is granted, its lease has the same
+    /// fingerprint.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// The description of its lease to be, if the store was told.
+    /// Returns the description of the waiter, if the store has it.
     pub fn description(&self) -> Option<&Description> {
         self.description.as_ref()
     }
 
-    /// The kind of lock that it waits for.
+    /// Returns the type of the lock that the waiter requests.
     pub fn kind(&self) -> LockKind {
         self.kind
     }
 
-    /// How many units of the key it wants: 1 if it is the whole key.
+    /// Returns the number of units that the waiter requests, which is 1 if it requests the key
+    /// exclusively.
     pub fn units(&self) -> u32 {
         self.units
     }
@@ -83,9 +88,9 @@ impl fmt::Display for Waiter {
     }
 }
 
-/// The view of a key that one member of a quorum has.
+/// The state of a key on one member of a quorum.
 ///
-/// See the example of [`Quorum`](crate::quorum::Quorum).
+/// See the example of [`Quorum`](crate::quorum::Quorum), which builds a quorum of three members.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MemberView {
     name: String,
@@ -94,26 +99,28 @@ pub struct MemberView {
 }
 
 impl MemberView {
-    /// Creates the view of the member `name`, or tells why there is none.
+    /// Creates the view of the member `name`. If the member did not answer, `view` contains the
+    /// error.
     pub fn new(name: impl Into<String>, has_vote: bool, view: Result<&Inspection, &Error>) -> Self {
         Self { name: name.into(), has_vote, view: view.cloned().map_err(ToString::to_string) }
     }
 
-    /// The name by which all clients know the member.
+    /// Returns the name of the member. All clients use the same names.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether the member has a vote: one that has lost its data waits until it has one again.
+    /// Returns whether the member has a vote. A member that lost its data does not have a vote
+    /// until the longest TTL has passed.
     pub fn has_vote(&self) -> bool {
         self.has_vote
     }
 
-    /// The key as the member has it.
+    /// Returns the state of the key on this member.
     ///
     /// # Errors
     ///
-    /// Why the member did not tell, in words.
+    /// Returns the message of the error if the member did not answer.
     pub fn inspection(&self) -> Result<&Inspection, &str> {
         self.view.as_ref().map_err(String::as_str)
     }
@@ -132,7 +139,7 @@ impl Inspection {
         }
     }
 
-    /// Adds a lease in force, and its units to those in use.
+    /// Adds a lease in force. Its units are added to the units in use.
     #[must_use]
     pub fn with_holder(mut self, holder: Holder) -> Self {
         self.units += u64::from(holder.units());
@@ -140,78 +147,82 @@ impl Inspection {
         self
     }
 
-    /// Says how many units are in use, where not all holders are listed.
+    /// Sets how many units are in use. Call this if the list of holders is not complete.
     #[must_use]
     pub fn with_units(mut self, units: u64) -> Self {
         self.units = units;
         self
     }
 
-    /// Adds a token that no earlier grant of the key exceeds.
+    /// Sets a number that no token of the key exceeds so far.
     #[must_use]
     pub fn with_last_token(mut self, number: Option<u64>) -> Self {
         self.last_token = number;
         self
     }
 
-    /// Adds the store's queue: how many claims stand in it, and the first of them, in their order.
+    /// Sets the number of queued claims and the first claims of the queue, in order.
     #[must_use]
     pub fn with_queue(mut self, waiting: u64, first: Vec<Waiter>) -> Self {
         (self.waiting, self.queue) = (Some(waiting), first);
         self
     }
 
-    /// Adds the view of a member, where the store is a quorum of several.
+    /// Adds the view of a member, if the store is a quorum.
     #[must_use]
     pub fn with_member(mut self, view: MemberView) -> Self {
         self.members.push(view);
         self
     }
 
-    /// Whether any lease is in force.
+    /// Returns whether any lease is in force.
     pub fn is_held(&self) -> bool {
         !self.holders.is_empty()
     }
 
-    /// The leases in force, those that end first before the others. A store may leave out the rest of a long list.
+    /// Returns the leases in force, sorted by the time when they expire. A store may truncate a
+    /// long list.
     pub fn holders(&self) -> &[Holder] {
         &self.holders
     }
 
-    /// The kind of lock that holds the key, if any does and the store knows.
+    /// Returns the type of the lock that is held, if the key is held and the store reports the
+    /// type.
     ///
-    /// All holders of readers' locks and permits are of one kind, if the clients agree on the kind of the key.
+    /// All holders of a key have the same type, if all clients use the same type for the key.
     pub fn kind(&self) -> Option<LockKind> {
         self.holders.first().and_then(Holder::kind)
     }
 
-    /// How many claims stand in the store's queue; `None` where the store has none.
+    /// Returns the number of queued claims, or `None` if the store has no queue.
     ///
-    /// A process with many callers for a key has one or a few claims there. Callers that poll, and calls that make one attempt, have none.
-    /// A store may count places whose claims have died and that it has not cleared yet.
+    /// A process with many waiting callers has only one or a few claims in the queue. A caller that
+    /// polls or makes a single attempt has no claim there. The number may include claims of crashed
+    /// waiters that the store has not removed yet.
     pub fn waiting(&self) -> Option<u64> {
         self.waiting
     }
 
-    /// The claims in the store's queue, in order. A store may leave out the rest of a long one.
+    /// Returns the claims in the store's queue, in order. A store may truncate a long queue.
     pub fn queue(&self) -> &[Waiter] {
         &self.queue
     }
 
-    /// How many units all holders use together.
+    /// Returns the number of units that all holders use together.
     pub fn units(&self) -> u64 {
         self.units
     }
 
-    /// A number that the token of no grant so far exceeds, where the store keeps one.
+    /// Returns a number that no token of the key exceeds so far, if the store keeps one.
     ///
-    /// While the key is held by a mutex, it is the holder's token, or close above it where several
-    /// keys share a counter.
+    /// If a mutex holds the key, the number is the token of the holder, or slightly larger if
+    /// several keys share a token counter.
     pub fn last_token(&self) -> Option<u64> {
         self.last_token
     }
 
-    /// The view of each member, where the store is a quorum of several; else none.
+    /// Returns the view of each member if the store is a quorum, and an empty list for other
+    /// stores.
     pub fn members(&self) -> &[MemberView] {
         &self.members
     }

@@ -1,4 +1,4 @@
-//! The name under which locks exclude each other.
+//! The names of locks.
 
 mod name;
 
@@ -12,9 +12,10 @@ pub use name::IntoKey;
 
 /// The name of a lock, checked and encoded once.
 ///
-/// A name is 1 to [`LockKey::MAX_LEN`] bytes of anything. The bytes `A-Z a-z 0-9 . _ - : / @ + = ,`
-/// stand for themselves and all others are percent-encoded, so no brace, glob, blank or control byte
-/// ever reaches a store, and two different names never become one key.
+/// A name has 1 to [`LockKey::MAX_LEN`] bytes, which may have any value. The bytes
+/// `A-Z a-z 0-9 . _ - : / @ + = ,` are not encoded. All other bytes are percent-encoded, so a store
+/// never receives brackets, glob characters, blanks or control characters. Two different names are
+/// never encoded in the same way.
 ///
 /// ```
 /// use leasehold_core::LockKey;
@@ -26,40 +27,42 @@ pub use name::IntoKey;
 #[derive(Clone, Eq, Ord, PartialEq, PartialOrd)]
 pub struct LockKey(Arc<Name>);
 
-/// Behind one thin pointer, since six places have the key of a held lease.
+/// Behind a single thin pointer, because a held lease has its key in six places.
 #[derive(Eq, Ord, PartialEq, PartialOrd)]
 struct Name {
     encoded: Box<str>,
-    /// The maps of one call would else compute it ten times.
+    /// Computed once, because the maps would otherwise compute the hash up to ten times per call.
     hash: u64,
 }
 
-/// Keys hash alike in all maps of a process, and otherwise in the next process, so that no client can choose names that collide.
+/// All maps of a process use the same hash function. The function differs between processes, so no
+/// client can choose names that collide.
 #[cfg(not(feature = "_simulation"))]
 static HASHES: LazyLock<std::hash::RandomState> = LazyLock::new(Default::default);
 
-/// The runs of a seed are equal in all processes.
+/// In the simulation, all runs with the same seed must be equal, so the hash function is fixed.
 #[cfg(feature = "_simulation")]
 static HASHES: LazyLock<BuildHasherDefault<std::hash::DefaultHasher>> =
     LazyLock::new(Default::default);
 
 impl LockKey {
-    /// The longest name, in bytes before encoding.
+    /// The maximum length of a name in bytes, before encoding.
     ///
-    /// Long enough for a path or a URL; short enough that a key stays cheap in every store.
+    /// The limit is large enough for a path or a URL, and small enough to keep keys cheap in every
+    /// store.
     pub const MAX_LEN: usize = 512;
 
-    /// A key that is asked about, to see whether a store answers, and never locked.
+    /// Returns the key that health checks inspect and that is never locked.
     pub(crate) fn of_pings() -> Self {
         Self::of("leasehold-ping")
     }
 
-    /// The encoded name, as it appears in every store.
+    /// Returns the encoded name, as it appears in every store.
     pub fn as_str(&self) -> &str {
         &self.0.encoded
     }
 
-    /// The key of an encoded name.
+    /// Creates the key with this encoded name.
     fn of(encoded: impl Into<Box<str>>) -> Self {
         let encoded = encoded.into();
         let hash = Self::hash_of(&encoded);
@@ -70,7 +73,7 @@ impl LockKey {
         self.0.hash
     }
 
-    /// The hash of the key with this encoded name.
+    /// Returns the hash of the key with this encoded name.
     pub(crate) fn hash_of(name: &str) -> u64 {
         HASHES.hash_one(name)
     }
@@ -88,21 +91,21 @@ impl fmt::Display for LockKey {
     }
 }
 
-/// As the encoded name, for the sake of [`Borrow`].
+/// Hashes the encoded name, as [`Borrow`] requires.
 impl Hash for LockKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_str().hash(state);
     }
 }
 
-/// Lets a map keyed by [`LockKey`] be asked by the encoded name.
+/// Lets a map of [`LockKey`]s be searched by encoded name.
 impl Borrow<str> for LockKey {
     fn borrow(&self) -> &str {
         self.as_str()
     }
 }
 
-/// A map that finds keys by the hashes that they have already.
+/// A map that uses the precomputed hashes of its keys.
 pub(crate) type KeyMap<V> = HashMap<Hashed, V, BuildHasherDefault<Given>>;
 
 /// A key of a [`KeyMap`].
@@ -115,7 +118,7 @@ impl Hash for Hashed {
     }
 }
 
-/// The hasher of a value that is a hash.
+/// A hasher whose input is already a hash.
 #[derive(Default)]
 pub(crate) struct Given(u64);
 

@@ -1,8 +1,8 @@
-//! The states of a lease, and the reasons for which it is lost.
+//! The states of a lease, and the reasons why a lease is lost.
 
 use std::fmt;
 
-/// The state of a lease, as its holder's process knows it without asking the store.
+/// The state of a lease, as known to the process of its holder without asking the store.
 ///
 /// ```
 /// use leasehold_core::{LeaseState, LockGuard};
@@ -17,34 +17,38 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LeaseState {
-    /// In force, and the last renewal that was due succeeded.
+    /// The lease is in force, and the last renewal that was due succeeded.
     Held,
-    /// In force until the deadline, but the last renewal failed or got no answer.
+    /// The lease is in force until its deadline, but a renewal is overdue: the last one failed or
+    /// was not answered.
     Unconfirmed,
-    /// Ended before its holder released it. Final.
+    /// The lease ended before its holder released it. A lost lease never comes back.
     Lost(LossReason),
 }
 
-/// Why a lease ended before its holder released it.
+/// The reason why a lease ended before its holder released it.
 ///
-/// See the example of [`LockGuard::lost`](crate::LockGuard::lost).
+/// See the example of [`LockGuard::lost`](crate::LockGuard::lost), which waits for a loss.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum LossReason {
     /// The deadline passed without a confirmed renewal.
     Expired,
-    /// It was held for as long as [`LockOptions::max_hold`](crate::LockOptions::max_hold) allows.
+    /// The lease was held for as long as [`LockOptions::max_hold`](crate::LockOptions::max_hold)
+    /// allows.
     MaxHold,
     /// The client was shut down.
     Shutdown,
-    /// The store says that another holds the key.
+    /// The store reports that another lease holds the key.
     Taken,
-    /// The store no longer knows the lease: it expired there, or was deleted, flushed, evicted or ended by an operator.
+    /// The store no longer contains the lease. The lease expired there, or it was deleted, flushed,
+    /// evicted or ended by an operator.
     ///
-    /// A forced release is not told apart: the holder does the same in either case, and no store keeps a mark of the lease that it ended.
-    /// The reason is in the log of the operator's process.
+    /// The store keeps no record of how a lease ended, so a forced release cannot be distinguished.
+    /// The log of the operator's process contains the reason for a forced release.
     Vanished,
-    /// The process was forked. The lease still belongs to the parent, and only the copy of the guard is lost.
+    /// The process was forked. The lease still belongs to the parent. Only the copy of the guard in
+    /// the child is lost.
     Forked,
 }
 

@@ -1,21 +1,23 @@
-//! Outcomes of operators' requests.
+//! Outcomes of requests by operators.
 
 use crate::contract::holder::Holder;
 
-/// The outcome of a request to revoke.
+/// The outcome of a revocation request.
 ///
-/// See the example of [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested).
+/// See the example of [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested),
+/// which sends a request to a holder.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Revocation {
-    /// The key has no holder, or not the one that was meant.
+    /// The key is free, or the requested lease is no longer in force.
     NotHeld,
-    /// The holders of the key are asked, or the one that was meant.
+    /// The store recorded the request for all holders, or for the requested lease.
     Requested,
 }
 
-/// The outcome of an operator's forced release.
+/// The outcome of a forced release.
 ///
-/// See the example of [`Admin::force_release`](crate::admin::Admin::force_release).
+/// See the example of [`Admin::force_release`](crate::admin::Admin::force_release), which ends the
+/// lease of another client.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ForcedRelease {
     ended: Vec<Holder>,
@@ -23,7 +25,7 @@ pub struct ForcedRelease {
 }
 
 impl ForcedRelease {
-    /// Creates the outcome of a key without a holder.
+    /// Creates the outcome for a key that was free.
     pub fn new() -> Self {
         Self::default()
     }
@@ -35,20 +37,27 @@ impl ForcedRelease {
         self
     }
 
-    /// Adds the number that every later token reaches and no earlier one does, if no lease of the key is left.
+    /// Sets the minimum token. All later tokens of the key are at least this large, and all earlier
+    /// tokens are smaller. Set it only if no lease of the key is left.
     #[must_use]
     pub fn with_min_token(mut self, number: u64) -> Self {
         self.min_token = Some(number);
         self
     }
 
-    /// The leases that were ended.
+    /// Returns the leases that were ended.
     pub fn ended(&self) -> &[Holder] {
         &self.ended
     }
 
-    /// The number that every later token reaches and no earlier one does. A resource that is told this number refuses the former holder at
-    /// once. `None` if nothing was ended, or if other leases of the key are still in force: their tokens are lower.
+    /// Returns the minimum token. All later tokens of the key are at least this large, and all
+    /// earlier tokens are smaller.
+    ///
+    /// If you pass this number to the protected resource, the resource refuses the former holder
+    /// immediately.
+    ///
+    /// Returns `None` if no lease was ended. Also returns `None` if other leases of the key are
+    /// still in force, because their tokens are smaller.
     pub fn min_token(&self) -> Option<u64> {
         self.min_token
     }

@@ -1,17 +1,18 @@
-//! The identity that may re-enter a lock.
+//! The owner of a reentrant lock.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 
-/// The identity that may hold a [`ReentrantMutex`](crate::ReentrantMutex) more than once.
+/// The owner of a [`ReentrantMutex`](crate::ReentrantMutex), who may lock it again.
 ///
-/// It is the innermost [scope](OwnerId::scope) around the call, else the tokio task, else the
-/// thread. Futures that are joined or selected inside one task are one owner, so they enter each
-/// other's locks; give each a scope of its own where they must not.
+/// The owner is the innermost [scope](OwnerId::scope) around the call. Without a scope, it is the
+/// tokio task. Outside a task, it is the thread. Futures that are joined or selected within one
+/// task have the same owner, so each of them can enter the locks of another. Give each future its
+/// own scope if this must not happen.
 ///
-/// An executor other than tokio has no task that this crate could ask for. All tasks that such an executor runs on one
-/// thread are one owner, and a task that moves to another thread becomes another: give each task a scope.
+/// Tasks are only known on tokio. On another executor, all tasks of a thread have the same owner,
+/// and the owner changes if a task moves to another thread. Give each task its own scope there.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -38,7 +39,7 @@ tokio::task_local! {
 }
 
 impl OwnerId {
-    /// Creates an owner that equals no other.
+    /// Creates a new owner, which differs from all other owners.
     #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -46,14 +47,14 @@ impl OwnerId {
         Self(Identity::Scope(NEXT.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Makes this the owner of all that `future` locks, tasks that it spawns excepted.
+    /// Runs `future` with this owner. Tasks that the future spawns do not inherit it.
     pub async fn scope<F: Future>(self, future: F) -> F::Output {
         SCOPE.scope(self, future).await
     }
 
-    /// Makes this the owner of all that `work` locks, on this thread.
+    /// Runs `work` on this thread with this owner.
     ///
-    /// So threads that work for one another can be one owner, or a thread two:
+    /// Use it to let several threads act as one owner, or one thread as several owners:
     ///
     /// ```
     /// use leasehold_core::OwnerId;
@@ -67,7 +68,7 @@ impl OwnerId {
         SCOPE.sync_scope(self, work)
     }
 
-    /// The owner that a lock taken here and now would have.
+    /// Returns the owner that a lock would have if it were acquired here and now.
     pub fn current() -> Self {
         SCOPE.try_with(|owner| *owner).unwrap_or_else(|_| {
             Self(match tokio::task::try_id() {

@@ -1,4 +1,4 @@
-//! The number that keeps data right when a holder is late.
+//! Fencing tokens, and the check that a protected resource makes.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -7,10 +7,11 @@ use std::fmt;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 
-/// The strictly growing number of a grant, to be checked by the resource that the lock protects.
+/// The number of a grant, which increases with every grant of a key. The resource that the lock
+/// protects can check it to refuse late writes.
 ///
-/// Tokens of different keys have no order: comparing them gives `None`. A token is no secret and
-/// no credential.
+/// Tokens of different keys cannot be compared: `partial_cmp` returns `None`. A token is not a
+/// secret and not a credential.
 ///
 /// ```
 /// use leasehold_core::{FencingToken, LockKey};
@@ -30,29 +31,31 @@ pub struct FencingToken {
 }
 
 impl FencingToken {
-    /// Creates the token `number` of `key`, as when a resource receives both from a holder.
+    /// Creates the token `number` of `key`, for example in a resource that receives both from a
+    /// holder.
     pub fn new(key: &LockKey, number: u64) -> Self {
         Self { key: key.clone(), number }
     }
 
-    /// The key whose grants it numbers.
+    /// Returns the key that the token belongs to.
     pub fn key(&self) -> &LockKey {
         &self.key
     }
 
-    /// The number, to send along with every write.
+    /// Returns the number. Send it with every write.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The number for columns and drivers of SQL, which know no unsigned one.
+    /// Returns the number for SQL columns and drivers, which do not support unsigned numbers.
     ///
-    /// The tokens of all stores fit. A number that does not becomes the largest that does, so that no token seems older than it is.
+    /// The tokens of all built-in stores fit into an `i64`. A larger number becomes `i64::MAX`, so
+    /// that no token appears older than it is.
     pub fn as_i64(&self) -> i64 {
         i64::try_from(self.number).unwrap_or(i64::MAX)
     }
 
-    /// Makes it the token of a later holder.
+    /// Changes the token to the token of a later holder.
     pub(crate) fn renumber(&mut self, number: u64) {
         self.number = number;
     }
@@ -70,17 +73,18 @@ impl fmt::Debug for FencingToken {
     }
 }
 
-/// Prints the bare number.
+/// Prints only the number.
 impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.number.fmt(f)
     }
 }
 
-/// The check that a resource makes: remembers the largest token of each key and refuses smaller ones.
+/// Remembers the largest token of each key and refuses smaller tokens.
 ///
-/// An equal token passes, since one holder may write more than once. A resource that lives in a
-/// database makes the same check in the same statement as its write (`… WHERE fence <= $token`).
+/// A resource uses this check to refuse late writes. An equal token is admitted, because a holder
+/// may write more than once. If the data is in a database, make the check in the statement that
+/// writes (`… WHERE fence <= $token`).
 ///
 /// ```
 /// use leasehold_core::{ErrorKind, Fence, FencingToken, LockKey};
@@ -98,11 +102,12 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// Admits `token` unless a larger one of its key was admitted before.
+    /// Admits `token` unless a larger token of its key was admitted before.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::StaleToken`] if a larger token was admitted before, so that the holder of this token must have lost the lock.
+    /// Returns [`ErrorKind::StaleToken`] if a larger token was admitted before. The holder of
+    /// `token` has then lost the lock.
     pub fn admit(&mut self, token: &FencingToken) -> Result<(), Error> {
         let largest = self.largest.entry(token.key.clone()).or_insert(token.number);
         if token.number < *largest {

@@ -1,4 +1,4 @@
-//! The error of an attempt that does not wait, or waits for a limited time.
+//! The error of the `try_` methods.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,9 +6,11 @@ use std::fmt;
 use crate::contract::busy::Busy;
 use crate::contract::error::Error;
 
-/// The error of `try_lock` and of all other `try_` methods: the lock is busy, or the attempt failed.
+/// The error of `try_lock` and of all other `try_` methods: the lock is busy, or the attempt
+/// failed.
 ///
-/// This is the counterpart of [`std::sync::TryLockError`]. Match on it to tell contention from failure:
+/// This type corresponds to [`std::sync::TryLockError`]. Match on it to distinguish contention from
+/// failure:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -29,8 +31,8 @@ use crate::contract::error::Error;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// In a function that returns [`Error`], use `?`. A busy lock then becomes an error of the kind [`Timeout`](crate::ErrorKind::Timeout),
-/// which names the holder:
+/// In a function that returns [`Error`], use `?`. A busy lock then becomes an error of the kind
+/// [`Timeout`](crate::ErrorKind::Timeout), which names the holder:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -52,9 +54,9 @@ use crate::contract::error::Error;
 /// ```
 #[derive(Debug)]
 pub enum TryLockError {
-    /// Another owner holds the lock, or waited for it first.
+    /// Another owner holds the lock or waited for it first.
     Busy(Busy),
-    /// The attempt failed, or the lease was lost during the work of a `try_run`.
+    /// The attempt failed, or the lease was lost while `try_run` was executing the work.
     Failed(Error),
 }
 

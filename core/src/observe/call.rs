@@ -1,8 +1,8 @@
-//! One call for a lock, or for several at once, from the request to its outcome.
+//! A call for one or several locks, from the request to its outcome.
 
 use std::future::poll_fn;
 use std::pin::Pin;
-// Outside of `crate::sync`: a call belongs to one task.
+// An atomic of `std` is enough, because a call belongs to a single task.
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::engine::request::LockRequest;
 use crate::engine::wait::Wait;
 use crate::sync::{Mutex, lock};
 
-/// A call under way. Dropped before its end, it was cancelled.
+/// A call in progress. If it is dropped before its end, it is reported as cancelled.
 pub(crate) struct Call<'a> {
     events: &'a Events,
     queue: &'a LocalQueue<Hold>,
@@ -32,12 +32,12 @@ pub(crate) struct Call<'a> {
     requests: &'a [LockRequest<'a>],
     waits: AtomicBool,
     ended: AtomicBool,
-    /// The store's last word on the key.
+    /// The store's latest refusal.
     held: Mutex<Option<Busy>>,
 }
 
 impl<'a> Call<'a> {
-    /// The call for all of these, of which there is one at least.
+    /// Creates the call for all of `requests`, which must not be empty.
     pub(crate) fn new(
         events: &'a Events,
         queue: &'a LocalQueue<Hold>,
@@ -48,7 +48,7 @@ impl<'a> Call<'a> {
         Self { events, queue, clock, requests, waits, ended, held: Mutex::new(None) }
     }
 
-    /// Runs the call in a span of its own, and tells when it has waited for long.
+    /// Runs the call in its own span, and reports a long wait.
     pub(crate) async fn run<T>(&self, mut call: Pin<&mut impl Future<Output = T>>) -> T {
         let span = log::acquire_span(self.requests[0].key, self.requests[0].kind);
         let (mut told, mut alarm) = (false, None);
@@ -84,10 +84,11 @@ impl<'a> Call<'a> {
         .await
     }
 
-    /// The call waits from now on: for a holder, or for a store that does not answer.
+    /// Reports that the call now waits for a holder, or for a store that does not respond.
     pub(crate) fn waits(&self, held: Option<&Busy>) {
         let [request] = self.requests else {
-            // Several at once wait for nothing but an outage, and the calls that may follow are told of by themselves.
+            // A call for several keys waits only during an outage. Calls for single keys that
+            // follow report their own waits.
             return;
         };
         if let Some(held) = held {
@@ -99,13 +100,13 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The store is asked again.
+    /// Reports that the call sends another request to the store.
     pub(crate) fn woken(&self, by: WakeUp) {
         let lock = self.subject(&self.requests[0]);
         self.events.emit(Event::Woken(Woken { lock, by }));
     }
 
-    /// There is a lock for `request` at `now`.
+    /// Reports that the call acquired the lock of `request` at the time `now`.
     pub(crate) fn acquired(
         &self,
         request: &LockRequest<'_>,
@@ -119,8 +120,8 @@ impl<'a> Call<'a> {
         self.events.emit(Event::Acquired(Acquired { lock, token, path, took, waited }));
     }
 
-    /// Tells that the call was refused or failed. A call that was not and has [acquired](Self::acquired) nothing leaves the outcome to
-    /// later calls.
+    /// Reports that the call was refused or failed. If it was neither refused nor has
+    /// [acquired](Self::acquired) a lock, later calls report the outcome.
     pub(crate) fn end(&self, refusal: Result<Option<&Busy>, &Error>) {
         if self.ended.swap(true, Ordering::Relaxed) {
             return;
@@ -152,7 +153,8 @@ impl<'a> Call<'a> {
         self.events.emit(Event::LongWait(LongWait { lock, holder, by_caller, waited }));
     }
 
-    /// A holder, as far as this caller knows, or else the one with the turn.
+    /// Returns a holder, as far as this call knows, or otherwise the caller of this process whose
+    /// turn it is.
     fn holder(&self, request: &LockRequest<'_>) -> Option<Holder> {
         let held = lock(&self.held).as_ref().and_then(|held| held.holder().cloned());
         held.or_else(|| self.queue.last_known(request.key, self.clock.now()).ok().flatten())

@@ -1,4 +1,4 @@
-//! The events.
+//! The events that observers receive.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,347 +11,375 @@ use crate::contract::loss::LossReason;
 
 /// The lock that an event is about.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Subject<'a> {
-    /// The name of the backend, such as `redis`.
+    /// The name of the backend, for example `redis`.
     pub store: &'static str,
-    /// The key.
+    /// The key of the lock.
     pub key: &'a LockKey,
-    /// The kind of lock.
+    /// The type of the lock.
     pub kind: AskedKind,
 }
 
-/// The kind of a lock, as its caller asked for it. A writer that becomes a reader stays `Writer`.
+/// The type of a lock, as its caller requested it. A writer that is downgraded to a reader is still
+/// reported as `Writer`.
 ///
-/// Unlike the [`LockKind`](crate::LockKind) that a store tells, it sets elections apart.
+/// A [`LockKind`](crate::LockKind) is derived from the data in the store instead, and cannot always
+/// distinguish elections.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// ```
+/// use leasehold_core::observe::AskedKind;
+///
+/// assert_eq!(AskedKind::Reader.name(), "read");
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum AskedKind {
     /// The leadership of an [`Election`](crate::election::Election).
     Election,
-    /// A [`Mutex`](crate::Mutex) or [`ReentrantMutex`](crate::ReentrantMutex), also as a part of several locks.
+    /// A [`Mutex`](crate::Mutex) or [`ReentrantMutex`](crate::ReentrantMutex), including one that
+    /// is part of a [`MultiLock`](crate::MultiLock).
     #[default]
     Mutex,
     /// Permits of a [`Semaphore`](crate::Semaphore).
     Permits,
-    /// The reading side of an [`RwLock`](crate::RwLock).
+    /// The read lock of an [`RwLock`](crate::RwLock).
     Reader,
-    /// The writing side of an [`RwLock`](crate::RwLock).
+    /// The write lock of an [`RwLock`](crate::RwLock).
     Writer,
 }
 
-/// A call has to wait.
+/// Event emitted when a call has to wait.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Waiting<'a> {
-    /// The lock.
+    /// The lock that the event is about.
     pub lock: Subject<'a>,
-    /// A holder, if one is known to this process.
+    /// A holder of the lock, if this process knows one.
     pub holder: Option<&'a Holder>,
 }
 
-/// A call has waited for long.
+/// Event emitted when a call has waited for a long time.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LongWait<'a> {
-    /// The lock.
+    /// The lock that the event is about.
     pub lock: Subject<'a>,
-    /// A holder, if one is known to this process.
+    /// A holder of the lock, if this process knows one.
     pub holder: Option<&'a Holder>,
-    /// The task that waits took the lock that is in its way; or the thread, outside of tasks. It waits for itself, unless it gave the guard
-    /// to another task.
+    /// Whether the waiting task itself acquired the lock that it waits for. Outside of a task, the
+    /// thread counts instead of the task.
+    ///
+    /// If this is `true`, the task waits for itself, unless it has passed the guard to another
+    /// task.
     pub by_caller: bool,
-    /// How long, since the call.
+    /// The time since the call began.
     pub waited: Duration,
 }
 
-/// A waiting call asks the store again.
+/// Event emitted when a waiting call sends another request to the store.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Woken<'a> {
-    /// The lock.
+    /// The lock that the event is about.
     pub lock: Subject<'a>,
-    /// The reason.
+    /// The reason for the request.
     pub by: WakeUp,
 }
 
-/// The reason why a waiting call asks the store again.
+/// The reason why a waiting call sends another request to the store.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// ```
+/// use leasehold_core::observe::WakeUp;
+///
+/// assert_eq!(WakeUp::Push.name(), "push");
+/// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum WakeUp {
-    /// A pause or the holder's TTL is over, without news. Many of these mean that news do not arrive.
+    /// A pause ended or the holder's TTL passed without a notification. Frequent polls are a sign
+    /// that notifications do not arrive.
     Poll,
-    /// The store told that something has changed.
+    /// The store sent a notification.
     Push,
 }
 
-/// A call has its lock.
+/// Event emitted when a call has acquired its lock.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Acquired<'a> {
-    /// The lock.
+    /// The lock that the event is about.
     pub lock: Subject<'a>,
     /// The number of the fencing token.
     pub token: u64,
-    /// The source of the lease.
+    /// How the call got its lease.
     pub path: GrantPath,
-    /// The time since the call.
+    /// The time since the call began.
     pub took: Duration,
-    /// Whether the call had to wait, and [`Observer::on_waiting`](super::Observer::on_waiting) came before.
+    /// Whether the call had to wait, and [`Observer::on_waiting`](super::Observer::on_waiting) was
+    /// called before.
     pub waited: bool,
 }
 
-/// The source of a call's lease.
+/// How a call got its lease.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// ```
+/// use leasehold_core::observe::GrantPath;
+///
+/// assert_eq!(GrantPath::HandedOver.name(), "handed_over");
+/// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum GrantPath {
     /// The store granted a new lease.
     Granted,
-    /// The holder before, a caller of this process, passed its lease on.
+    /// The previous holder, a caller of this process, handed off its lease.
     HandedOver,
-    /// The owner held the lease already.
+    /// The owner already held the lease.
     Reentered,
 }
 
-/// A call ends without its lock.
+/// Event emitted when a call ends without its lock.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refused<'a> {
-    /// The lock.
+    /// The lock that the event is about.
     pub lock: Subject<'a>,
-    /// The reason.
+    /// The reason for the refusal.
     pub why: Refusal<'a>,
-    /// A holder, if the refusal named one.
+    /// A holder of the lock, if the refusal named one.
     pub holder: Option<&'a Holder>,
-    /// The time since the call.
+    /// The time since the call began.
     pub took: Duration,
-    /// Whether the call had to wait, and [`Observer::on_waiting`](super::Observer::on_waiting) came before.
+    /// Whether the call had to wait, and [`Observer::on_waiting`](super::Observer::on_waiting) was
+    /// called before.
     pub waited: bool,
 }
 
 /// The reason why a call ends without its lock.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// ```
+/// use leasehold_core::observe::Refusal;
+///
+/// assert_eq!(Refusal::TimedOut.name(), "timed_out");
+/// assert!(Refusal::Busy.error().is_none());
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Refusal<'a> {
-    /// Another holds the key, and the call makes one attempt only.
+    /// Another owner holds the key, and the call makes only one attempt.
     Busy,
-    /// The caller dropped the call.
+    /// The caller dropped the future of the call.
     Cancelled,
     /// The call failed.
     Failed(&'a Error),
-    /// Another held the key until the wait or the attempts were used up.
+    /// Another owner held the key until the wait was over or no attempts were left.
     TimedOut,
 }
 
-/// A holder has passed its lease on within the process.
+/// Event emitted when a holder has handed off its lease within the process.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct HandedOver<'a> {
-    /// The lock.
+    /// The lock that the event is about.
     pub lock: Subject<'a>,
-    /// The token of the former holder.
+    /// The token of the previous holder.
     pub token: u64,
     /// The token of the next holder.
     pub next_token: u64,
-    /// How long the former holder had the lease.
+    /// How long the previous holder held the lease.
     pub held: Duration,
 }
 
-/// A lock has been held for long.
+/// Event emitted when a lock has been held for a long time.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LongHold<'a> {
-    /// The lock.
+    /// The lock that the event is about.
     pub lock: Subject<'a>,
-    /// The holder's token.
+    /// The token of the holder.
     pub token: u64,
-    /// How long so far.
+    /// How long the lock has been held so far.
     pub held: Duration,
 }
 
-/// The store has confirmed a renewal.
+/// Event emitted when the store has confirmed a renewal.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Renewed<'a> {
-    /// The lock.
+    /// The lock that the event is about.
     pub lock: Subject<'a>,
-    /// The holder's token.
+    /// The token of the holder.
     pub token: u64,
-    /// How long after the renewal had first fallen due its confirmation came: a round trip, if all is well. Zero if it came early.
+    /// The time from when the renewal was first due to its confirmation. The time is normally one
+    /// round trip, and zero if the renewal was early.
     pub lag: Duration,
-    /// How long until the new deadline.
+    /// The time until the new deadline.
     pub remaining: Duration,
 }
 
-/// A renewal failed or was not answered.
+/// Event emitted when a renewal failed or was not answered.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RenewalFailed<'a> {
-    /// The lock.
+    /// The lock that the event is about.
     pub lock: Subject<'a>,
-    /// The holder's token.
+    /// The token of the holder.
     pub token: u64,
-    /// The failure.
+    /// The error of the renewal.
     pub error: &'a Error,
-    /// How long until the deadline.
+    /// The time until the deadline.
     pub remaining: Duration,
 }
 
-/// A lease has become unconfirmed.
+/// Event emitted when a lease has become unconfirmed.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Unconfirmed<'a> {
-    /// The lock.
+    /// The lock that the event is about.
     pub lock: Subject<'a>,
-    /// The holder's token.
+    /// The token of the holder.
     pub token: u64,
-    /// The failure of the renewal; `None` if it was abandoned.
+    /// The error of the renewal, or `None` if the renewal was abandoned.
     pub error: Option<&'a Error>,
-    /// How long until the deadline.
+    /// The time until the deadline.
     pub remaining: Duration,
 }
 
-/// A lease was lost.
+/// Event emitted when a lease was lost.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Lost<'a> {
-    /// The lock.
+    /// The lock that the event is about.
     pub lock: Subject<'a>,
-    /// The holder's token.
+    /// The token of the holder.
     pub token: u64,
-    /// The name of the lease, as in the store.
+    /// The fingerprint of the lease, as in the store.
     pub lease: Fingerprint,
-    /// The reason.
+    /// The reason for the loss.
     pub reason: LossReason,
     /// How long the lease was held.
     pub held: Duration,
 }
 
-/// A holder has given its lease back.
+/// Event emitted when a holder has released its lease.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Released<'a> {
-    /// The lock.
+    /// The lock that the event is about.
     pub lock: Subject<'a>,
-    /// The holder's token.
+    /// The token of the holder.
     pub token: u64,
     /// How long the lease was held.
     pub held: Duration,
 }
 
-/// The store did not confirm a release.
+/// Event emitted when the store did not confirm a release.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ReleaseFailed<'a> {
     /// The name of the backend.
     pub store: &'static str,
-    /// The key.
+    /// The key of the lease.
     pub key: &'a LockKey,
-    /// The failure.
+    /// The error of the release.
     pub error: &'a Error,
-    /// Whether the background task tries again. If not, the TTL frees the key.
+    /// Whether the background task retries the release. If the release is not retried, the lease
+    /// expires after its TTL.
     pub retried: bool,
 }
 
-/// An operator has ended a lease.
+/// Event emitted when an operator has ended a lease.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Forced<'a> {
     /// The name of the backend.
     pub store: &'static str,
-    /// The key.
+    /// The key of the lease.
     pub key: &'a LockKey,
-    /// The former holder.
+    /// The former holder of the lease.
     pub holder: &'a Holder,
-    /// The operator's reason.
+    /// The reason that the operator gave.
     pub why: &'a str,
 }
 
-/// A request to the store failed.
+/// Event emitted when a request to the store failed.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct StoreError<'a> {
     /// The name of the backend.
     pub store: &'static str,
-    /// The operation.
+    /// The operation that failed.
     pub operation: Operation,
-    /// The failure.
+    /// The error of the request.
     pub error: &'a Error,
 }
 
-/// The store answers, or does not.
+/// Event emitted when the store starts or stops responding.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Store<'a> {
     /// The name of the backend.
     pub store: &'static str,
-    /// The change.
+    /// Whether the store started or stopped responding.
     pub change: StoreChange<'a>,
 }
 
-/// A change of the store, as this client sees it.
+/// A change of the store's availability, as this client sees it.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum StoreChange<'a> {
-    /// A request was not answered, or could not be sent.
+    /// A request was not answered or could not be sent.
     Down {
-        /// The operation.
+        /// The operation that failed.
         operation: Operation,
-        /// The failure.
+        /// The error of the request.
         error: &'a Error,
     },
-    /// The store answers.
+    /// The store responds.
     Up {
-        /// How long it did not; `None` with the first answer that the client gets.
+        /// How long the store did not respond. `None` for the first reply that the client receives.
         after: Option<Duration>,
     },
 }
 
-/// An event on its way to those that listen.
+/// An event that is being delivered to the observers and the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event<'a> {
     Waiting(Waiting<'a>),
@@ -373,7 +401,7 @@ pub(crate) enum Event<'a> {
 }
 
 impl AskedKind {
-    /// That of a reader-writer lock.
+    /// Returns the type for a reader or writer that requests `share`.
     pub(crate) fn of_rw_lock(share: Share) -> Self {
         if share.is_exclusive() { Self::Writer } else { Self::Reader }
     }
@@ -382,7 +410,7 @@ impl AskedKind {
     pub(super) const ALL: [Self; 5] =
         [Self::Election, Self::Mutex, Self::Permits, Self::Reader, Self::Writer];
 
-    /// Its name, in one word.
+    /// Returns the name of the lock type, as one word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Election => "election",
@@ -395,7 +423,7 @@ impl AskedKind {
 }
 
 impl WakeUp {
-    /// The name: `poll` or `push`.
+    /// Returns the name of the reason: `poll` or `push`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Poll => "poll",
@@ -405,7 +433,7 @@ impl WakeUp {
 }
 
 impl GrantPath {
-    /// The name: `granted`, `handed_over` or `reentered`.
+    /// Returns the name: `granted`, `handed_over` or `reentered`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Granted => "granted",
@@ -416,7 +444,7 @@ impl GrantPath {
 }
 
 impl Refusal<'_> {
-    /// The name: `busy`, `cancelled`, `failed` or `timed_out`.
+    /// Returns the name of the reason: `busy`, `cancelled`, `failed` or `timed_out`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Busy => "busy",
@@ -426,7 +454,7 @@ impl Refusal<'_> {
         }
     }
 
-    /// The failure, if there is one.
+    /// Returns the error if the call failed.
     pub fn error(&self) -> Option<&Error> {
         match self {
             Self::Failed(error) => Some(error),

@@ -1,4 +1,4 @@
-//! Events and spans of the crate `tracing`.
+//! The `tracing` events and spans.
 
 use std::fmt;
 
@@ -17,12 +17,13 @@ use crate::contract::token::FencingToken;
 /// The target of all events and spans.
 const TARGET: &str = "leasehold";
 
-/// Whether the log takes events at the level of long waits. If it does not, it takes none of the finer levels either.
+/// Returns whether the log accepts events at the level of long waits. If it does not, it accepts no
+/// events at more verbose levels either.
 pub(super) fn is_written() -> bool {
     enabled!(target: TARGET, Level::INFO)
 }
 
-/// Writes an event at its level.
+/// Writes an event to the log, at the level of the event.
 pub(super) fn write(event: &Event<'_>) {
     match event {
         Event::Waiting(it) => waiting(it),
@@ -44,12 +45,12 @@ pub(super) fn write(event: &Event<'_>) {
     }
 }
 
-/// Around a call for a lock, from the request to the outcome.
+/// Returns the span of a call for a lock, from the request to its outcome.
 pub(super) fn acquire_span(key: &LockKey, kind: AskedKind) -> Span {
     debug_span!(target: TARGET, "leasehold.acquire", %key, %kind)
 }
 
-/// Around work that is done under a lock.
+/// Returns the span of work that is done under a lock.
 pub(crate) fn hold_span(parent: Option<&Span>, token: &FencingToken, kind: AskedKind) -> Span {
     let (key, token) = (token.key(), token.number());
     match parent {
@@ -60,12 +61,12 @@ pub(crate) fn hold_span(parent: Option<&Span>, token: &FencingToken, kind: Asked
     }
 }
 
-/// Around a request that renews so many leases.
+/// Returns the span of a request that renews this many leases.
 pub(crate) fn renew_span(leases: usize) -> Span {
     debug_span!(target: TARGET, "leasehold.renew", leases)
 }
 
-/// Around the wait for the store to confirm a release.
+/// Returns the span of the wait until the store confirms a release.
 pub(crate) fn release_span(key: &LockKey) -> Span {
     debug_span!(target: TARGET, "leasehold.release", %key)
 }
@@ -173,13 +174,13 @@ fn store(Store { store, change }: &Store<'_>) {
     }
 }
 
-/// An observer panicked when it was told of `event`.
+/// Logs that an observer panicked when it received `event`.
 pub(super) fn observer_panicked(event: &Event<'_>) {
     event!(name: "leasehold.observer_panicked", target: TARGET, Level::ERROR,
         ?event, "an observer panicked");
 }
 
-/// A holder in a word or two, without the state of its lease, which would be out of date.
+/// A short name of a holder, without the state of the lease, which would be outdated.
 struct Named<'a>(&'a Holder);
 
 impl fmt::Display for Named<'_> {

@@ -1,4 +1,4 @@
-//! Metrics, for a recorder of the crate `metrics`.
+//! Metrics, for a recorder of the `metrics` crate.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -13,10 +13,12 @@ use super::event::{
 };
 use crate::contract::key::LockKey;
 
-/// An [`Observer`] that keeps metrics of a client's locks with the recorder of the crate `metrics` that the program has installed.
+/// An [`Observer`] that records metrics with the recorder of the `metrics` crate that the program
+/// has installed.
 ///
-/// [`Metrics::ALL`] lists them, and the page `docs/observability.md` explains each. Several clients may have one each: the label `store` keeps
-/// stores of different kinds apart.
+/// [`Metrics::ALL`] lists all metrics, and the page `docs/observability.md` explains each of them.
+/// Each client of a program can have its own `Metrics`. The label `store` distinguishes the stores
+/// if they are of different types.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -24,7 +26,7 @@ use crate::contract::key::LockKey;
 /// use leasehold_core::memory::MemoryBackend;
 /// use leasehold_core::observe::Metrics;
 ///
-/// // First install a recorder, such as that of `metrics-exporter-prometheus`.
+/// // Install a recorder first, for example `metrics-exporter-prometheus`.
 /// let client = LockClient::builder(MemoryBackend::new()).observer(Metrics::new()).build()?;
 /// client.mutex("invoice:42")?.lock().await?.release().await?;
 /// # Ok::<(), leasehold_core::Error>(())
@@ -36,35 +38,40 @@ pub struct Metrics {
     with_key: bool,
 }
 
-/// One metric.
+/// The name, type and labels of a metric.
 ///
-/// See the example of [`Metrics`].
+/// ```
+/// use leasehold_core::observe::Metrics;
+///
+/// assert!(Metrics::ALL.iter().any(|metric| metric.name == "leasehold_lost_total"));
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct MetricSpec {
-    /// The name.
+    /// The name of the metric.
     pub name: &'static str,
-    /// How it is counted.
+    /// The type of the metric.
     pub kind: MetricKind,
-    /// The labels, without `key`.
+    /// The labels of the metric, without `key`.
     pub labels: &'static [&'static str],
-    /// The meaning.
+    /// A short description of the metric.
     pub help: &'static str,
-    /// Whether it is of single locks, and has the label `key` if that is asked for.
+    /// Whether the metric is about individual locks. Only metrics about individual locks can have
+    /// the label `key`.
     pub per_key: bool,
 }
 
-/// How a metric is counted.
+/// The type of a metric.
 ///
-/// See the example of [`Metrics`].
+/// See the example of [`MetricSpec`], which finds a counter by its name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum MetricKind {
-    /// A number that only grows.
+    /// A number that only increases.
     Counter,
-    /// A number that goes up and down.
+    /// A number that increases and decreases.
     Gauge,
-    /// A distribution of times in seconds.
+    /// A distribution of times, in seconds.
     Histogram,
 }
 
@@ -79,33 +86,33 @@ const ACQUIRE_DURATION: MetricSpec = histogram_of_locks(
     "Time from the call for a lock to its outcome",
 );
 const WAITING: MetricSpec =
-    gauge_of_locks("leasehold_waiting", &["store", "kind"], "Calls that wait for a lock");
+    gauge_of_locks("leasehold_waiting", &["store", "kind"], "Calls that are waiting for a lock");
 const LONG_WAITS: MetricSpec = counter_of_locks(
     "leasehold_long_waits_total",
     &["store", "kind"],
-    "Calls that have waited for longer than the limit",
+    "Calls that waited longer than the limit",
 );
 const WAKE_UPS: MetricSpec = counter_of_locks(
     "leasehold_wake_ups_total",
     &["store", "kind", "by"],
-    "Requests of waiting calls, by the cause of the request",
+    "Requests of waiting calls to the store, by cause",
 );
 const HELD: MetricSpec =
-    gauge_of_locks("leasehold_held", &["store", "kind"], "Leases that this process holds");
+    gauge_of_locks("leasehold_held", &["store", "kind"], "Leases held by this process");
 const HOLD_DURATION: MetricSpec = histogram_of_locks(
     "leasehold_hold_duration_seconds",
     &["store", "kind", "end"],
-    "Time from the grant or hand-over to the end of a hold",
+    "Time from the grant or hand-off of a lease to its end",
 );
 const LONG_HOLDS: MetricSpec = counter_of_locks(
     "leasehold_long_holds_total",
     &["store", "kind"],
-    "Holders that have held for longer than the limit",
+    "Holders that held a lock longer than the limit",
 );
 const HAND_OVERS: MetricSpec = counter_of_locks(
     "leasehold_hand_overs_total",
     &["store", "kind"],
-    "Leases passed on within the process",
+    "Leases handed off within the process",
 );
 const RENEWALS: MetricSpec = counter_of_locks(
     "leasehold_renewals_total",
@@ -115,12 +122,12 @@ const RENEWALS: MetricSpec = counter_of_locks(
 const RENEWAL_LAG: MetricSpec = histogram_of_locks(
     "leasehold_renewal_lag_seconds",
     &["store", "kind"],
-    "Time from when a renewal first fell due to its confirmation",
+    "Time from when a renewal was first due to its confirmation",
 );
 const UNCONFIRMED: MetricSpec = counter_of_locks(
     "leasehold_unconfirmed_total",
     &["store", "kind"],
-    "Leases that became unconfirmed after a renewal that failed",
+    "Leases that became unconfirmed after a failed renewal",
 );
 const LOST: MetricSpec = counter_of_locks(
     "leasehold_lost_total",
@@ -135,14 +142,14 @@ const RELEASE_FAILURES: MetricSpec = counter_of_locks(
 const FORCED: MetricSpec = counter_of_locks(
     "leasehold_forced_total",
     &["store"],
-    "Leases that an operator ended through this process",
+    "Leases ended by an operator through this process",
 );
 const STORE_ERRORS: MetricSpec = MetricSpec {
     per_key: false,
     ..counter_of_locks(
         "leasehold_store_errors_total",
         &["store", "operation", "error"],
-        "Requests that failed, by kind of error",
+        "Failed requests to the store, by type of error",
     )
 };
 const STORE_UP: MetricSpec = MetricSpec {
@@ -150,11 +157,12 @@ const STORE_UP: MetricSpec = MetricSpec {
     ..gauge_of_locks(
         "leasehold_store_up",
         &["store"],
-        "1 if the store answers and grants locks, 0 if not",
+        "1 if the store responds and grants locks, otherwise 0",
     )
 };
 
-/// The counters of single locks: the label that they have besides `store` and `kind`, and its values.
+/// The counters of individual locks, each with its label (in addition to `store` and `kind`) and
+/// the values of this label.
 const COUNTERS: [(MetricSpec, &str, &[&str]); 8] = [
     (
         ACQUIRES,
@@ -170,7 +178,7 @@ const COUNTERS: [(MetricSpec, &str, &[&str]); 8] = [
     (LOST, "reason", &["expired", "max_hold", "shutdown", "taken", "vanished"]),
 ];
 
-/// The operations and the errors of [`STORE_ERRORS`].
+/// The operations and errors of [`STORE_ERRORS`].
 const REQUESTS: [&str; 3] = ["acquire", "release", "renew"];
 const ERRORS: [&str; 6] =
     ["denied", "indeterminate", "refused", "unavailable", "unexpected", "wrong_type"];
@@ -197,7 +205,7 @@ impl Metrics {
         STORE_UP,
     ];
 
-    /// Creates it, and describes all metrics to the recorder that is installed by now.
+    /// Creates the observer, and describes all metrics to the recorder that is currently installed.
     #[expect(clippy::new_without_default, reason = "it has an effect")]
     pub fn new() -> Self {
         for MetricSpec { name, kind, help, .. } in Self::ALL {
@@ -212,15 +220,18 @@ impl Metrics {
         Self { with_key: false }
     }
 
-    /// Adds the label `key` to all metrics of single locks. For a small and fixed set of keys: each makes time series of its own,
-    /// which the recorder keeps for ever.
+    /// Adds the label `key` to all metrics about individual locks.
+    ///
+    /// Use this label only if the set of keys is small and fixed. Each key creates its own time
+    /// series, which the recorder never removes.
     #[must_use]
     pub fn with_key_label(mut self) -> Self {
         self.with_key = true;
         self
     }
 
-    /// Creates all counters of a kind of lock, with the value 0. A counter that appears with its first event has no increase.
+    /// Creates all counters of a lock type with the value 0. If a counter first appeared with its
+    /// first event, that event would not be visible as an increase.
     fn create_counters(lock: &[Label], kind: AskedKind) {
         for (metric, label, values) in COUNTERS {
             for value in values {
@@ -234,7 +245,7 @@ impl Metrics {
         }
     }
 
-    /// Creates the counters of releases and of forced releases.
+    /// Creates the counters of failed releases and of forced releases.
     fn create_counters_of_releases(lock: &[Label]) {
         counter!(FORCED.name, lock.to_vec()).increment(0);
         for retried in ["false", "true"] {
@@ -277,7 +288,7 @@ impl Metrics {
         histogram!(metric.name, self.labels(lock, more)).record(time);
     }
 
-    /// A call has come to an end.
+    /// Records the outcome of a call.
     fn outcome(&self, lock: &Subject<'_>, outcome: &'static str, took: Duration, waited: bool) {
         let outcome = || [Label::from_static_parts("outcome", outcome)];
         self.count(ACQUIRES, lock, outcome());
@@ -287,7 +298,7 @@ impl Metrics {
         }
     }
 
-    /// A holder has one lease less.
+    /// Records that a holder no longer holds its lease.
     fn ended(&self, lock: &Subject<'_>, end: &'static str, held: Duration) {
         self.time(HOLD_DURATION, lock, [Label::from_static_parts("end", end)], held);
     }
@@ -420,7 +431,7 @@ const fn histogram_of_locks(
     MetricSpec { name, kind: MetricKind::Histogram, labels, help, per_key: true }
 }
 
-/// The name of a variant without fields, as a label.
+/// Returns the name of a variant without fields, in the form of a label.
 fn snake_case(variant: &impl Debug) -> String {
     let mut label = String::new();
     for (at, char) in format!("{variant:?}").char_indices() {

@@ -1,9 +1,10 @@
-//! The point to which every layer reports.
+//! The place to which all parts of a client report events.
 
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-// Outside of `crate::sync`: no thread waits for this flag, which only spares the hot path a mutex.
+// An atomic of `std` is enough, because no thread waits for this flag. The flag only saves a mutex
+// on the hot path.
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -15,24 +16,25 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 use crate::sync::{Mutex, lock};
 
-/// The store is told to be down at most this often. One that fails every other request would fill the log.
+/// The minimum time between two reports that the store is down. Without a limit, a store that fails
+/// every second request would flood the log.
 const BETWEEN_OUTAGES: Duration = Duration::from_secs(1);
 
-/// The observers of a client, and the limits of its long waits and holds.
+/// The observers of a client, and its limits for long waits and long holds.
 pub(crate) struct Settings {
     pub(crate) observers: Vec<Box<dyn Observer>>,
     pub(crate) long_wait: Duration,
     pub(crate) long_hold: Duration,
 }
 
-/// The one point to which the layers of a client report. Clones share it.
+/// Receives all events of a client. Clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Events(Arc<Point>);
 
 struct Point {
     store: &'static str,
     settings: Settings,
-    /// The store answered its last request.
+    /// Whether the store answered its last request.
     is_up: AtomicBool,
     health: Mutex<Health>,
 }
@@ -40,31 +42,34 @@ struct Point {
 #[derive(Debug, Default)]
 struct Health {
     is_down: bool,
-    /// It refuses new locks, and may renew and release others all the same: a Redis server does whose memory is full.
+    /// The store refuses new locks, but may still renew and release existing locks. For example, a
+    /// Redis server does this when its memory is full.
     is_refusing: bool,
-    /// When it last went down.
+    /// When the store last went down.
     down_since: Option<Instant>,
 }
 
 impl Settings {
-    /// The default TTL: a holder that has died would be out of the way by then.
+    /// The default TTL. A holder that crashed no longer holds the lock after this time.
     pub(crate) const DEFAULT_LONG_WAIT: Duration = Duration::from_secs(30);
 
-    /// Ten of the default TTLs. Work that is meant to take longer is rare.
+    /// Ten times the default TTL. Work is rarely meant to take longer.
     pub(crate) const DEFAULT_LONG_HOLD: Duration = Duration::from_secs(300);
 }
 
 impl Events {
     pub(crate) fn new(store: &'static str, settings: Settings) -> Self {
         for observer in &settings.observers {
-            // A panic is logged for events only: there is no event yet.
+            // A panic is ignored here, because the log entry of a panic contains an event and there
+            // is no event yet.
             let _ = panic::catch_unwind(AssertUnwindSafe(|| observer.on_start(store)));
         }
         let (is_up, health) = (AtomicBool::new(false), Mutex::default());
         Self(Arc::new(Point { store, settings, is_up, health }))
     }
 
-    /// Tells all that listen. No mutex of this crate may be locked meanwhile.
+    /// Delivers an event to the log and to all observers. The caller must not hold a mutex of this
+    /// crate.
     pub(crate) fn emit(&self, event: Event<'_>) {
         log::write(&event);
         for observer in &self.0.settings.observers {
@@ -79,17 +84,19 @@ impl Events {
         Subject { store: self.0.store, key, kind }
     }
 
-    /// The name of the backend.
+    /// Returns the name of the backend.
     pub(crate) fn store(&self) -> &'static str {
         self.0.store
     }
 
-    /// How long a call waits until it is told of; `None` if nothing listens, so that the call needs no timer.
+    /// Returns the time after which a wait is reported as long, or `None` if nothing receives
+    /// events. The call then needs no timer.
     pub(crate) fn long_wait(&self) -> Option<Duration> {
         self.are_heard().then_some(self.0.settings.long_wait)
     }
 
-    /// Whether anything listens to the events of calls. To name the holder that a call waits for takes as long as a hand-over.
+    /// Returns whether anything receives the events of calls. Finding the holder that a call waits
+    /// for takes as long as a hand-off.
     pub(crate) fn are_heard(&self) -> bool {
         !self.0.settings.observers.is_empty() || log::is_written()
     }
@@ -98,7 +105,8 @@ impl Events {
         self.0.settings.long_hold
     }
 
-    /// Takes note of the reply to a request, if there was one: it tells whether the store answers.
+    /// Records the reply to a request, or that there was no reply. The replies show whether the
+    /// store responds.
     pub(crate) fn heard<T>(
         &self,
         operation: Operation,
@@ -108,7 +116,7 @@ impl Events {
         let silence;
         let error = match reply {
             Some(Ok(_)) => return self.answered(operation, clock),
-            // Nothing was sent.
+            // Nothing was sent, so the error says nothing about the store.
             Some(Err(error))
                 if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Invalid) =>
             {

@@ -1,4 +1,4 @@
-//! A store as a pure state machine: the executable specification of every backend.
+//! A store as a pure state machine, which is the executable specification of every backend.
 
 mod entry;
 
@@ -19,9 +19,10 @@ use crate::contract::key::{Hashed, KeyMap, LockKey};
 use crate::contract::outcome::{ForcedRelease, Revocation};
 use crate::options::LockOptions;
 
-/// A store of leases without I/O and without a clock: the caller gives the time.
+/// A store of leases that does no I/O and has no clock. The caller passes the current time to each
+/// operation.
 ///
-/// Property tests hold other backends against it.
+/// Property tests compare other backends with this one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,16 +44,16 @@ use crate::options::LockOptions;
 #[derive(Debug, Default)]
 pub struct Machine {
     keys: KeyMap<Entry>,
-    /// The keys by when nothing is left of their entries.
+    /// The keys, sorted by the time when the last lease or queue entry expires.
     ends: BTreeSet<(Instant, LockKey)>,
     counts: Counts,
-    /// The identity of the data, and since when they have it.
+    /// The identity of the data, and the time when the data was created.
     identity: Option<(StoreId, Instant)>,
     /// The quorum that the store is a member of.
     charter: Option<Charter>,
 }
 
-/// The counters of all keys.
+/// The counters that all keys share.
 #[derive(Debug, Default)]
 struct Counts {
     last_token: u64,
@@ -61,74 +62,76 @@ struct Counts {
 
 /// An operation on the store.
 ///
-/// See the example of [`Machine`](crate::memory::Machine).
+/// See the example of [`Machine`](crate::memory::Machine), which acquires and releases a lease.
 #[derive(Clone, Copy, Debug)]
 pub enum Op<'a> {
-    /// [`LockBackend::enlist`](crate::backend::LockBackend::enlist)
+    /// Corresponds to [`LockBackend::enlist`](crate::backend::LockBackend::enlist).
     Enlist(&'a Enlistment),
-    /// [`LockBackend::force_release`](crate::backend::LockBackend::force_release)
+    /// Corresponds to [`LockBackend::force_release`](crate::backend::LockBackend::force_release).
     ForceRelease(&'a LockKey, Option<Fingerprint>),
-    /// [`LockBackend::inspect`](crate::backend::LockBackend::inspect)
+    /// Corresponds to [`LockBackend::inspect`](crate::backend::LockBackend::inspect).
     Inspect(&'a LockKey),
-    /// [`LockBackend::list`](crate::backend::LockBackend::list)
+    /// Corresponds to [`LockBackend::list`](crate::backend::LockBackend::list).
     List {
-        /// The beginning of encoded names.
+        /// The prefix of the encoded names.
         prefix: &'a str,
-        /// The end of the page before.
+        /// The position where the previous page ended.
         after: Option<&'a str>,
     },
-    /// [`LockBackend::release`](crate::backend::LockBackend::release)
+    /// Corresponds to [`LockBackend::release`](crate::backend::LockBackend::release).
     Release(&'a Lease),
-    /// [`LockBackend::renew`](crate::backend::LockBackend::renew)
+    /// Corresponds to [`LockBackend::renew`](crate::backend::LockBackend::renew).
     Renew(&'a Lease),
-    /// [`LockBackend::request_revocation`](crate::backend::LockBackend::request_revocation)
+    /// Corresponds to [`LockBackend::request_revocation`](crate::backend::LockBackend::request_revocation).
     RequestRevocation(&'a LockKey, Option<Fingerprint>),
-    /// [`LockBackend::standing`](crate::backend::LockBackend::standing)
+    /// Corresponds to [`LockBackend::standing`](crate::backend::LockBackend::standing).
     Standing(StoreId),
-    /// [`LockBackend::try_acquire`](crate::backend::LockBackend::try_acquire)
+    /// Corresponds to [`LockBackend::try_acquire`](crate::backend::LockBackend::try_acquire).
     TryAcquire(&'a Claim),
-    /// [`LockBackend::try_acquire_all`](crate::backend::LockBackend::try_acquire_all)
+    /// Corresponds to [`LockBackend::try_acquire_all`](crate::backend::LockBackend::try_acquire_all).
     TryAcquireAll(&'a [Claim]),
 }
 
 /// The outcome of an operation.
 ///
-/// See the example of [`Machine`](crate::memory::Machine).
+/// See the example of [`Machine`](crate::memory::Machine), which checks the outcomes of two
+/// operations.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Outcome {
-    /// For [`Op::TryAcquire`].
+    /// The outcome of [`Op::TryAcquire`].
     Attempt(Attempt),
-    /// For [`Op::TryAcquireAll`].
+    /// The outcome of [`Op::TryAcquireAll`].
     AttemptAll(AttemptAll),
-    /// For [`Op::ForceRelease`].
+    /// The outcome of [`Op::ForceRelease`].
     ForcedRelease(ForcedRelease),
-    /// For [`Op::Inspect`].
+    /// The outcome of [`Op::Inspect`].
     Inspection(Inspection),
     /// The outcome of [`Op::List`].
     KeyPage(KeyPage),
-    /// The outcome of [`Op::TryAcquire`] and [`Op::TryAcquireAll`] if the store is not enlisted under the charter that the claim for this key names.
+    /// The outcome of [`Op::TryAcquire`] and [`Op::TryAcquireAll`] if the claim for this key names
+    /// a quorum configuration that the store does not have.
     NotEnlisted(LockKey),
-    /// For [`Op::Release`].
+    /// The outcome of [`Op::Release`].
     Release(Release),
-    /// For [`Op::Renew`].
+    /// The outcome of [`Op::Renew`].
     Renewal(Renewal),
-    /// For [`Op::RequestRevocation`].
+    /// The outcome of [`Op::RequestRevocation`].
     Revocation(Revocation),
     /// The outcome of [`Op::Enlist`] and [`Op::Standing`].
     Standing(Standing),
-    /// For [`Op::TryAcquire`] and [`Op::TryAcquireAll`], while others hold this key as a whole and the claim is for units,
-    /// or the reverse.
+    /// The outcome of [`Op::TryAcquire`] and [`Op::TryAcquireAll`] if the claim and the holders of
+    /// this key use different modes: exclusive and units.
     WrongType(LockKey),
 }
 
-/// Why a claim cannot be granted.
+/// The reason why a claim cannot be granted.
 enum Obstacle {
     Held(Contention),
     OtherKind,
 }
 
 impl Op<'_> {
-    /// The keys that it is about.
+    /// Returns the keys that the operation concerns.
     pub(super) fn keys(&self) -> impl Iterator<Item = &LockKey> {
         let only = match self {
             Self::ForceRelease(key, _) | Self::Inspect(key) | Self::RequestRevocation(key, _) => {
@@ -140,7 +143,7 @@ impl Op<'_> {
         only.into_iter().chain(self.claims().iter().map(Claim::key))
     }
 
-    /// The claims, if it asks for leases.
+    /// Returns the claims of the operation, if it requests leases.
     pub(super) fn claims(&self) -> &[Claim] {
         match *self {
             Self::TryAcquire(claim) => slice::from_ref(claim),
@@ -151,13 +154,17 @@ impl Op<'_> {
 }
 
 impl Machine {
-    /// Entries that are cleared away for each look at one, because no lease in them is in force any more, so that a
-    /// key without further requests does not stay for ever. More than one, so that clearing outruns filling.
+    /// The number of expired entries that each access to an entry removes.
+    ///
+    /// If no expired entries were removed, a key that receives no further requests would keep its
+    /// entry indefinitely. The number is larger than 1 because an access adds at most one entry, so
+    /// entries are removed faster than they are added.
     const CLEARED_PER_LOOK: usize = 2;
 
     const KEYS_PER_PAGE: usize = 256;
 
-    /// Applies `op` as one atomic step at `now`, which must not go back.
+    /// Applies `op` as one atomic step at the time `now`, which must not be earlier than in
+    /// previous calls.
     pub fn apply(&mut self, op: Op<'_>, now: Instant) -> Outcome {
         match op {
             Op::Enlist(enlistment) => Outcome::Standing(self.enlist(enlistment, now)),
@@ -177,12 +184,13 @@ impl Machine {
         }
     }
 
-    /// How many keys have an entry.
+    /// Returns the number of keys with an entry.
     pub fn keys(&self) -> usize {
         self.keys.len()
     }
 
-    /// Grows with each change that is news to waiters or observers.
+    /// Returns a number that increases with each change that waiters or observers must be notified
+    /// of.
     pub fn changes(&self) -> u64 {
         self.counts.changes
     }
@@ -315,11 +323,12 @@ impl Machine {
             self.charter = Some(charter.clone());
             self.counts.last_token = self.counts.last_token.max(enlistment.floor());
         }
-        // Not the identity that was meant: of data that was lost, a later enlistment would then be heeded at once.
+        // Do not adopt the identity in the request. If the data was lost, a later request to join
+        // would then be accepted immediately.
         self.standing(StoreId::new(), now)
     }
 
-    /// Does something with the entry of `key`, as it is at `now`.
+    /// Runs `work` on the entry of `key`, after removing what has expired at `now`.
     fn at<T>(
         &mut self,
         key: &LockKey,
@@ -369,7 +378,7 @@ impl Machine {
 
 impl Counts {
     fn grant(&mut self, entry: &mut Entry, claim: &Claim, now: Instant) -> Grant {
-        // Observers of an election learn of the new leader.
+        // Observers of an election are notified of the new leader.
         if !entry.is_held() && !claim.share().is_whole() {
             self.changes += 1;
         }
@@ -382,7 +391,7 @@ impl Counts {
     }
 }
 
-/// The least token that the claim wishes for, unless that is too far ahead of the clock.
+/// Returns the requested minimum token, or 0 if it is too far ahead of the clock.
 fn heeded(claim: &Claim, now: Instant) -> u64 {
     let zero = Instant::from_zero(Duration::ZERO);
     let ahead = (now + Claim::WISHED_AHEAD).since(zero).as_micros();
@@ -390,7 +399,7 @@ fn heeded(claim: &Claim, now: Instant) -> u64 {
     if u128::from(claim.least_token()) <= ahead { claim.least_token() } else { 0 }
 }
 
-/// The obstacle that keeps `claim` from being granted.
+/// Returns the reason why `claim` cannot be granted, if there is one.
 fn obstacle(entry: &Entry, claim: &Claim, now: Instant) -> Option<Obstacle> {
     if entry.is_held() && !entry.is_held_like(claim.lease()) {
         Some(Obstacle::OtherKind)
@@ -401,8 +410,8 @@ fn obstacle(entry: &Entry, claim: &Claim, now: Instant) -> Option<Obstacle> {
     }
 }
 
-/// Gives a claim that is refused its place: as long as it asked for, or, if it only waits, one that holds up others no longer than must
-/// be.
+/// Queues a refused claim. A claim that asked to be queued keeps its queue entry for the requested
+/// time. A claim that only waits delays other claims for at most [`Patience::RESERVATION`].
 fn queue_up(entry: &mut Entry, claim: &Claim, contention: Contention, now: Instant) -> Contention {
     match claim.patience() {
         Patience::Queues(place) => {
@@ -429,7 +438,7 @@ fn contention(entry: &Entry, claim: &Claim, now: Instant) -> Contention {
     }
 }
 
-/// Lets a caller that knows which operation it applied take the outcome of that operation.
+/// Converts an [`Outcome`] to the type that belongs to the operation.
 macro_rules! outcome_of {
     ($($variant:ident),*) => {$(
         impl TryFrom<Outcome> for $variant {

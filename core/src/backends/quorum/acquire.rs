@@ -1,4 +1,5 @@
-//! One attempt: votes, then a floor, then a guard; or releases.
+//! One attempt to acquire: collects votes, raises the minimum tokens, and grants the lease or
+//! releases it again.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -23,11 +24,14 @@ use crate::options::LockOptions;
 use crate::retry::Retry;
 
 impl<B: LockBackend> Quorum<B> {
-    /// Asks the members for their votes once. If the key is contended, the deciding member comes first, unless the claim is the next holder.
+    /// Asks the members for their votes once.
+    ///
+    /// If the key is contended, the deciding member is asked first, unless the claim is the next
+    /// holder.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop. Members may have granted the lease: the caller releases it.
+    /// If the future is dropped, members may have granted the lease. The caller releases it.
     pub(super) async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         self.check(claim)?;
         let (lease, majority) = (claim.lease(), self.members.majority());
@@ -75,7 +79,8 @@ impl<B: LockBackend> Quorum<B> {
             .with_key(claim.key()))
     }
 
-    /// The claim as members receive it. All of them grant it the same token if their clocks allow that.
+    /// Returns the claim that is sent to the members. All members grant it with the same token if
+    /// their clocks allow this.
     fn claim_of_members(&self, claim: &Claim) -> Claim {
         claim
             .clone()
@@ -83,8 +88,8 @@ impl<B: LockBackend> Quorum<B> {
             .with_least_token(self.learnt.next(self.members.clock.now()))
     }
 
-    /// Asks `voters` until a majority has granted. Only the deciding member queues a claim that waits. A task waits for answers that come
-    /// later.
+    /// Asks `voters` until a majority has granted. Only the deciding member queues a claim that
+    /// waits. A background task handles later answers.
     async fn ask(
         &self,
         claim: &Claim,
@@ -115,8 +120,10 @@ impl<B: LockBackend> Quorum<B> {
         }
     }
 
-    /// Leaves the members that have not answered to a task, which releases votes that are not wanted any more. The claim counts them as
-    /// late already.
+    /// Leaves the members that have not answered to a background task, which releases votes that
+    /// are no longer needed.
+    ///
+    /// The caller has already counted these votes as late.
     pub(super) fn leave(&self, lease: &Lease, mut round: Round<Attempt>) {
         let (members, claims, lease) =
             (Arc::clone(&self.members), self.claims.clone(), lease.clone());
@@ -141,7 +148,9 @@ impl<B: LockBackend> Quorum<B> {
         });
     }
 
-    /// Whether a majority has the lease and its token as a floor: those that do not yet are asked to raise theirs, under the lease.
+    /// Returns whether a majority has the lease and a minimum token that is not below its token.
+    ///
+    /// Members with a lower minimum token are asked to raise it, as part of a renewal of the lease.
     async fn has_floor(&self, lease: &Lease, ballot: &Ballot, limit: Duration) -> bool {
         let (token, majority) = (ballot.last_token(), self.members.majority());
         let (at, below): (Vec<_>, Vec<_>) =
@@ -165,7 +174,7 @@ impl<B: LockBackend> Quorum<B> {
         floors >= majority
     }
 
-    /// Releases the granted leases, and tells why they were not enough.
+    /// Releases the granted leases and returns why they were not enough.
     async fn give_up(
         &self,
         claim: &Claim,
@@ -197,10 +206,12 @@ impl<B: LockBackend> Quorum<B> {
         Err(no_majority(ballot.grants.len(), majority, &failures, is_unknown))
     }
 
-    /// Releases the granted leases of a refused claim, and makes its watch report changes of the members that refused it.
+    /// Releases the granted leases of a refused claim, and makes its watch report changes of the
+    /// members that refused it.
     ///
-    /// A claim that waits keeps the vote of the deciding member. It is the next holder, because claims without that vote withdraw. If it
-    /// withdrew as well, the next claim in the queue would meet the same members, and so would all claims behind it.
+    /// A claim that waits keeps the vote of the deciding member. This claim is the next holder,
+    /// because claims without that vote withdraw. If it withdrew as well, the same members would
+    /// refuse the next claim in the queue, and then all later claims.
     async fn refuse(&self, claim: &Claim, ballot: &Ballot, limit: Duration) -> Attempt {
         let lease = claim.lease();
         let mut withdrawn = self.claims.end(lease.id());
@@ -211,13 +222,14 @@ impl<B: LockBackend> Quorum<B> {
         self.claims.refused(lease.id(), ballot);
         let contention = ballot.contention(self.members.majority());
         Attempt::Held(match ballot.kept() {
-            // The vote is asked for again before it expires, and released if the caller gives up.
+            // The vote is requested again before it expires, and released if the caller gives up.
             Some(_) => contention.with_place(LockOptions::PLACE_TTL.min(lease.ttl())),
             None => contention,
         })
     }
 
-    /// Releases members that have granted, and tells how many did not confirm it in time. Tasks go on with those.
+    /// Releases the lease on members that granted it. Returns how many members did not confirm this
+    /// in time. Background tasks continue with these members.
     async fn take_back(&self, lease: &Lease, granted: BTreeSet<usize>, limit: Duration) -> usize {
         if granted.is_empty() {
             return 0;
@@ -231,7 +243,7 @@ impl<B: LockBackend> Quorum<B> {
             let (lease, told) = (lease.clone(), told.clone());
             self.late.drive(async move {
                 if release_at_last(&members, &claims, &lease, number).await {
-                    // The caller may not wait any more.
+                    // The caller may have stopped waiting.
                     told.send(()).unwrap_or_default();
                 }
             });
@@ -252,7 +264,7 @@ impl<B: LockBackend> Members<B> {
         self.member(number).name.clone()
     }
 
-    /// A member that fails may have lost its data: the next attempt looks.
+    /// A member that fails may have lost its data, so the next attempt checks its status.
     fn note(&self, number: usize, answer: &Result<Attempt, Error>) {
         let member = self.member(number);
         member.note_answer(answer.is_ok());
@@ -262,7 +274,7 @@ impl<B: LockBackend> Members<B> {
     }
 }
 
-/// Votes that may still come, for as long as they are waited for.
+/// Votes that may still arrive, counted as long as a task waits for them.
 struct Counted<B> {
     members: Arc<Members<B>>,
     claims: Claims,
@@ -289,8 +301,10 @@ impl<B> Drop for Counted<B> {
     }
 }
 
-/// Releases a member, again and again until the TTL has freed the key there, and tells whether the member has confirmed it. The member may
-/// vote again once no release is under way.
+/// Releases the lease on a member, with retries until the TTL has freed the key there. Returns
+/// whether the member has confirmed the release.
+///
+/// The member may vote again once no release is in progress.
 async fn release_at_last<B: LockBackend>(
     members: &Members<B>,
     claims: &Claims,
@@ -307,7 +321,8 @@ async fn release_at_last<B: LockBackend>(
         let error = match clock::until(clock, give_up.min(ends), release).await {
             Some(Ok(_)) => {
                 if is_under_way {
-                    // An earlier one may have taken another way, and come later.
+                    // An earlier release may have been sent over another connection and arrive
+                    // later.
                     clock.sleep_until(clock.now() + members.late_limit(lease.ttl())).await;
                 }
                 claims.note_settled(lease.id(), number);

@@ -1,4 +1,4 @@
-//! The answers to one attempt.
+//! The votes of one attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use crate::contract::error::{Error, ErrorKind};
 
 use super::round::Answer;
 
-/// The answers of members to one attempt.
+/// The answers of the members to one attempt.
 #[derive(Default)]
 pub(super) struct Ballot {
     /// How many members were asked.
@@ -15,9 +15,9 @@ pub(super) struct Ballot {
     pub(super) grants: BTreeMap<usize, Grant>,
     pub(super) refusals: BTreeMap<usize, Contention>,
     pub(super) failures: Vec<(usize, Error)>,
-    /// The member that decides between claims.
+    /// The member that decides between competing claims.
     pub(super) deciding: Option<usize>,
-    /// Whether the claim waits.
+    /// Whether the caller of the claim waits.
     waits: bool,
 }
 
@@ -38,51 +38,55 @@ impl Ballot {
         }
     }
 
-    /// Whether a majority has answered, and others hold the key on some of them.
+    /// Returns whether a majority has answered and at least one of the members refused the claim.
     pub(super) fn is_refused(&self, majority: usize) -> bool {
         !self.refusals.is_empty() && self.grants.len() + self.refusals.len() >= majority
     }
 
-    /// How many of those that were asked have not answered.
+    /// Returns how many of the members that were asked have not answered.
     pub(super) fn unheard(&self) -> usize {
         self.asked - self.grants.len() - self.refusals.len() - self.failures.len()
     }
 
-    /// Whether the answers that are missing decide nothing any more.
+    /// Returns whether the missing answers can no longer change the outcome.
     pub(super) fn is_decided(&self, majority: usize) -> bool {
         self.grants.len() >= majority
             || self.is_refused(majority) && self.grants.len() + self.unheard() < majority
     }
 
-    /// The largest number that was granted or reserved: of all grants, also those of members that may have lost it since.
+    /// Returns the largest token or spare token of all grants, including grants of members that may
+    /// have lost their data since.
     pub(super) fn last_token(&self) -> u64 {
         let last = self.grants.values().map(last_token).max();
         last.unwrap_or_default()
     }
 
-    /// Whether all grants end with the same number.
+    /// Returns whether the last token of all grants is the same.
     pub(super) fn has_common_token(&self) -> bool {
         let last = self.last_token();
         self.grants.values().all(|grant| last_token(grant) == last)
     }
 
-    /// The first number that no grant is above.
+    /// Returns the smallest token that is not below the token of any grant.
     pub(super) fn first_token(&self) -> u64 {
         self.grants.values().map(Grant::token).max().unwrap_or_default()
     }
 
-    /// The deciding member, if it refused the claim and queues it.
+    /// Returns the deciding member, if it refused the claim and queued it.
     pub(super) fn queued_at(&self) -> Option<usize> {
         self.deciding.filter(|number| self.waits && self.refusals.contains_key(number))
     }
 
-    /// The deciding member, if the claim keeps its vote for the next attempt.
+    /// Returns the deciding member, if the claim keeps its vote for the next attempt.
     pub(super) fn kept(&self) -> Option<usize> {
         self.deciding.filter(|number| self.waits && self.grants.contains_key(number))
     }
 
-    /// Whether the claim is the next holder as far as it knows: it has the vote of the deciding member, or is the first in the queue there. A
-    /// claim for which the key is reserved has at most that long, and then another one is the first.
+    /// Returns whether the claim is the next holder, as far as is known. The next holder has the
+    /// vote of the deciding member, or is the first in the queue of that member.
+    ///
+    /// If the remaining time is at most [`Patience::RESERVATION`], the key may be reserved for
+    /// another claim, which is then the first.
     pub(super) fn is_next(&self) -> bool {
         let is_first = |number: usize| {
             let refusal = &self.refusals[&number];
@@ -92,7 +96,8 @@ impl Ballot {
         self.kept().is_some() || self.queued_at().is_some_and(is_first)
     }
 
-    /// The members whose changes the claim waits for: the one that queues it, or all that refused it.
+    /// Returns the members whose changes the claim waits for: the member that queued it, or
+    /// otherwise all members that refused it.
     pub(super) fn in_the_way(&self) -> BTreeSet<usize> {
         match self.queued_at() {
             Some(number) => [number].into(),
@@ -100,7 +105,10 @@ impl Ballot {
         }
     }
 
-    /// The lease that must end for a majority to be free, if those that end sooner do as well, and the claim's place in the queue.
+    /// Returns the details of the refusal: the lease that must end before a majority is free, and
+    /// the queue entry of the claim.
+    ///
+    /// Leases that expire earlier are assumed to end as well.
     pub(super) fn contention(&self, majority: usize) -> Contention {
         let mut refusals: Vec<&Contention> = self.refusals.values().collect();
         refusals.sort_by_key(|refusal| {
@@ -127,12 +135,13 @@ impl Ballot {
     }
 }
 
-/// The last of the numbers that a grant has.
+/// Returns the last token of a grant, including its spare tokens.
 pub(super) fn last_token(grant: &Grant) -> u64 {
     grant.token() + u64::from(grant.spare_tokens())
 }
 
-/// The error of a request for which too few members voted; `is_unknown` if some may have applied it all the same.
+/// Creates the error of a request that too few members answered. `is_unknown` means that some
+/// members may have applied it.
 pub(super) fn no_majority(
     votes: usize,
     majority: usize,

@@ -1,4 +1,4 @@
-//! How a quorum is made.
+//! The builder of a quorum.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,9 +11,9 @@ use crate::clock::{Clock, SystemClock};
 use crate::contract::backend::{Feature, Fencing, LockBackend};
 use crate::contract::error::{Error, ErrorKind};
 
-/// Makes a [`Quorum`] with options of its own.
+/// Creates a [`Quorum`] with custom options.
 ///
-/// See the example of [`Quorum`](crate::quorum::Quorum).
+/// See the example of [`Quorum`](crate::quorum::Quorum), which builds a quorum of three members.
 pub struct QuorumBuilder<B> {
     members: Vec<(String, B)>,
     max_ttl: Duration,
@@ -22,21 +22,26 @@ pub struct QuorumBuilder<B> {
 }
 
 impl<B: LockBackend> Quorum<B> {
-    /// Begins a quorum of these members, each with the name by which all clients know it.
+    /// Creates the builder of a quorum with these members. All clients must use the same name for a
+    /// member.
     pub fn builder<N: Into<String>>(members: impl IntoIterator<Item = (N, B)>) -> QuorumBuilder<B> {
         QuorumBuilder::new(members.into_iter().map(|(name, store)| (name.into(), store)))
     }
 }
 
 impl<B: LockBackend> QuorumBuilder<B> {
-    /// How long a member that lost its data is kept out, at least. Long enough for the default TTL and a lock delay, short enough that one
-    /// restart is over before the next.
+    /// The default for [`max_ttl`](Self::max_ttl): 120 s.
+    ///
+    /// A member that lost its data is excluded for this time. The default is long enough for the
+    /// default TTL and a lock delay. It is short enough for a member to get its vote back before
+    /// the next member restarts.
     pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(120);
 
-    /// Twice a round trip around the world.
+    /// The default for [`member_timeout`](Self::member_timeout): 250 ms, twice a round trip around
+    /// the world.
     pub const DEFAULT_MEMBER_TIMEOUT: Duration = Duration::from_millis(250);
 
-    /// More members cost more requests and make a majority no safer.
+    /// More members cost more requests and do not make a majority safer.
     const MAX_MEMBERS: usize = 9;
 
     fn new(members: impl Iterator<Item = (String, B)>) -> Self {
@@ -48,35 +53,40 @@ impl<B: LockBackend> QuorumBuilder<B> {
         }
     }
 
-    /// The longest TTL of a lease, and how long a member that lost its data is kept out. All clients of a quorum must agree on it.
-    /// Default: [`QuorumBuilder::DEFAULT_MAX_TTL`].
+    /// Sets the longest TTL of a lease. A member that lost its data is excluded for this time.
+    ///
+    /// All clients of a quorum must use the same value. The default is
+    /// [`QuorumBuilder::DEFAULT_MAX_TTL`].
     #[must_use]
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = max_ttl;
         self
     }
 
-    /// How long a call waits for a member, at most. Where that is longer, a twelfth of the lease's TTL counts instead, but at least
-    /// 5 ms. Default: [`QuorumBuilder::DEFAULT_MEMBER_TIMEOUT`].
+    /// Sets how long a call waits for a member.
+    ///
+    /// If one twelfth of the lease's TTL is shorter, the call waits for that time instead, but for
+    /// at least 5 ms. The default is [`QuorumBuilder::DEFAULT_MEMBER_TIMEOUT`].
     #[must_use]
     pub fn member_timeout(mut self, limit: Duration) -> Self {
         self.member_timeout = limit;
         self
     }
 
-    /// The clock that limits are counted on. Default: [`SystemClock`].
+    /// Sets the clock for timeouts. The default is [`SystemClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Creates the quorum. It does no I/O: the first lock finds out whether the members agree.
+    /// Creates the quorum without any I/O. The first lock checks whether the members agree.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] unless there are 3, 5, 7 or 9 members with different names,
-    /// [`ErrorKind::Unsupported`] if one of them has no [`Feature::Membership`] or no fencing tokens.
+    /// Returns [`ErrorKind::Invalid`] unless there are 3, 5, 7 or 9 members with different names.
+    /// Returns [`ErrorKind::Unsupported`] if a member does not support [`Feature::Membership`] or
+    /// fencing tokens.
     pub fn build(self) -> Result<Quorum<B>, Error> {
         self.check_members()?;
         let Self { members, max_ttl, member_timeout, clock } = self;

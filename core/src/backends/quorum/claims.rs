@@ -1,4 +1,4 @@
-//! The memory of claims between their attempts.
+//! The state of claims between their attempts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem;
@@ -10,33 +10,34 @@ use crate::clock::Instant;
 use crate::contract::backend::{Heeded, LeaseId};
 use crate::sync::{Mutex, lock};
 
-/// The claims of which there is something to remember. Clones share them.
+/// The claims that have a state. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Claims(Arc<Mutex<HashMap<LeaseId, Memory>>>);
 
 #[derive(Default)]
 struct Memory {
-    /// Its caller waits, and asks again.
+    /// The caller waits and will try again.
     is_admitted: bool,
     /// An earlier attempt was refused.
     was_refused: bool,
-    /// It was the next holder after the last attempt.
+    /// The claim was the next holder after the last attempt.
     is_next: bool,
-    /// The members whose changes its watch reports.
+    /// The members whose changes the watch of the claim reports.
     heeded: Heeded,
-    /// An attempt is under way, or was granted: a vote that comes late is welcome.
+    /// An attempt is in progress or was granted, so a late vote is useful.
     is_wanted: bool,
-    /// Answers that may still come.
+    /// The number of answers that may still arrive.
     late: usize,
-    /// Members with a release under way, or lost, and since when: however late it is applied, it would end a vote that the member gives now.
+    /// Members with a release that is in progress or was lost, and the time when it was sent. If
+    /// the release is applied late, it also ends a vote that the member gives now.
     unsettled: BTreeMap<usize, Instant>,
-    /// Members whose vote for an earlier attempt was kept, or came during the present one.
+    /// Members whose vote for an earlier attempt was kept, or arrived during the current attempt.
     kept: BTreeSet<usize>,
-    /// When there was last something to remember.
+    /// The time when the state was last used.
     touched: Option<Instant>,
 }
 
-/// An attempt that begins.
+/// The state of a claim when an attempt begins.
 pub(super) struct Begun {
     /// An earlier attempt was refused.
     pub(super) was_refused: bool,
@@ -46,14 +47,15 @@ pub(super) struct Begun {
     pub(super) unsettled: BTreeSet<usize>,
 }
 
-/// The entry of a claim, for as long as its caller waits.
+/// Keeps the state of a claim as long as its caller waits.
 struct Admission {
     claims: Claims,
     id: LeaseId,
 }
 
 impl Claims {
-    /// Remembers a claim, and what its watch reports, until the result is dropped.
+    /// Keeps the state of a claim, including what its watch reports, until the returned value is
+    /// dropped.
     pub(super) fn admit(&self, id: LeaseId, heeded: Heeded) -> impl Send + Sync + use<> {
         self.with(id, |memory| {
             memory.is_admitted = true;
@@ -71,7 +73,7 @@ impl Claims {
         })
     }
 
-    /// Ends an attempt that was not granted, and returns the members that have granted an earlier one.
+    /// Ends an attempt that was not granted. Returns the members that granted an earlier attempt.
     pub(super) fn end(&self, id: LeaseId) -> BTreeSet<usize> {
         self.with(id, |memory| {
             memory.is_wanted = false;
@@ -79,7 +81,7 @@ impl Claims {
         })
     }
 
-    /// The attempt was refused.
+    /// Records that the attempt was refused.
     pub(super) fn refused(&self, id: LeaseId, ballot: &Ballot) {
         self.with(id, |memory| {
             memory.was_refused = true;
@@ -89,7 +91,7 @@ impl Claims {
         });
     }
 
-    /// The lease is over.
+    /// Records that the lease has ended.
     pub(super) fn forget(&self, id: LeaseId) {
         self.with(id, |memory| {
             memory.is_wanted = false;
@@ -98,7 +100,7 @@ impl Claims {
         });
     }
 
-    /// The members that may not vote for a lease, as it is renewed.
+    /// Returns the members that may not vote for a lease when it is renewed.
     pub(super) fn unsettled(&self, id: LeaseId, now: Instant) -> BTreeSet<usize> {
         self.with(id, |memory| {
             memory.touched = Some(now);
@@ -106,7 +108,8 @@ impl Claims {
         })
     }
 
-    /// Forgets leases without a renewal, and releases without an answer, for as long as a lease may last.
+    /// Removes leases that were not renewed within the longest TTL, and releases that were not
+    /// answered within this time.
     pub(super) fn clear(&self, now: Instant, max_ttl: Duration) {
         lock(&self.0).retain(|_, memory| {
             memory.unsettled.retain(|_, since| now.since(*since) < max_ttl);
@@ -115,7 +118,8 @@ impl Claims {
         });
     }
 
-    /// Votes for an attempt under way, or for a lease that is held, are waited for by no call any more.
+    /// Counts late votes for an attempt in progress or for a lease that is held. No call is waiting
+    /// for these votes.
     pub(super) fn add_late(&self, id: LeaseId, count: usize) {
         self.with(id, |memory| {
             memory.is_wanted = true;
@@ -123,7 +127,10 @@ impl Claims {
         });
     }
 
-    /// Counts a vote that a member is to give again; `false` if the lease was released, or an earlier release may still reach the member.
+    /// Counts the vote of a member that is asked to restore a lease.
+    ///
+    /// Returns `false` if the lease was released, or if an earlier release may still reach the
+    /// member.
     pub(super) fn add_repair(&self, id: LeaseId, member: usize) -> bool {
         self.with(id, |memory| {
             let is_wanted = memory.is_wanted && !memory.unsettled.contains_key(&member);
@@ -136,7 +143,8 @@ impl Claims {
         self.with(id, |memory| memory.late -= count);
     }
 
-    /// Whether a vote that came late is to be given back. The release of it is then under way.
+    /// Returns whether the caller must release a late vote, and records that this release is in
+    /// progress.
     pub(super) fn takes_back(&self, id: LeaseId, member: usize, now: Instant) -> bool {
         self.with(id, |memory| {
             memory.touched = Some(now);
@@ -148,7 +156,7 @@ impl Claims {
         })
     }
 
-    /// Notes that a release to a member is under way.
+    /// Records that a release on a member is in progress.
     pub(super) fn note_unsettled(&self, id: LeaseId, member: usize, now: Instant) {
         self.with(id, |memory| {
             memory.touched = Some(now);
@@ -156,7 +164,7 @@ impl Claims {
         });
     }
 
-    /// Notes that a release has come to its end.
+    /// Records that a release has finished.
     pub(super) fn note_settled(&self, id: LeaseId, member: usize) {
         self.with(id, |memory| memory.unsettled.remove(&member));
     }

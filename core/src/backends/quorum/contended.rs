@@ -8,25 +8,30 @@ use crate::clock::Instant;
 use crate::contract::key::LockKey;
 use crate::sync::{Mutex, lock};
 
-/// How long claims for a contended key ask the deciding member alone. That member may have a lease that no majority has, for example of a
-/// client that was killed while it acquired the lock.
+/// How long claims for a contended key ask only the deciding member. After this time, a claim asks
+/// all members again.
+///
+/// The deciding member may have a lease that no majority has, for example of a client that was
+/// killed while it acquired the lock.
 const SURVEY_EVERY: Duration = Duration::from_secs(1);
 
-/// Up to this number of entries, old ones are not removed.
+/// Old entries are removed only if there are more entries than this.
 const FEW: usize = 64;
 
 /// The contended keys of a client. Clones share them.
 ///
-/// If all claims for a contended key asked all members, each claim would get some votes and no claim a majority. So claims ask one member first,
-/// the deciding member, and wait in its queue.
+/// If all claims for a contended key asked all members, each claim would get some votes and no
+/// claim would get a majority. Therefore, claims ask one member first, the deciding member, and
+/// wait in its queue.
 #[derive(Clone, Default)]
 pub(super) struct ContendedKeys(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// When this client last found out whether a majority of the members has granted the key.
+    /// The time when this client last checked whether a majority of the members has granted the
+    /// key.
     surveyed: HashMap<LockKey, Instant>,
-    /// Old entries are removed when there are more.
+    /// Old entries are removed if there are more entries than this.
     limit: usize,
 }
 
@@ -35,9 +40,9 @@ struct State {
 pub(super) enum Order {
     /// All members at the same time.
     All,
-    /// First the deciding member. The claim is over if it refuses.
+    /// First the deciding member. If it refuses, no other members are asked.
     DecidingMember,
-    /// First the deciding member, and then all other members even if it refuses.
+    /// First the deciding member, and then all other members, even if the deciding member refuses.
     DecidingMemberFirst,
 }
 
@@ -50,7 +55,7 @@ impl ContendedKeys {
         }
     }
 
-    /// A claim was refused after a majority had answered.
+    /// Records that a claim was refused after a majority had answered.
     pub(super) fn refused(&self, key: &LockKey, now: Instant, max_ttl: Duration) {
         let mut state = lock(&self.0);
         state.surveyed.insert(key.clone(), now);
@@ -60,7 +65,8 @@ impl ContendedKeys {
         }
     }
 
-    /// A claim was granted. The key is no longer contended unless the claim was refused before.
+    /// Records that a claim was granted. The key is no longer contended, unless the claim was
+    /// refused before.
     pub(super) fn granted(&self, key: &LockKey, was_refused: bool, now: Instant) {
         if was_refused {
             self.released(key, now);
@@ -69,7 +75,7 @@ impl ContendedKeys {
         }
     }
 
-    /// A lease that this client held is released.
+    /// Records that a lease of this client was released.
     pub(super) fn released(&self, key: &LockKey, now: Instant) {
         if let Some(surveyed) = lock(&self.0).surveyed.get_mut(key) {
             *surveyed = now;

@@ -1,11 +1,11 @@
-//! The requests that a call no longer waits for.
+//! Requests that run in the background because no call is waiting for them.
 
 use std::sync::Arc;
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Handle, Notify};
 
-/// Requests without a caller, each in a task of its own. Clones share them.
+/// Requests without a caller. Each request runs in its own task. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Late(Arc<State>);
 
@@ -15,12 +15,12 @@ struct State {
     all_ended: Notify,
 }
 
-/// A request, until it has ended or its runtime has.
+/// Counts a request until the request or its runtime has ended.
 struct UnderWay(Arc<State>);
 
 impl Late {
-    /// Drives a request to its end, on the runtime of this call. Outside of all runtimes the request is dropped, and the lease ends
-    /// after its TTL.
+    /// Completes a request in a task on the current runtime. Outside a runtime, the request is
+    /// dropped, and the lease expires after its TTL.
     pub(super) fn drive(&self, request: impl Future<Output = ()> + Send + 'static) {
         let under_way = UnderWay::new(&self.0);
         let task = async move {
@@ -30,7 +30,7 @@ impl Late {
         drop(Handle::try_current().map(|runtime| runtime.spawn(task)));
     }
 
-    /// Waits until no request is under way.
+    /// Waits until no request is in progress.
     pub(super) async fn all_ended(&self) {
         loop {
             let all_ended = self.0.all_ended.notified();

@@ -1,4 +1,5 @@
-//! The number that all members are asked for, so that their grants need no second round.
+//! The token that all members are asked to grant. If they grant the same token, no second round is
+//! necessary.
 
 use std::sync::Arc;
 
@@ -13,9 +14,10 @@ pub(super) struct Learnt(Arc<Mutex<Option<Seen>>>);
 #[derive(Clone, Copy)]
 struct Seen {
     token: u64,
-    /// When the request left that it answers. The next takes as long to the members, so that both have the same distance to their clocks.
+    /// The time when the answered request was sent. The next request takes about as long to reach
+    /// the members, so both have the same distance to the members' clocks.
     sent_at: Instant,
-    /// Whether all members that voted granted the same.
+    /// Whether all members that voted granted the same token.
     is_common: bool,
 }
 
@@ -27,16 +29,19 @@ impl Learnt {
         }
     }
 
-    /// A number that the counters of all members are below: those that follow a clock go on with it. 0 if nothing is known.
+    /// Returns a token that is larger than the token counters of all members. Counters that follow
+    /// a clock continue from it. Returns 0 if nothing is known.
     pub(super) fn next(&self, now: Instant) -> u64 {
         let Some(Seen { token, sent_at, is_common }) = *lock(&self.0) else { return 0 };
         let elapsed = u64::try_from(now.since(sent_at).as_micros()).unwrap_or(u64::MAX);
         let elapsed = elapsed.saturating_mul(Grant::TOKENS_PER_MICROSECOND);
-        // A number that all have granted is ahead of their clocks already. Further ahead with each grant, it would be too far for them soon.
+        // A token that all members granted is already ahead of their clocks. If each grant added a
+        // margin, the tokens would soon be too far ahead.
         let margin = if is_common { 1 } else { MARGIN };
         token.saturating_add(elapsed.saturating_add(margin))
     }
 }
 
-/// A request takes less to reach a member nearby: a millisecond, in tokens.
+/// One millisecond, in tokens. A request may reach a nearby member by this much sooner than the
+/// other members.
 const MARGIN: u64 = 1_000 * Grant::TOKENS_PER_MICROSECOND;

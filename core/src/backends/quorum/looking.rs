@@ -1,4 +1,4 @@
-//! One look at the members at a time, beside other calls.
+//! Limits checks of the members to one at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,15 +6,20 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::sync::{Mutex, lock};
 
-/// A look asks for standings, for floors, and for votes; and as long again for a runtime that is late.
+/// A check asks for statuses, for minimum tokens, and for votes. The number is doubled to allow for
+/// a delayed runtime.
 const REQUESTS_PER_LOOK: u32 = 6;
 
-/// The look that runs beside other calls: until when no other begins. Clones share it.
+/// The time until which no other background check begins. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Looking(Arc<Mutex<Option<Instant>>>);
 
 impl Looking {
-    /// Begins a look whose requests have `limit` each; `false` if there is one. The runtime of that one may stand still, or have ended.
+    /// Begins a check whose requests take at most `limit` each. Returns `false` if another check is
+    /// in progress.
+    ///
+    /// A check that does not finish blocks other checks only for a limited time, because its
+    /// runtime may be stalled or may have ended.
     pub(super) fn begin(&self, now: Instant, limit: Duration) -> bool {
         let mut until = lock(&self.0);
         let begins = until.is_none_or(|until| until <= now);

@@ -17,13 +17,13 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 
-/// The shortest time that a member has to answer.
+/// The shortest timeout for an answer of a member.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// The reason why a quorum has no units.
+/// The reason why a quorum does not support units.
 pub(super) const MUTEXES_ONLY: &str = "a quorum grants mutexes only, since k units need more than k / (k + 1) of the members: use one store for other locks";
 
-/// Half of the time that the watchdog gives a renewal.
+/// The timeout for a member is half of the time that the client allows for a renewal.
 const LIMITS_PER_TTL: u32 = 12;
 
 /// All members of a quorum, by number.
@@ -38,14 +38,14 @@ pub(super) struct Members<B> {
 pub(super) struct Member<B> {
     pub(super) name: String,
     pub(super) store: Arc<B>,
-    /// Its identity, while it has a vote as far as is known.
+    /// The identity of the member, as long as it is known to have a vote.
     enlisted: Mutex<Option<StoreId>>,
     answers: AtomicBool,
-    /// Votes of it that may still come, and that no call waits for.
+    /// The number of votes that may still arrive and that no call waits for.
     late: AtomicUsize,
 }
 
-/// The answers of members within their time.
+/// The answers of the members that arrived in time.
 pub(super) struct Answers<T> {
     names: Vec<String>,
     majority: usize,
@@ -76,7 +76,7 @@ impl<B: LockBackend> Members<B> {
         self.list.iter()
     }
 
-    /// The features that all members have, without queues and units.
+    /// Returns the features that all members support, without queues and units.
     pub(super) fn capabilities(&self) -> Capabilities {
         let members: Vec<Capabilities> =
             self.iter().map(|member| member.store.capabilities()).collect();
@@ -102,22 +102,24 @@ impl<B: LockBackend> Members<B> {
             .with_advice(MUTEXES_ONLY)
     }
 
-    /// How long a member has to answer a request for a lease of this TTL.
+    /// Returns how long a member has to answer a request for a lease with this TTL.
     pub(super) fn limit(&self, ttl: Duration) -> Duration {
         self.member_timeout.min((ttl / LIMITS_PER_TTL).max(SHORTEST))
     }
 
-    /// How long a request that no call waits for may take: longer, so that it may connect first.
+    /// Returns the timeout of a request that no call waits for. It is longer than other timeouts,
+    /// so that the request can connect first.
     pub(super) fn late_limit(&self, ttl: Duration) -> Duration {
         ttl / (LIMITS_PER_TTL / 2)
     }
 
-    /// The members that have a vote, as far as is known.
+    /// Returns the members that are known to have a vote.
     pub(super) fn enlisted(&self) -> BTreeSet<usize> {
         (0..self.len()).filter(|number| self.list[*number].id().is_some()).collect()
     }
 
-    /// The members to ask for a vote: not those that are silent, unless there is no majority without them.
+    /// Returns the members to ask for a vote. Members that do not respond are left out, unless
+    /// there is no majority without them.
     pub(super) fn voters(&self, unsettled: &BTreeSet<usize>) -> BTreeSet<usize> {
         let all = &self.enlisted() - unsettled;
         let present = all.iter().copied().filter(|number| !self.list[*number].is_awaited());
@@ -125,12 +127,13 @@ impl<B: LockBackend> Members<B> {
         if present.len() >= self.majority() { present } else { all }
     }
 
-    /// The member that clients ask first for a contended key: the first one that has a vote and answered the last time.
+    /// Returns the member that clients ask first for a contended key: the first member that has a
+    /// vote and answered its last request.
     pub(super) fn deciding(&self) -> Option<usize> {
         self.enlisted().into_iter().find(|number| self.list[*number].answers())
     }
 
-    /// Sends a request to each of `numbers`.
+    /// Sends a request to each member in `numbers`.
     pub(super) fn round<T, F>(
         &self,
         numbers: impl IntoIterator<Item = usize>,
@@ -144,8 +147,11 @@ impl<B: LockBackend> Members<B> {
         Round::new(numbers.into_iter().map(request))
     }
 
-    /// Collects answers until `note` says that they are enough, and all that have come by then. Members that did not answer the last time
-    /// are not waited for, unless there is no majority without them.
+    /// Collects answers until `note` returns `true`, and then the answers that have already
+    /// arrived.
+    ///
+    /// Does not wait for members that did not answer their last request, unless there is no
+    /// majority without them.
     pub(super) async fn collect<T: Send + 'static>(
         &self,
         round: &mut Round<T>,
@@ -172,7 +178,7 @@ impl<B: LockBackend> Members<B> {
         heard < self.majority() || unheard.any(|number| self.list[*number].answers())
     }
 
-    /// Asks all members the same.
+    /// Sends the same request to all members.
     pub(super) async fn ask_all<T, F>(&self, ask: impl Fn(Arc<B>) -> F) -> Answers<T>
     where
         T: Send + 'static,
@@ -181,7 +187,8 @@ impl<B: LockBackend> Members<B> {
         self.answers(self.round(0..self.len(), ask)).await
     }
 
-    /// Asks all members that have a vote, by their identities.
+    /// Sends a request to all members that have a vote. The request contains the identity of the
+    /// member.
     pub(super) async fn ask_voters<T, F>(&self, ask: impl Fn(Arc<B>, StoreId) -> F) -> Answers<T>
     where
         T: Send + 'static,
@@ -227,7 +234,7 @@ impl<B> Member<B> {
         }
     }
 
-    /// Its identity, while it has a vote as far as is known.
+    /// Returns the identity of the member, as long as it is known to have a vote.
     pub(super) fn id(&self) -> Option<StoreId> {
         *lock(&self.enlisted)
     }
@@ -244,12 +251,13 @@ impl<B> Member<B> {
         self.late.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether it is silent, and the answer to an earlier request will tell when it is not any more.
+    /// Returns whether the member does not respond and an earlier request to it is still waiting
+    /// for an answer.
     fn is_awaited(&self) -> bool {
         !self.answers() && self.late.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether it answered the last time.
+    /// Returns whether the member answered its last request.
     fn answers(&self) -> bool {
         self.answers.load(Ordering::Relaxed)
     }
@@ -260,7 +268,7 @@ impl<B> Member<B> {
 }
 
 impl<T> Answers<T> {
-    /// The answers, if a majority has answered.
+    /// Returns the answers if a majority has answered.
     pub(super) fn by_majority(self, operation: Operation) -> Result<Vec<T>, Error> {
         let (mut answers, mut failures) = (Vec::new(), Vec::new());
         for (number, answer) in self.answers {

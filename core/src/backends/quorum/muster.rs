@@ -1,4 +1,5 @@
-//! Which members have a vote: founds the quorum, and takes members back that lost their data.
+//! Determines which members have a vote. Creates the quorum, and readmits members that lost their
+//! data.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +11,15 @@ use super::members::{Members, no_answer};
 use crate::contract::backend::{Enlistment, LockBackend, Operation, Standing, StoreId};
 use crate::contract::error::{Error, ErrorKind};
 
-/// The standings of members, by number.
+/// The membership statuses of the members, by number.
 type Standings = BTreeMap<usize, Standing>;
 
-/// Clocks of members may be fast by as much over the time that a member waits.
+/// The inverse of the tolerated clock drift. The clock of a member may be fast by 1/50 of the time
+/// that the member waits.
 const DRIFT_PER_TTL: u32 = 50;
 
 impl<B: LockBackend> Quorum<B> {
-    /// Returns once a majority has a vote. A task looks at the others.
+    /// Returns once a majority has a vote. A background task checks the remaining members.
     pub(super) async fn muster(&self, limit: Duration) -> Result<(), Error> {
         if self.members.enlisted().len() < self.members.majority() {
             return self.members.look(self.members.majority(), limit).await;
@@ -26,13 +28,14 @@ impl<B: LockBackend> Quorum<B> {
         Ok(())
     }
 
-    /// Has a task look at the members if any of them has no vote.
+    /// Starts a background check if any member has no vote.
     pub(super) fn look_beside(&self, limit: Duration) {
         let is_complete = self.members.enlisted().len() == self.members.len();
         if !is_complete && self.looking.begin(self.members.clock.now(), limit) {
             let (members, looking) = (Arc::clone(&self.members), self.looking.clone());
             self.late.drive(async move {
-                // A configuration that is wrong takes the votes of all members, so that the next call tells.
+                // If the configuration is wrong, the check removes the votes of all members. The
+                // next call then reports the error.
                 drop(members.look(members.len(), limit).await);
                 looking.end();
             });
@@ -41,7 +44,8 @@ impl<B: LockBackend> Quorum<B> {
 }
 
 impl<B: LockBackend> Members<B> {
-    /// Looks at members until so many with a vote have answered, and enlists those that may be.
+    /// Checks the members until `enough` members with a vote have answered. Members that may join
+    /// are asked to join.
     pub(super) async fn look(&self, enough: usize, limit: Duration) -> Result<(), Error> {
         let (standings, mut failures) = self.standings(0..self.len(), enough, limit).await;
         if let Err(error) = self.check(&standings) {
@@ -61,13 +65,16 @@ impl<B: LockBackend> Members<B> {
             let name = self.member(number).name.clone();
             (name, Error::new(ErrorKind::Unavailable, message))
         }));
-        // Nothing was asked that concerns a key.
+        // The outcome for the key is known, because these requests did not concern a key.
         let error = no_majority(self.enlisted().len(), self.majority(), &failures, false);
         let kind = if error.is_retryable() { ErrorKind::Unavailable } else { error.kind() };
         Err(Error::new(kind, error.to_string()).with_operation(Operation::Enlist))
     }
 
-    /// The standings of members, until so many with a vote and soon after all others have answered; and the names of those that did not.
+    /// Returns the statuses of the members, and the errors of the members that did not answer.
+    ///
+    /// Once `enough` members with a vote have answered, the remaining members get the same time
+    /// again.
     pub(super) async fn standings(
         &self,
         numbers: impl IntoIterator<Item = usize>,
@@ -85,7 +92,7 @@ impl<B: LockBackend> Members<B> {
                 Ok(standing) => {
                     enlisted += usize::from(standing.charter().is_some());
                     if enlisted == enough {
-                        // The others have as long again.
+                        // The remaining members get the same time again.
                         let now = self.clock.now();
                         ends = ends.min(now + now.since(started));
                     }
@@ -100,7 +107,8 @@ impl<B: LockBackend> Members<B> {
         (standings, failures)
     }
 
-    /// Refuses two names for one server, and members of other quorums.
+    /// Returns an error if two names refer to the same server, or if a member belongs to another
+    /// quorum.
     pub(super) fn check(&self, standings: &Standings) -> Result<(), Error> {
         let mut names: BTreeMap<StoreId, &str> = BTreeMap::new();
         for (number, standing) in standings {
@@ -121,7 +129,7 @@ impl<B: LockBackend> Members<B> {
         Ok(())
     }
 
-    /// Enlists the members that are not, if they may be; and tells which may not yet.
+    /// Asks members without a vote to join if they may. Returns the members that may not join yet.
     async fn enlist_others(&self, standings: &Standings, limit: Duration) -> Vec<usize> {
         let (enlisted, others): (Vec<_>, Vec<_>) =
             standings.iter().partition(|(_, standing)| standing.charter().is_some());
@@ -130,12 +138,13 @@ impl<B: LockBackend> Members<B> {
         let (over, waiting): (Vec<_>, Vec<_>) =
             others.into_iter().partition(|(_, standing)| standing.age() > quarantine);
         if are_all_heard && enlisted.is_empty() {
-            // A new quorum.
+            // No member has a vote, so this is a new quorum.
             let floor = standings.values().map(Standing::floor).max().unwrap_or_default();
             self.enlist(standings.iter().collect(), floor, limit).await;
             return Vec::new();
         }
-        // The floors are read after the quarantine was over, when no earlier grant of the member can be returned any more.
+        // The minimum tokens are read after the waiting time of the member. By then, no earlier
+        // grant of the member can still be in use.
         let is_known_by_majority = enlisted.len() >= self.majority();
         let asked: Vec<usize> = if is_known_by_majority {
             enlisted.iter().map(|(number, _)| **number).collect()

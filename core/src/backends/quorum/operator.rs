@@ -1,4 +1,4 @@
-//! The requests of operators, to all members.
+//! Requests of operators, which are sent to all members.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,8 @@ fn read_progress(after: &str) -> Result<Progress, Error> {
 }
 
 impl<B: LockBackend> Quorum<B> {
-    /// Tells of the leases that a majority has, as far as the members that answer tell, and of each member's view.
+    /// Returns the leases that a majority of the members has, and the view of each member. Only
+    /// members that answer are considered.
     pub(super) async fn inspect_members(&self, key: &LockKey) -> Result<Inspection, Error> {
         let (members, asked) = (&self.members, key.clone());
         let votes = members.standings(0..members.len(), members.len(), members.member_timeout);
@@ -46,7 +47,7 @@ impl<B: LockBackend> Quorum<B> {
         Ok(views.into_iter().fold(inspection, Inspection::with_member))
     }
 
-    /// Checks each member, under its name.
+    /// Checks each member. The findings contain the name of the member.
     pub(super) async fn diagnose_members(&self) -> Vec<Finding> {
         let each = self.members.iter().map(async |member| {
             let findings = member.store.diagnose().await;
@@ -58,9 +59,11 @@ impl<B: LockBackend> Quorum<B> {
         join_all(each).await.into_iter().flatten().collect()
     }
 
-    /// Lists the keys of all members that answer, a majority at least, one member after the other.
-    /// `after`: the member to ask, how many of those before it have listed all their keys, and where
-    /// its last page ended.
+    /// Lists the keys of all members that answer, one member after another. At least a majority
+    /// must answer.
+    ///
+    /// `after` contains three values: the number of the next member to ask, the number of earlier
+    /// members that listed all their keys, and the end of the last page of the next member.
     pub(super) async fn list_of_members(
         &self,
         prefix: &str,
@@ -105,14 +108,15 @@ impl<B: LockBackend> Quorum<B> {
             views.sort_by_key(|view| std::cmp::Reverse(view.remaining()));
             let last_of_majority = views.len().min(self.members.majority()) - 1;
             let is_enough = views.len() + unheard >= self.members.majority();
-            // The token of a member's grant is not that of the quorum's.
+            // The token of a member's grant may differ from the token of the quorum's grant.
             is_enough.then(|| views[last_of_majority].clone().with_token(None))
         });
         let inspection = may_hold.fold(Inspection::free(), Inspection::with_holder);
         inspection.with_last_token(last_token)
     }
 
-    /// Ends leases on all members, and raises the tokens of a majority to those of the member with the largest.
+    /// Ends leases on all members. Raises the minimum token of a majority to the largest minimum
+    /// token of any member.
     pub(super) async fn force_release_everywhere(
         &self,
         key: &LockKey,
@@ -139,7 +143,7 @@ impl<B: LockBackend> Quorum<B> {
         Ok(ended.with_min_token(min_token))
     }
 
-    /// Has a majority grant only tokens from `min_token` on.
+    /// Makes a majority of the members grant only tokens of at least `min_token`.
     async fn raise_floors(&self, min_token: u64) -> Result<(), Error> {
         let charter = self.members.charter.clone();
         let answers = self.members.ask_voters(move |store, id| {
@@ -155,7 +159,7 @@ impl<B: LockBackend> Quorum<B> {
         Err(Error::new(ErrorKind::Indeterminate, message).with_operation(Operation::ForceRelease))
     }
 
-    /// Asks the holder on all members.
+    /// Asks the holders on all members to finish early.
     pub(super) async fn request_revocation_everywhere(
         &self,
         key: &LockKey,

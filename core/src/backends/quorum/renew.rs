@@ -1,4 +1,4 @@
-//! The life of leases that a majority has granted: renewals, repairs and releases.
+//! Renewals, repairs and releases of leases that a majority has granted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,16 +12,17 @@ use crate::clock::Instant;
 use crate::contract::backend::{Claim, Lease, LockBackend, Operation, Release, Renewal};
 use crate::contract::error::Error;
 
-/// The answer of a member on each of several leases.
+/// The answer of a member for each of several leases.
 type Renewals = Vec<Result<Renewal, Error>>;
 
 /// The votes on the renewal of one lease.
 #[derive(Default)]
 struct Votes {
-    /// Members that have the lease from an earlier attempt: the release of it may still come, and would end the vote.
+    /// Members that have the lease from an earlier attempt. The release of that attempt may still
+    /// arrive and would end the vote.
     unsettled: BTreeSet<usize>,
     renewed: usize,
-    /// Members where another lease is in force.
+    /// The number of members where another lease is in force.
     taken: usize,
     /// Members that lost the lease.
     vanished: Vec<usize>,
@@ -30,8 +31,11 @@ struct Votes {
 }
 
 impl<B: LockBackend> Quorum<B> {
-    /// Renews leases with one request per member, and returns as soon as a majority has decided on each. Members that lost a lease that a
-    /// majority has are asked to grant it again: their votes count from the next renewal on.
+    /// Renews leases with one request per member. Returns as soon as a majority has decided on each
+    /// lease.
+    ///
+    /// If a majority has a lease, members that lost it are asked to grant it again. Their votes
+    /// count from the next renewal on.
     pub(super) async fn renew_and_repair(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let (majority, now) = (self.members.majority(), self.members.clock.now());
         self.claims.clear(now, self.members.max_ttl);
@@ -53,7 +57,8 @@ impl<B: LockBackend> Quorum<B> {
         self.members.collect(&mut round, now + limit, note).await;
         for (lease, votes) in leases.iter().zip(&votes) {
             if votes.renewed >= majority {
-                // A client that only renews takes members back that were restarted, too: they are repaired next time.
+                // A client that only renews leases must also readmit members that were restarted.
+                // Their leases are repaired at the next renewal.
                 self.look_beside(limit);
                 votes.vanished.iter().for_each(|number| self.repair(lease, *number));
             } else if votes.is_decided(majority) {
@@ -74,8 +79,10 @@ impl<B: LockBackend> Quorum<B> {
         limits.min().unwrap_or_default()
     }
 
-    /// Leaves the members that are slower than a majority to a task. Their leases would end without the renewal, and a member that was
-    /// restarted first has to be connected to.
+    /// Leaves the members that are slower than the majority to a background task.
+    ///
+    /// Their leases would expire without the renewal. A member that was restarted also needs time
+    /// for a new connection.
     fn hear_others(&self, renewing: Renewing, are_held: Vec<bool>, mut round: Round<Renewals>) {
         if round.unheard().is_empty() {
             return;
@@ -96,7 +103,8 @@ impl<B: LockBackend> Quorum<B> {
         });
     }
 
-    /// Asks a member that lost a lease to grant it again, unless the lease is released meanwhile. A task waits for the answer.
+    /// Asks a member that lost a lease to grant it again, unless the lease is released in the
+    /// meantime. A background task waits for the answer.
     fn repair(&self, lease: &Lease, number: usize) {
         let has_vote = self.members.member(number).id().is_some();
         if !has_vote || !self.claims.add_repair(lease.id(), number) {
@@ -110,8 +118,10 @@ impl<B: LockBackend> Quorum<B> {
         self.leave(lease, round);
     }
 
-    /// Releases a lost lease on the minority that still has it, and grants to a repair that is under way: the caller releases no lost
-    /// lease itself.
+    /// Releases a lost lease on the minority that still has it.
+    ///
+    /// The release also ends a grant of a repair that is in progress. The caller does not release a
+    /// lost lease itself.
     fn give_back(&self, lease: &Lease) {
         self.claims.forget(lease.id());
         self.settle_late(lease, self.releases(lease));
@@ -124,7 +134,7 @@ impl<B: LockBackend> Quorum<B> {
         })
     }
 
-    /// Leaves releases to a task.
+    /// Completes releases in a background task.
     fn settle_late(&self, lease: &Lease, mut releases: Round<Release>) {
         let (members, gives_up) =
             (Arc::clone(&self.members), self.members.clock.now() + lease.ttl());
@@ -133,7 +143,7 @@ impl<B: LockBackend> Quorum<B> {
         });
     }
 
-    /// Releases on all members, also on those that never answered.
+    /// Releases the lease on all members, including members that never answered.
     pub(super) async fn release_everywhere(&self, lease: &Lease) -> Result<Release, Error> {
         let majority = self.members.majority();
         let mut round = self.releases(lease);
@@ -163,7 +173,7 @@ impl<B: LockBackend> Quorum<B> {
     }
 }
 
-/// The answer of a member; its error if it renewed none because it did not answer.
+/// Returns the answer of a member, or its error if it renewed no lease because it did not respond.
 fn answered(mut renewals: Renewals) -> Result<Renewals, Error> {
     let is_silent =
         |renewal: &Result<Renewal, Error>| renewal.as_ref().is_err_and(Error::is_retryable);
@@ -173,7 +183,8 @@ fn answered(mut renewals: Renewals) -> Result<Renewals, Error> {
     }
 }
 
-/// The renewal of leases, until all members have answered or are not waited for any more. A release meanwhile ends the wish for votes.
+/// A renewal that is in progress until all members have answered or timed out. If the lease is
+/// released in the meantime, its votes are no longer needed.
 struct Renewing {
     claims: Claims,
     leases: Arc<[Lease]>,

@@ -1,4 +1,4 @@
-//! One request to several members, and their answers as they come.
+//! One request to several members, and their answers in the order of arrival.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use crate::clock::{self, Clock, Instant};
 use crate::contract::error::Error;
 
-/// The answer of the member with this number.
+/// The answer of a member, with the number of the member.
 pub(super) type Answer<T> = (usize, Result<T, Error>);
 
-/// Requests under way, one to each of several members.
+/// Requests in progress, one for each of several members.
 pub(super) struct Round<T> {
     requests: FuturesUnordered<BoxFuture<'static, Answer<T>>>,
     unheard: BTreeSet<usize>,
@@ -33,25 +33,26 @@ impl<T> Round<T> {
         Self { requests: under_way, unheard }
     }
 
-    /// The next answer; `None` if all have answered, or none does before `ends`.
+    /// Returns the next answer, or `None` if all members have answered or no answer arrives before
+    /// `ends`.
     pub(super) async fn next(&mut self, clock: &dyn Clock, ends: Instant) -> Option<Answer<T>> {
         let answer = clock::until(clock, ends, self.requests.next()).await.flatten();
         self.heard(answer)
     }
 
-    /// The next of the answers that are there already.
+    /// Returns the next answer that has already arrived.
     pub(super) fn next_ready(&mut self) -> Option<Answer<T>> {
         let answer = self.requests.next().now_or_never().flatten();
         self.heard(answer)
     }
 
-    /// The answer of whichever member comes next, without a limit.
+    /// Returns the next answer, without a timeout.
     pub(super) async fn next_at_last(&mut self) -> Option<Answer<T>> {
         let answer = self.requests.next().await;
         self.heard(answer)
     }
 
-    /// The members that have not answered.
+    /// Returns the members that have not answered.
     pub(super) fn unheard(&self) -> &BTreeSet<usize> {
         &self.unheard
     }

@@ -3,55 +3,66 @@
 use crate::contract::backend::{Contention, Grant};
 use crate::contract::key::LockKey;
 
-/// The outcome of an attempt to acquire.
+/// The outcome of an attempt to acquire a lease.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// See the example of [`LockBackend`](crate::backend::LockBackend), which prints both outcomes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Attempt {
     /// The lease is in force.
     Granted(Grant),
-    /// Others hold the key.
+    /// Another lease or a queued claim prevents the grant.
     Held(Contention),
 }
 
-/// The outcome of an attempt to acquire several keys at once.
+/// The outcome of an attempt to acquire leases on several keys together.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// ```
+/// use leasehold_core::LockKey;
+/// use leasehold_core::backend::{AttemptAll, Contention};
+///
+/// let refused = AttemptAll::Held { key: LockKey::new("b")?, contention: Contention::new() };
+/// if let AttemptAll::Held { key, .. } = refused {
+///     println!("{key} is not free");
+/// }
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AttemptAll {
-    /// All leases are in force: one grant per claim, in their order.
+    /// All leases are in force. There is one grant per claim, in the order of the claims.
     Granted(Vec<Grant>),
-    /// Others hold a key, and nothing was granted.
+    /// A key is not free. No lease was granted.
     Held {
-        /// The first key that was not to be had.
+        /// The first key that is not free.
         key: LockKey,
-        /// The contention for it.
+        /// Details of the refusal, as far as the store reports them.
         contention: Contention,
     },
 }
 
 /// The outcome of a renewal.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// See the example of [`LockBackend`](crate::backend::LockBackend), whose `renew` method returns
+/// it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Renewal {
-    /// The TTL is in force from when the store received the request.
+    /// The lease is renewed. Its TTL is counted from the moment the store received the request.
     Renewed,
-    /// As [`Renewal::Renewed`], and an operator or a waiter [asks](crate::backend::LockBackend::request_revocation) the holder to finish early.
+    /// The lease is renewed, and an operator or a waiter
+    /// [asks](crate::backend::LockBackend::request_revocation) the holder to finish early.
     RevocationRequested,
-    /// This lease is not in force, and another is.
+    /// The lease is no longer in force, and another lease is.
     Taken,
-    /// This lease is not in force, and none is.
+    /// The lease is no longer in force, and no other lease is.
     Vanished,
 }
 
 /// The outcome of a release.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// See the example of [`Machine`](crate::memory::Machine), which releases an expired lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Release {
-    /// This lease was not in force.
+    /// The lease was not in force.
     NotHeld,
-    /// This lease was in force and is no more.
+    /// The lease was in force and is now released.
     Released,
 }

@@ -1,12 +1,12 @@
-//! The features and the promises of a store.
+//! The optional features of a store and the strength of its fencing tokens.
 
 use std::time::Duration;
 
-/// The features of a backend's store, and the promise of its tokens.
+/// The optional features of a store and the strength of its fencing tokens.
 ///
-/// The layers above refuse a call that the store cannot serve before any I/O. The conformance suite
-/// checks that the declaration is honest: a declared feature must work, and the report names each
-/// case that it skips.
+/// The client refuses a call that the store does not support, without sending a request. The
+/// conformance suite checks that the declaration is correct: a declared feature must work, and the
+/// report lists every case that was skipped.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,57 +29,78 @@ pub struct Capabilities {
     advice: &'static str,
 }
 
-/// How far the fencing tokens of a store can be relied on, weakest first.
+/// How reliable the fencing tokens of a store are, from weakest to strongest.
 ///
-/// See the example of [`Capabilities`](crate::backend::Capabilities).
+/// ```
+/// use leasehold_core::backend::Fencing;
+///
+/// assert!(Fencing::BestEffort < Fencing::Strict);
+/// ```
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum Fencing {
-    /// The numbers mean nothing.
+    /// The tokens have no meaning.
     None,
-    /// Tokens of a key strictly increase while the store keeps its data and its clock does not go back.
+    /// The tokens of a key strictly increase as long as the store keeps its data and its clock does
+    /// not move back.
     BestEffort,
-    /// Tokens of a key strictly increase in grant order for the life of the store.
+    /// The tokens of a key strictly increase in the order of the grants, for the whole life of the
+    /// store.
     Strict,
 }
 
-/// Something that not every store can do.
+/// An optional feature of a store.
 ///
-/// See the example of [`Capabilities`](crate::backend::Capabilities).
+/// See the example of [`Capabilities`](crate::backend::Capabilities), which declares a feature.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Feature {
-    /// [`LockBackend::force_release`](crate::backend::LockBackend::force_release) works.
+    /// The store supports
+    /// [`LockBackend::force_release`](crate::backend::LockBackend::force_release).
     ForceRelease,
-    /// [`LockBackend::inspect`](crate::backend::LockBackend::inspect) works, and a refusal names a [holder](crate::backend::Contention::with_holder).
+    /// The store supports [`LockBackend::inspect`](crate::backend::LockBackend::inspect), and a
+    /// refusal names a [holder](crate::backend::Contention::with_holder).
     Inspect,
-    /// [`LockBackend::list`](crate::backend::LockBackend::list) works, for users that may.
+    /// The store supports [`LockBackend::list`](crate::backend::LockBackend::list), for users with
+    /// the necessary permissions.
     List,
-    /// The store may be a member of a quorum: [`standing`](crate::backend::LockBackend::standing) and
-    /// [`enlist`](crate::backend::LockBackend::enlist) work, it heeds the [charter](crate::backend::Claim::with_charter) of a claim and the
-    /// [floor](crate::backend::Lease::with_floor) of a lease, and it heeds the [least token](crate::backend::Claim::with_least_token) of a claim under its charter.
+    /// The store can be a member of a quorum.
+    ///
+    /// The store supports [`standing`](crate::backend::LockBackend::standing) and
+    /// [`enlist`](crate::backend::LockBackend::enlist). The store checks the [quorum
+    /// configuration](crate::backend::Claim::with_charter) of a claim, and applies the [minimum
+    /// token](crate::backend::Lease::with_floor) of a lease. For claims under its configuration,
+    /// the store honors the [requested minimum token](crate::backend::Claim::with_least_token).
     Membership,
-    /// [`LockBackend::watch`](crate::backend::LockBackend::watch) fires when a key is released, also by others.
+    /// A [`LockBackend::watch`](crate::backend::LockBackend::watch) fires when any client releases
+    /// the key.
     Push,
-    /// Claims that [queue](crate::backend::Patience::Queues) are granted first come, first served: fair locks. Claims that only
-    /// [wait](crate::backend::Patience::Waits) get a place as well, so that processes have fair shares.
+    /// Claims with [`Patience::Queues`](crate::backend::Patience::Queues) are granted in order of
+    /// arrival. Fair locks need this feature.
+    ///
+    /// The store also queues claims with [`Patience::Waits`](crate::backend::Patience::Waits), so
+    /// that each process gets a fair share of the grants.
     Queue,
-    /// [`LockBackend::request_revocation`](crate::backend::LockBackend::request_revocation) works.
+    /// The store supports
+    /// [`LockBackend::request_revocation`](crate::backend::LockBackend::request_revocation).
     Revocation,
-    /// Leases that are [kept](crate::backend::Tenure::Kept) share one time to live per client and TTL: to renew all of
-    /// them together costs as much as to renew one.
+    /// [Kept](crate::backend::Tenure::Kept) leases of a client with the same TTL expire together.
+    /// Renewing all of them costs as much as renewing one.
     Sessions,
-    /// Grants reserve [tokens](crate::backend::Grant::with_spare_tokens) for the later holders of a lease that is passed on; a key's first grant need not.
+    /// Grants reserve [spare tokens](crate::backend::Grant::with_spare_tokens) for later holders in
+    /// the same process. The first grant of a key need not reserve spare tokens.
     SpareTokens,
-    /// [`LockBackend::try_acquire_all`](crate::backend::LockBackend::try_acquire_all) works for up to 64 claims of whole keys.
+    /// The store supports
+    /// [`LockBackend::try_acquire_all`](crate::backend::LockBackend::try_acquire_all) for up to 64
+    /// exclusive claims.
     Together,
-    /// Claims may ask for [units](crate::backend::Share::Units) of a key: semaphores and, with
-    /// [`Feature::Queue`], reader-writer locks and elections.
+    /// Claims may request [units](crate::backend::Share::Units) of a key. Semaphores need this
+    /// feature. Reader-writer locks and elections need this feature and [`Feature::Queue`].
     Units,
 }
 
 impl Feature {
-    /// A feature in a few words.
+    /// Returns a short name of the feature.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ForceRelease => "force release",
@@ -102,14 +123,15 @@ impl Feature {
 }
 
 impl Capabilities {
-    /// The longest TTL that a backend allows unless it says otherwise: a day.
+    /// The default for the longest TTL: one day.
     ///
-    /// A lease outlives a crashed holder by its TTL, so a longer one is a mistake more often than a wish.
+    /// A lease outlives a crashed holder by up to its TTL, so a longer TTL is usually a mistake.
     pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// Creates the declaration of the backend `name`, with nothing beyond the required methods.
+    /// Creates the declaration of the backend `name`, without optional features.
     ///
-    /// TTLs may be 1 ms to [`Capabilities::DEFAULT_MAX_TTL`], in steps of 1 ms.
+    /// By default, TTLs from 1 ms to [`Capabilities::DEFAULT_MAX_TTL`] are supported, in steps of 1
+    /// ms.
     pub const fn new(name: &'static str, fencing: Fencing) -> Self {
         Self {
             name,
@@ -129,14 +151,14 @@ impl Capabilities {
         self
     }
 
-    /// Takes the declaration of `feature` back.
+    /// Removes `feature` from the declaration.
     #[must_use]
     pub const fn without(mut self, feature: Feature) -> Self {
         self.features &= !feature.bit();
         self
     }
 
-    /// Declares the shortest and the longest TTL.
+    /// Sets the shortest and the longest TTL that the store supports.
     #[must_use]
     pub const fn with_ttl_range(mut self, min: Duration, max: Duration) -> Self {
         self.min_ttl = min;
@@ -144,52 +166,55 @@ impl Capabilities {
         self
     }
 
-    /// Declares the step to which the store rounds TTLs up.
+    /// Sets the step to which the store rounds TTLs up.
     #[must_use]
     pub const fn with_ttl_granularity(mut self, step: Duration) -> Self {
         self.ttl_granularity = step;
         self
     }
 
-    /// Gives the reason why the store lacks features, or an alternative. The error for a lock that needs one of them ends with this
-    /// text; by default it says to choose another store.
+    /// Sets advice for users who need an unsupported feature: the reason why it is not supported,
+    /// or an alternative.
+    ///
+    /// If a lock needs an unsupported feature, the error ends with this advice. By default, the
+    /// advice is to choose another store.
     #[must_use]
     pub const fn with_advice(mut self, advice: &'static str) -> Self {
         self.advice = advice;
         self
     }
 
-    /// The backend's name, as errors and logs show it.
+    /// Returns the name of the backend, as it appears in errors and logs.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// How far its tokens can be relied on.
+    /// Returns how reliable the fencing tokens are.
     pub const fn fencing(&self) -> Fencing {
         self.fencing
     }
 
-    /// Whether `feature` is declared.
+    /// Returns whether `feature` is declared.
     pub const fn supports(&self, feature: Feature) -> bool {
         self.features & feature.bit() != 0
     }
 
-    /// The reason why the store lacks features, or an alternative.
+    /// Returns the advice for users who need an unsupported feature.
     pub const fn advice(&self) -> &'static str {
         self.advice
     }
 
-    /// The shortest TTL that the store takes.
+    /// Returns the shortest TTL that the store supports.
     pub const fn min_ttl(&self) -> Duration {
         self.min_ttl
     }
 
-    /// The longest TTL that the store takes.
+    /// Returns the longest TTL that the store supports.
     pub const fn max_ttl(&self) -> Duration {
         self.max_ttl
     }
 
-    /// The step to which the store rounds TTLs up.
+    /// Returns the step to which the store rounds TTLs up.
     pub const fn ttl_granularity(&self) -> Duration {
         self.ttl_granularity
     }

@@ -1,4 +1,4 @@
-//! One request for a key.
+//! A request for a key.
 
 use std::time::Duration;
 
@@ -6,12 +6,21 @@ use crate::contract::backend::{Charter, Lease, LeaseId, Share};
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 
-/// One request for a key: the lease that is asked for, and how the caller asks.
+/// A request for a key: the lease that the caller asks for, and whether the caller will wait.
 ///
-/// All attempts of one acquisition carry the same claim, so that an attempt whose reply was lost
-/// can be repeated: the store knows the claim again by its [`LeaseId`].
+/// All attempts of one acquisition send the same claim. If the reply to an attempt is lost, the
+/// attempt can be repeated, because the store recognizes the claim by its [`LeaseId`].
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// ```
+/// # use std::time::Duration;
+/// use leasehold_core::LockKey;
+/// use leasehold_core::backend::{Claim, Lease, Patience};
+///
+/// let lease = Lease::new(&LockKey::new("invoice:42")?, Duration::from_secs(30));
+/// let claim = Claim::new(lease.clone()).with_patience(Patience::Waits);
+/// assert_eq!(claim.id(), lease.id());
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Claim {
     lease: Lease,
@@ -22,37 +31,46 @@ pub struct Claim {
     needs_whole_ttl: bool,
 }
 
-/// Whether the caller of a [`Claim`] will wait if the key is held.
+/// Whether the caller of a [`Claim`] waits if the key is held.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// See the example of [`Claim`], which creates the claim of a caller that waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Patience {
-    /// It goes away if it is refused: a store keeps no place for it.
+    /// The caller does not wait. If the claim is refused, the store does not queue it.
     Leaves,
-    /// It comes back until it is served or gives up. A store with a [queue](crate::backend::Feature::Queue) gives it a
-    /// [place](crate::backend::Contention::with_place) there of its own accord.
+    /// The caller tries again until it acquires the lock or gives up. A store with a
+    /// [queue](crate::backend::Feature::Queue) may [queue](crate::backend::Contention::with_place)
+    /// the claim although the caller did not ask for it.
     Waits,
-    /// It comes back, and stands in the store's queue meanwhile: no later claim passes it.
+    /// The caller tries again, and its claim is queued in the store in the meantime. No later claim
+    /// overtakes it.
     ///
-    /// The store keeps its place for this long after its last attempt, so that a waiter that dies
-    /// holds up the others no longer. Releasing the lease leaves the queue at once.
+    /// The store keeps the queue entry for this long after the last attempt. A waiter that crashed
+    /// therefore blocks later claims for at most this time. Releasing the lease removes the queue
+    /// entry immediately.
     Queues(Duration),
 }
 
 impl Patience {
-    /// How long a store that gives a place to claims that only [wait](Self::Waits) keeps room for one of them: a round
-    /// trip to anywhere in the world, and no longer than others may be held up by one that is dead.
+    /// How long a store reserves a free key for a claim that only [waits](Self::Waits), if the
+    /// store queues such claims.
+    ///
+    /// The time is enough for a round trip to anywhere in the world. A waiter that crashed delays
+    /// other waiters by at most this time.
     pub const RESERVATION: Duration = Duration::from_millis(250);
 }
 
 impl Claim {
-    /// How far ahead of its own clock a store follows a [wish](Self::with_least_token) for a token, which it reads as a
-    /// [time](crate::backend::Grant::TOKENS_PER_MICROSECOND): longer than a round trip to anywhere in the world, so that the wish of a client
-    /// whose clock is right is heeded.
+    /// How far a [requested minimum token](Self::with_least_token) may be ahead of the store's own
+    /// clock.
+    ///
+    /// The store reads the token as a [time](crate::backend::Grant::TOKENS_PER_MICROSECOND). The
+    /// limit is longer than a round trip to anywhere in the world, so a store honors every request
+    /// of a client with a correct clock.
     pub const WISHED_AHEAD: Duration = Duration::from_secs(1);
 
-    /// Creates the claim of a caller that goes away if it is refused.
+    /// Creates the claim of a caller that does not wait.
     pub fn new(lease: Lease) -> Self {
         Self {
             lease,
@@ -64,93 +82,101 @@ impl Claim {
         }
     }
 
-    /// Says whether the caller will wait.
+    /// Sets whether the caller waits.
     #[must_use]
     pub fn with_patience(mut self, patience: Patience) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Says how many [tokens](crate::backend::Grant::with_spare_tokens) the caller has a use for beyond the first.
+    /// Sets how many [spare tokens](crate::backend::Grant::with_spare_tokens) the caller can use,
+    /// in addition to the token of the grant.
     #[must_use]
     pub fn with_spare_tokens(mut self, count: u32) -> Self {
         self.spare_tokens = count;
         self
     }
 
-    /// Says which number the last token of the grant shall reach, spare ones included, so that several stores grant the same.
+    /// Requests a minimum for the last token of the grant, including spare tokens, so that several
+    /// stores grant the same token.
     ///
-    /// A wish: a store with [`Feature::Membership`](crate::backend::Feature::Membership) ignores a number more than
-    /// [`WISHED_AHEAD`](Self::WISHED_AHEAD) ahead of its own clock. So a client whose clock is wrong uses up no numbers. Other stores may
-    /// ignore all wishes, and so may any store for a claim without a [charter](Self::with_charter).
+    /// A store may ignore the request. A store with
+    /// [`Feature::Membership`](crate::backend::Feature::Membership) ignores a number that is more
+    /// than [`WISHED_AHEAD`](Self::WISHED_AHEAD) ahead of its own clock. A client with a wrong
+    /// clock therefore does not use up tokens. Any store may ignore the request if the claim has no
+    /// [quorum configuration](Self::with_charter), and other stores may always ignore it.
     #[must_use]
     pub fn with_least_token(mut self, number: u64) -> Self {
         self.least_token = number;
         self
     }
 
-    /// Says under which charter the store must be enlisted to grant the claim.
+    /// Sets the quorum configuration that the store must have to grant the claim.
     ///
-    /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) fails the attempt otherwise, with
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable). It may refuse, as [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported),
-    /// claims of units under a charter, and several claims at once.
+    /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) returns
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if its configuration is different.
+    /// With a quorum configuration, the store may return
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for claims of units and for
+    /// several claims in one request.
     #[must_use]
     pub fn with_charter(mut self, charter: Charter) -> Self {
         self.charter = Some(charter);
         self
     }
 
-    /// Says that the lease must last for its whole TTL from the grant on, even if nobody renews it.
+    /// Sets whether the lease must last for its whole TTL after the grant, even if nobody renews
+    /// it.
     ///
-    /// Otherwise, a store may grant a lease that its holder [keeps](crate::backend::Tenure::Kept) for a
-    /// [shorter time](crate::backend::Grant::with_ttl) at first, until the first renewal.
+    /// If this is not set, a store may grant a [kept](crate::backend::Tenure::Kept) lease for a
+    /// [shorter time](crate::backend::Grant::with_ttl) until its first renewal.
     #[must_use]
     pub fn with_whole_ttl(mut self, is_needed: bool) -> Self {
         self.needs_whole_ttl = is_needed;
         self
     }
 
-    /// The lease that a grant of this claim gives.
+    /// Returns the lease that is in force once the claim is granted.
     pub fn lease(&self) -> &Lease {
         &self.lease
     }
 
-    /// The key that is asked for.
+    /// Returns the requested key.
     pub fn key(&self) -> &LockKey {
         self.lease.key()
     }
 
-    /// The id by which the store knows this claim again.
+    /// Returns the id by which the store recognizes this claim.
     pub fn id(&self) -> LeaseId {
         self.lease.id()
     }
 
-    /// How much of the key is asked for.
+    /// Returns how much of the key the claim requests.
     pub fn share(&self) -> Share {
         self.lease.share()
     }
 
-    /// How many tokens the caller has a use for beyond the first. It may get fewer, and none.
+    /// Returns how many spare tokens the caller can use. The store may reserve fewer, or none.
     pub fn spare_tokens(&self) -> u32 {
         self.spare_tokens
     }
 
-    /// The number that the token shall reach, if the store goes along with it.
+    /// Returns the requested minimum token, which the store may ignore.
     pub fn least_token(&self) -> u64 {
         self.least_token
     }
 
-    /// The charter under which the store must be enlisted.
+    /// Returns the quorum configuration that the store must have.
     pub fn charter(&self) -> Option<&Charter> {
         self.charter.as_ref()
     }
 
-    /// Whether the lease must last for its whole TTL from the grant on.
+    /// Returns whether the lease must last for its whole TTL after the grant.
     pub fn needs_whole_ttl(&self) -> bool {
         self.needs_whole_ttl
     }
 
-    /// How long the store keeps the caller's place in the queue; `None` if it does not queue.
+    /// Returns how long the store keeps the queue entry of the claim, or `None` if the claim did
+    /// not ask to be queued.
     pub fn place(&self) -> Option<Duration> {
         match self.patience {
             Patience::Queues(place) => Some(place),
@@ -158,7 +184,7 @@ impl Claim {
         }
     }
 
-    /// Whether the caller will wait.
+    /// Returns whether the caller waits.
     pub fn patience(&self) -> Patience {
         self.patience
     }
@@ -167,7 +193,8 @@ impl Claim {
         self.patience != Patience::Leaves
     }
 
-    /// Creates the error of a claim whose key is held as a lock of another type: [`ErrorKind::WrongType`].
+    /// Creates the error for a claim whose key is in use as another type of lock:
+    /// [`ErrorKind::WrongType`].
     pub fn wrong_type(&self) -> Error {
         let message = if self.share().is_whole() {
             "it is in use as a semaphore or a read-write lock; a lock of another type needs a different name"

@@ -1,12 +1,20 @@
-//! A key that others hold.
+//! Details of a refused claim.
 
 use std::time::Duration;
 
 use crate::contract::holder::Holder;
 
-/// A key that others hold, as far as the store tells. All of it is a hint.
+/// Details of a refused claim, as far as the store reports them. The client treats these details as
+/// hints.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// ```
+/// use std::time::Duration;
+/// use leasehold_core::backend::Contention;
+///
+/// let contention = Contention::new().with_retry_after(Duration::from_secs(2));
+/// assert_eq!(contention.retry_after(), Some(Duration::from_secs(2)));
+/// assert!(contention.holder().is_none());
+/// ```
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Contention {
     holder: Option<Holder>,
@@ -15,71 +23,86 @@ pub struct Contention {
     called_by: Option<CalledBy>,
 }
 
-/// How a claim that stands in the store's queue hears that it is to be asked for again.
+/// The notification after which the client of a queued claim tries again.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// ```
+/// use leasehold_core::backend::{CalledBy, Contention};
+///
+/// let contention = Contention::new().with_called_by(CalledBy::Name);
+/// assert_eq!(contention.called_by(), Some(CalledBy::Name));
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CalledBy {
-    /// By any news of the key.
+    /// Any notification for the key.
     Key,
-    /// By news for this very claim ([`KeyWatches::call`](crate::backend::KeyWatches::call)). Other news of the key do not concern it.
+    /// A notification for this claim only ([`KeyWatches::call`](crate::backend::KeyWatches::call)).
+    /// Other notifications for the key do not concern it.
     Name,
 }
 
 impl Contention {
-    /// Creates it with nothing known.
+    /// Creates a refusal without details.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the holder whose lease ends first.
+    /// Adds the holder whose lease expires first.
     #[must_use]
     pub fn with_holder(mut self, holder: Holder) -> Self {
         self.holder = Some(holder);
         self
     }
 
-    /// Says when a lease or a place in the queue that is in the way ends by itself, where that
-    /// may be before the holder's lease does.
+    /// Sets the time until a lease or an earlier queue entry expires that prevents the grant. Call
+    /// this if the time may be shorter than the remaining time of the reported holder.
     #[must_use]
     pub fn with_retry_after(mut self, time: Duration) -> Self {
         self.retry_after = Some(time);
         self
     }
 
-    /// Says that the claim stands in the store's queue now, and how long it does without another attempt, though it
-    /// did perhaps not ask for a [place](crate::backend::Patience::Queues) and only [waits](crate::backend::Patience::Waits).
+    /// Declares that the claim is now queued in the store, and sets how long its queue entry lasts
+    /// without another attempt.
+    ///
+    /// A store may queue a claim that only [waits](crate::backend::Patience::Waits) and did not ask
+    /// to be [queued](crate::backend::Patience::Queues).
     #[must_use]
     pub fn with_place(mut self, time: Duration) -> Self {
         self.place = Some(time);
         self
     }
 
-    /// Says that the claim has a place in the store's queue, and how it is called up from there: until then, it is asked for again
-    /// [when something ends](Self::retry_after) and in time to keep its place, and by default at no other time.
+    /// Declares that the claim is queued in the store, and sets which notification the store sends
+    /// when its turn comes.
+    ///
+    /// Until then, the client tries again only when [something expires](Self::retry_after), or in
+    /// time to keep its queue entry. A retry policy of the caller can add attempts.
     #[must_use]
     pub fn with_called_by(mut self, by: CalledBy) -> Self {
         self.called_by = Some(by);
         self
     }
 
-    /// The holder whose lease ends first, if the store names it.
+    /// Returns the holder whose lease expires first, if the store names it.
     pub fn holder(&self) -> Option<&Holder> {
         self.holder.as_ref()
     }
 
-    /// When there may be room if no holder renews or releases: a poll after that is too late.
+    /// Returns the time until the key may be free even if no holder renews or releases its lease. A
+    /// later poll would cause a delay.
     pub fn retry_after(&self) -> Option<Duration> {
         let holder = self.holder.as_ref().and_then(Holder::remaining);
         self.retry_after.into_iter().chain(holder).min()
     }
 
-    /// How the claim is called up; `None` if it is not.
+    /// Returns which notification the store sends when the turn of the claim comes, or `None` if
+    /// the store sends none.
     pub fn called_by(&self) -> Option<CalledBy> {
         self.called_by
     }
 
-    /// How long a place is kept for a claim that did not ask for one; `None` if it has none.
+    /// Returns how long the queue entry of the claim lasts, if the store queued a claim that did
+    /// not ask to be queued. Returns `None` for other claims.
     pub fn place(&self) -> Option<Duration> {
         self.place
     }

@@ -1,4 +1,4 @@
-//! One connection out of several addresses.
+//! Connecting to a server with several addresses.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, timeout_at};
 
-/// Connects to a server that has several addresses, of which some may not answer.
+/// Connects to a server that has several addresses, some of which may not answer.
 ///
 /// # Example
 ///
@@ -28,30 +28,33 @@ use tokio::time::{Instant, timeout_at};
 /// ```
 #[derive(Debug)]
 pub struct Dial<A> {
-    /// The address that gave the last connection.
+    /// The address of the last successful connection.
     good: Mutex<Option<A>>,
 }
 
 impl<A: Clone + PartialEq> Dial<A> {
-    /// Creates one that knows no address yet.
+    /// Creates a dialer that has not connected yet.
     pub fn new() -> Self {
         Self { good: Mutex::default() }
     }
 
-    /// The first connection that any of `addresses` gives within `time`. `connect` goes up to the end of the handshake: a server that accepts
-    /// a connection and then says nothing has given none.
+    /// Returns the first connection to any of `addresses` that succeeds within `time`.
     ///
-    /// The address that gave the last connection is tried first. The next one is tried when an attempt has failed, or after an equal part of
-    /// the time. Attempts that have begun continue in the meantime, since a distant server may need more than its part, and end once there
-    /// is a connection.
+    /// `connect` must include the complete handshake, so that a server that accepts connections but
+    /// never answers is not treated as connected.
+    ///
+    /// The address of the last successful connection is tried first. The next address is tried when
+    /// an attempt fails, or when an equal part of `time` has passed. Earlier attempts continue in
+    /// the meantime, because a distant server may need longer. All attempts end when one attempt
+    /// succeeds.
     ///
     /// # Errors
     ///
-    /// The failures of the attempts that have ended, in the order in which they ended.
+    /// Returns the failures of the attempts that have ended, in the order in which they ended.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop; all attempts end.
+    /// This method is cancel safe. If the future is dropped, all attempts end.
     pub async fn first<T, E, F>(
         &self,
         addresses: impl IntoIterator<Item = A>,
@@ -87,7 +90,7 @@ impl<A: Clone + PartialEq> Dial<A> {
         }
     }
 
-    /// The address that gave the last connection.
+    /// Returns the address of the last successful connection.
     pub fn last(&self) -> Option<A> {
         self.good().clone()
     }
@@ -113,7 +116,7 @@ mod tests {
 
     const TIME: Duration = Duration::from_millis(500);
 
-    /// A server that answers after so long; `None`: never.
+    /// The answer of a simulated server after a delay, or `None` if it never answers.
     type Answer = Option<Result<Duration, &'static str>>;
 
     async fn connect(answer: Answer) -> Result<Duration, &'static str> {

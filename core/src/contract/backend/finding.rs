@@ -1,26 +1,28 @@
-//! What a backend finds out about its servers.
+//! The results of server checks.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-/// Above this, the clock of a server is worth a warning: fencing tokens and minimum hold times depend on clocks.
+/// A larger difference between clocks is reported as a warning, because fencing tokens and minimum
+/// hold times depend on clocks.
 const SKEW: Duration = Duration::from_secs(1);
 
 /// The outcome of one check of a server.
 ///
-/// See the example of [`Finding`](crate::backend::Finding).
+/// See the example of [`Finding`](crate::backend::Finding), which creates a warning.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Nothing endangers the locks.
+    /// The check found no danger to locks.
     Ok,
-    /// Locks work, with the risk that the message describes.
+    /// Locks work, but with the risk that the message describes.
     Warning,
-    /// The server grants no locks, or does not keep the promises of the backend.
+    /// The server cannot grant locks, or it does not meet the guarantees of the backend.
     Failed,
 }
 
-/// One check of a server: the answer of [`LockBackend::diagnose`](crate::backend::LockBackend::diagnose) is a list of them.
+/// The result of one check of a server.
+/// [`LockBackend::diagnose`](crate::backend::LockBackend::diagnose) returns a list of them.
 ///
 /// ```
 /// use leasehold_core::backend::{Finding, Verdict};
@@ -38,12 +40,12 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Creates a finding without any risk.
+    /// Creates the result of a check that found no danger.
     pub fn ok(check: impl Into<Cow<'static, str>>, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Verdict::Ok, check.into(), message.into())
     }
 
-    /// Creates a finding with a risk. The message names the remedy.
+    /// Creates the result of a check that found a risk. The message should name a remedy.
     pub fn warning(
         check: impl Into<Cow<'static, str>>,
         message: impl Into<Cow<'static, str>>,
@@ -51,7 +53,8 @@ impl Finding {
         Self::new(Verdict::Warning, check.into(), message.into())
     }
 
-    /// Creates the finding that a server cannot be used. The message names the remedy.
+    /// Creates the result of a check that found that the server cannot be used. The message should
+    /// name a remedy.
     pub fn failed(
         check: impl Into<Cow<'static, str>>,
         message: impl Into<Cow<'static, str>>,
@@ -59,7 +62,7 @@ impl Finding {
         Self::new(Verdict::Failed, check.into(), message.into())
     }
 
-    /// Compares the clock of a server with the clock of this machine. It shows `theirs` now.
+    /// Compares the current time on a server with the clock of this machine.
     pub fn clock(theirs: SystemTime) -> Self {
         let ours = SystemTime::now();
         let skew = theirs.duration_since(ours).or_else(|_| ours.duration_since(theirs));
@@ -72,29 +75,30 @@ impl Finding {
         Self { server: None, check, verdict, message }
     }
 
-    /// Names the server, if the store has several.
+    /// Sets the server, if the store has several servers.
     #[must_use]
     pub fn with_server(mut self, server: impl Into<String>) -> Self {
         self.server = Some(server.into());
         self
     }
 
-    /// The server, if the store has several.
+    /// Returns the server, if the store has several servers.
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
 
-    /// The subject of the check, such as `persistence`.
+    /// Returns the subject of the check, such as `persistence`.
     pub fn check(&self) -> &str {
         &self.check
     }
 
-    /// The outcome.
+    /// Returns the outcome.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
-    /// The value that was found and, unless the outcome is [`Verdict::Ok`], the risk and the remedy. It contains no secret.
+    /// Returns the observed value and, unless the outcome is [`Verdict::Ok`], the risk and its
+    /// remedy. The text contains no secrets.
     pub fn message(&self) -> &str {
         &self.message
     }

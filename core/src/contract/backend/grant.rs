@@ -1,11 +1,17 @@
-//! A lease in force.
+//! A granted lease.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// A lease that the store has put in force.
+/// A lease that the store has put in force, with its fencing token.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// ```
+/// use std::num::NonZeroU64;
+/// use leasehold_core::backend::Grant;
+///
+/// let grant = Grant::new(NonZeroU64::MIN).with_spare_tokens(7);
+/// assert_eq!((grant.token(), grant.spare_tokens()), (1, 7));
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Grant {
     token: NonZeroU64,
@@ -16,74 +22,87 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// How many tokens each microsecond has where tokens follow a clock that counts from 1970: a process passes a lease on more than
-    /// once in a microsecond. All stores whose tokens may be compared, as those of a quorum's members are, count alike.
+    /// The number of tokens per microsecond, for stores whose tokens follow a clock that counts
+    /// from 1970.
+    ///
+    /// One token per microsecond would not be enough, because a process can hand off a lease more
+    /// than once in a microsecond. Stores whose tokens may be compared, such as the members of a
+    /// quorum, must all use this value.
     pub const TOKENS_PER_MICROSECOND: u64 = 2;
 
-    /// Creates the grant whose fencing token is `token`.
+    /// Creates a grant with the fencing token `token`.
     pub fn new(token: NonZeroU64) -> Self {
         Self { token, spare_tokens: 0, ttl: None, elapsed: Duration::ZERO, has_news: true }
     }
 
-    /// Says which TTL the store really put in force, where it is not the one that was asked for.
+    /// Sets the TTL that the store put in force, if it differs from the requested TTL.
     ///
-    /// A longer one is not believed in; a shorter one is. The first renewal asks for the whole TTL.
+    /// The client honors a shorter TTL and ignores a longer one. The first renewal requests the
+    /// full TTL.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Says for how long the lease may have been in force when the attempt began, as in a store that grants to a waiter before the waiter asks
-    /// again. The deadline counts from so long before the attempt, so this must not be less than it was.
+    /// Sets how long the lease may have been in force when the attempt began.
+    ///
+    /// A store that grants a lease to a waiter before the waiter tries again must set this. The
+    /// deadline is counted from this long before the attempt, so the value must not be too small.
     #[must_use]
     pub fn with_elapsed(mut self, time: Duration) -> Self {
         self.elapsed = time;
         self
     }
 
-    /// Says how many of the numbers that follow the token belong to this grant too: no earlier or later grant of the key has
-    /// any of them.
+    /// Sets how many spare tokens belong to this grant. The spare tokens are the numbers that
+    /// follow its token.
     ///
-    /// At most as many as the [claim](crate::backend::Claim::spare_tokens) has a use for. The caller numbers the holders to which it
-    /// passes the lease on without asking the store; with no spare tokens, it asks each time.
+    /// No earlier or later grant of the key may have any of these numbers. The store may set at
+    /// most as many as the [claim](crate::backend::Claim::spare_tokens) can use. The client gives a
+    /// spare token to each holder in its process to which it hands off the lease without asking the
+    /// store. Without spare tokens, it asks the store each time.
     #[must_use]
     pub fn with_spare_tokens(mut self, count: u32) -> Self {
         self.spare_tokens = count;
         self
     }
 
-    /// Says that the store sends no news of this lease before its first renewal, even if another client ends it.
+    /// Declares that the store sends no notifications for this lease before its first renewal, even
+    /// if another client ends it.
     ///
-    /// A lease that is to be renewed at all is renewed soon after, unless its holder released it before. So a store may save the
-    /// cost of news for the many leases that end early.
+    /// The client renews a lease soon after the grant, unless the holder releases it first. A store
+    /// may therefore save the cost of notifications for the many leases that are released early.
     #[must_use]
     pub fn without_news(mut self) -> Self {
         self.has_news = false;
         self
     }
 
-    /// Whether the store reports events on the lease from the grant on, if it reports any.
+    /// Returns whether the store sends notifications for the lease from the grant on, if it sends
+    /// any.
     pub fn has_news(&self) -> bool {
         self.has_news
     }
 
-    /// For how long the lease may have been in force when the attempt began. Nothing, for a store that grants when it is asked.
+    /// Returns how long the lease may have been in force when the attempt began. The value is zero
+    /// if the store grants a lease only in reply to an attempt.
     pub fn elapsed(&self) -> Duration {
         self.elapsed
     }
 
-    /// How many of the numbers that follow the token belong to this grant too.
+    /// Returns how many spare tokens belong to this grant. The spare tokens are the numbers that
+    /// follow its token.
     pub fn spare_tokens(&self) -> u32 {
         self.spare_tokens
     }
 
-    /// The fencing token: larger than that of every earlier grant of the key.
+    /// Returns the fencing token, which is larger than the token of every earlier grant of the key.
     pub fn token(&self) -> u64 {
         self.token.get()
     }
 
-    /// The TTL that the store put in force, where it is not the one that was asked for.
+    /// Returns the TTL that the store put in force, or `None` if it is the requested TTL.
     pub fn ttl(&self) -> Option<Duration> {
         self.ttl
     }

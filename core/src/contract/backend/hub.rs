@@ -1,4 +1,4 @@
-//! The watches that were polled, by key and by claim.
+//! The watches that have been polled, by key and by claim.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::sync::{Mutex, lock};
 
 #[derive(Default)]
 pub(super) struct Hub {
-    /// Counts all events, also those that no watch was in the maps for.
+    /// Counts all events, including events for which no watch was in the maps.
     pub(super) tally: Tally,
     pub(super) watched: Mutex<Watched>,
     pub(super) next_id: AtomicU32,
@@ -21,7 +21,7 @@ pub(super) struct Hub {
 #[derive(Default)]
 pub(super) struct Watched {
     pub(super) keys: HashMap<LockKey, WatchedKey>,
-    /// The claims that may be called by name, by the numbers of their ids.
+    /// The claims that may be called, by the numbers of their ids.
     pub(super) claims: HashMap<u64, CalledClaim>,
 }
 
@@ -29,11 +29,12 @@ pub(super) struct Watched {
 pub(super) struct WatchedKey {
     pub(super) version: u32,
     watches: u32,
-    /// For the next change.
+    /// The wakers that the next change wakes.
     wakers: Wakers,
 }
 
-/// The wakers of the watches of a key, by their ids. Most keys have one watch, for as long as a lease is held, which needs no heap here.
+/// The wakers of the watches of a key, by the ids of the watches. Most keys have one watch for as
+/// long as a lease is held, so a single waker does not need an allocation.
 #[derive(Default)]
 pub(super) enum Wakers {
     #[default]
@@ -43,7 +44,7 @@ pub(super) enum Wakers {
     Several(Box<Vec<(u32, Waker)>>),
 }
 
-/// Whether a claim was called since its watch fired last, and its waker.
+/// Whether a claim was called since its watch last fired, and the waker of the watch.
 #[derive(Default)]
 pub(super) struct CalledClaim {
     pub(super) is_called: bool,
@@ -51,14 +52,15 @@ pub(super) struct CalledClaim {
 }
 
 impl Watched {
-    /// Adds a watch of `key`, and tells the version that it begins with.
+    /// Adds a watch of `key`. Returns the version of the key at which the watch starts.
     pub(super) fn add(&mut self, key: &LockKey) -> u32 {
         let key = self.keys.entry(key.clone()).or_default();
         key.watches += 1;
         key.version
     }
 
-    /// Has the claim whose id has this number called by name; `false` if it is already.
+    /// Adds a claim that can be called, by the number of its id. Returns `false` if the claim was
+    /// added before.
     pub(super) fn add_claim(&mut self, number: u64) -> bool {
         let is_new = !self.claims.contains_key(&number);
         if is_new {
@@ -67,7 +69,7 @@ impl Watched {
         is_new
     }
 
-    /// Takes a watch of `key` away.
+    /// Removes a watch of `key`.
     pub(super) fn remove(&mut self, key: &LockKey) {
         let watched = self.key(key);
         watched.watches -= 1;
@@ -82,7 +84,7 @@ impl Watched {
 }
 
 impl WatchedKey {
-    /// Has the watch `id`, which has no waker here, woken by the next change.
+    /// Adds the waker of the watch `id` for the next change. The watch must not have a waker here.
     pub(super) fn wake_next_time(&mut self, id: u32, waker: &Waker) {
         let waker = waker.clone();
         self.wakers = match mem::take(&mut self.wakers) {
@@ -95,7 +97,7 @@ impl WatchedKey {
         };
     }
 
-    /// Takes out the waker of the watch `id`, if it has one.
+    /// Removes and returns the waker of the watch `id`, if it has one.
     #[must_use]
     pub(super) fn forget(&mut self, id: u32) -> Option<Waker> {
         match mem::take(&mut self.wakers) {
@@ -113,7 +115,7 @@ impl WatchedKey {
         }
     }
 
-    /// Marks a change. The wakers are for the caller to wake once the map is unlocked.
+    /// Marks a change. The caller wakes the returned wakers after it has unlocked the map.
     pub(super) fn change(&mut self) -> Wakers {
         self.version = self.version.wrapping_add(1);
         mem::take(&mut self.wakers)
@@ -131,7 +133,7 @@ impl Wakers {
 }
 
 impl CalledClaim {
-    /// Marks a call. The waker is for the caller to wake once the map is unlocked.
+    /// Marks a call. The caller wakes the returned waker after it has unlocked the map.
     pub(super) fn call(&mut self) -> Option<Waker> {
         self.is_called = true;
         self.waker.take()

@@ -1,10 +1,19 @@
-//! Some of the keys that are in use.
+//! Pages of keys in use.
 
 use crate::contract::key::LockKey;
 
-/// Some of the keys that a store has leases or queues for: the answer to [`LockBackend::list`](crate::backend::LockBackend::list).
+/// A page of keys with leases or queued claims.
+/// [`LockBackend::list`](crate::backend::LockBackend::list) returns it.
 ///
-/// See the example of [`Admin::list`](crate::admin::Admin::list).
+/// ```
+/// use leasehold_core::LockKey;
+/// use leasehold_core::backend::KeyPage;
+///
+/// let page = KeyPage::new(vec![LockKey::new("invoice:42")?]).with_next(Some("42".to_owned()));
+/// assert_eq!(page.keys().len(), 1);
+/// assert_eq!(page.next(), Some("42"));
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct KeyPage {
     keys: Vec<LockKey>,
@@ -17,19 +26,19 @@ impl KeyPage {
         Self { keys, next: None }
     }
 
-    /// Says where the next page begins, in words that only the store reads.
+    /// Sets the position of the next page. Only the store interprets this text.
     #[must_use]
     pub fn with_next(mut self, next: Option<String>) -> Self {
         self.next = next;
         self
     }
 
-    /// The keys, none of them twice.
+    /// Returns the keys of the page, without duplicates.
     pub fn keys(&self) -> &[LockKey] {
         &self.keys
     }
 
-    /// Where the next page begins; `None` if this is the last.
+    /// Returns the position of the next page, or `None` if this is the last page.
     pub fn next(&self) -> Option<&str> {
         self.next.as_deref()
     }

@@ -1,4 +1,4 @@
-//! The store's time-bound grant of one claim.
+//! Leases and their ids.
 
 use std::fmt::{self, Write as _};
 use std::num::ParseIntError;
@@ -12,12 +12,18 @@ use crate::contract::backend::Share;
 use crate::contract::description::Description;
 use crate::contract::key::LockKey;
 
-/// The identity of one grant, by which the store tells it from every other: a random id, drawn per acquisition.
+/// The identity of a lease: a random id that is drawn for each acquisition.
 ///
-/// It is a bearer secret, since a process that knows it can renew and release the lease. `Debug` and
-/// `Display` show only its [`Fingerprint`]; [`LeaseId::secret`] is for backends.
+/// A lease id is a secret, because a process that knows it can renew and release the lease. `Debug`
+/// prints only its [`Fingerprint`]. Only backends need [`LeaseId::secret`].
 ///
-/// See the example of [`Machine`](crate::memory::Machine).
+/// ```
+/// use leasehold_core::backend::LeaseId;
+///
+/// let id = LeaseId::new();
+/// assert_ne!(id, LeaseId::new());
+/// assert_eq!(format!("{id:?}"), format!("LeaseId({})", id.fingerprint()));
+/// ```
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct LeaseId {
     random: Uuid,
@@ -25,10 +31,12 @@ pub struct LeaseId {
 }
 
 impl LeaseId {
-    /// Draws a new id: 122 random bits from the operating system, and a count.
+    /// Draws a new id from 122 random bits of the operating system and a counter.
     ///
-    /// Nothing is drawn ahead, because a copy of the process would draw the same ids: a process cannot notice a snapshot of its
-    /// machine. The count makes the ids of one process differ even if the operating system returns the same bits twice.
+    /// Random bits are never drawn in advance, because a copy of the process would then draw the
+    /// same ids. For example, a snapshot of a virtual machine creates such a copy. The counter
+    /// makes the ids of one process differ even if the operating system returns the same bits
+    /// twice.
     ///
     /// # Panics
     ///
@@ -43,33 +51,34 @@ impl LeaseId {
         Self { random, count: COUNT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// The id as text without blanks, for the store alone.
+    /// Returns the secret form of the id, which is for the store only and does not contain blanks.
     pub fn secret(&self) -> String {
         let mut text = String::with_capacity(2 * size_of::<Self>() + 1);
         self.write_secret(&mut text);
         text
     }
 
-    /// Adds [`secret`](Self::secret) to `text`.
+    /// Appends the [`secret`](Self::secret) form of the id to `text`.
     pub fn write_secret(&self, text: &mut String) {
         text.push_str(self.random.simple().encode_lower(&mut Uuid::encode_buffer()));
         write!(text, "-{:x}", self.count).expect("writing to a string succeeds");
     }
 
-    /// Reads the text of [`secret`](Self::secret); `None` if the text is no id.
+    /// Parses the [`secret`](Self::secret) form of an id. Returns `None` if `text` is not an id.
     pub(crate) fn from_secret(text: &str) -> Option<Self> {
         let (random, count) = text.split_once('-')?;
         let random = Uuid::try_parse(random).ok()?;
         Some(Self { random, count: u64::from_str_radix(count, 16).ok()? })
     }
 
-    /// A number that hardly two ids share: those of one process differ in the lower half, others nearly always in the upper one.
+    /// Returns a number that two ids almost never share. Ids of one process differ in the lower
+    /// half of the number. Ids of different processes nearly always differ in the upper half.
     pub(super) fn number(&self) -> u64 {
         let (random, _) = self.random.as_u64_pair();
         (random << 32) ^ self.count
     }
 
-    /// The part of it that logs and people may see.
+    /// Returns the fingerprint of the id, which can be printed in logs.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(self.secret().as_bytes())
     }
@@ -81,17 +90,25 @@ impl fmt::Debug for LeaseId {
     }
 }
 
-/// Eight hexadecimal digits that name a lease without giving it away.
+/// Eight hexadecimal digits that identify a lease without revealing its id.
 ///
-/// See the example of [`Machine`](crate::memory::Machine).
+/// ```
+/// use leasehold_core::backend::{Fingerprint, LeaseId};
+///
+/// let fingerprint = LeaseId::new().fingerprint();
+/// assert_eq!(fingerprint.to_string().len(), 8);
+/// assert_eq!(fingerprint.to_string().parse::<Fingerprint>().ok(), Some(fingerprint));
+/// ```
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct Fingerprint(u32);
 
 impl Fingerprint {
-    /// The fingerprint of a lease id as the store holds it, which may be another client's.
+    /// Returns the fingerprint of a lease id in the form in which the store keeps it. The id may
+    /// belong to another client.
     ///
-    /// A 64-bit FNV-1a folded to 32 bits: the same everywhere and for ever, and too short to find
-    /// an id of 122 bits by.
+    /// The fingerprint is a 64-bit FNV-1a hash, folded to 32 bits. Every version of Leasehold on
+    /// every machine computes the same value. A fingerprint is too short to reveal an id of 122
+    /// bits.
     pub fn of(secret: &[u8]) -> Self {
         let hash = secret.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -113,7 +130,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Reads the text that `Display` writes.
+/// Parses the text that `Display` writes.
 impl FromStr for Fingerprint {
     type Err = ParseIntError;
 
@@ -122,24 +139,44 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// Whether the holder of a lease goes on renewing it.
+/// Whether the holder of a lease keeps renewing it.
 ///
-/// See the example of [`Machine`](crate::memory::Machine).
+/// ```
+/// # use std::time::Duration;
+/// use leasehold_core::LockKey;
+/// use leasehold_core::backend::{Lease, Tenure};
+///
+/// let lease = Lease::new(&LockKey::new("leader")?, Duration::from_secs(10));
+/// assert_eq!(lease.with_tenure(Tenure::Kept).tenure(), Tenure::Kept);
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Tenure {
-    /// The lease ends after its TTL by the store's own clock unless it is renewed, even if its holder lives on.
+    /// The lease expires after its TTL, by the store's clock, unless it is renewed. A lease that is
+    /// not renewed expires even if its holder is still running.
     Fixed,
-    /// Its holder renews it for as long as it wants it, like all leases of this tenure and TTL of the same client, and
-    /// releases it then.
+    /// The holder renews the lease until it releases it. The client renews all its kept leases with
+    /// the same TTL together.
     ///
-    /// So a store may let them share one time to live. A lease without renewals may then stay in force while others
-    /// are renewed; but not if its release failed, or if the reply to its grant was lost.
+    /// A store may therefore give these leases a shared TTL. A lease that is not renewed may then
+    /// stay in force while other leases of the client are renewed. A lease does not stay in force
+    /// this way if its release failed, or if the reply to its grant was lost.
     Kept,
 }
 
-/// One grant, in the form in which a backend renews or releases it: the key, the id, and the stored fields.
+/// A lease in the form in which a backend renews or releases it: the key, the id and the stored
+/// fields.
 ///
-/// See the example of [`Machine`](crate::memory::Machine).
+/// ```
+/// use std::time::Duration;
+/// use leasehold_core::LockKey;
+/// use leasehold_core::backend::{Lease, Share};
+///
+/// let lease = Lease::new(&LockKey::new("invoice:42")?, Duration::from_secs(30));
+/// assert_eq!(lease.share(), Share::Whole);
+/// assert_eq!(lease.ttl(), Duration::from_secs(30));
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Lease {
     key: LockKey,
@@ -152,7 +189,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Creates the lease that a grant of the whole `key` with a new id would give.
+    /// Creates an exclusive lease on `key` with a new id. The lease is in force once the store
+    /// grants it.
     pub fn new(key: &LockKey, ttl: Duration) -> Self {
         Self {
             key: key.clone(),
@@ -165,75 +203,79 @@ impl Lease {
         }
     }
 
-    /// Says whether its holder goes on renewing it.
+    /// Sets whether the holder keeps renewing the lease.
     #[must_use]
     pub fn with_tenure(mut self, tenure: Tenure) -> Self {
         self.tenure = tenure;
         self
     }
 
-    /// Says how much of the key it is.
+    /// Sets how much of the key the lease covers.
     #[must_use]
     pub fn with_share(mut self, share: Share) -> Self {
         self.share = share;
         self
     }
 
-    /// Describes the holder, for operators and for waiters.
+    /// Sets the description of the holder, which operators and waiters can see.
     #[must_use]
     pub fn with_description(mut self, description: Option<Description>) -> Self {
         self.description = description;
         self
     }
 
-    /// The same lease with another TTL, to be put in force by a renewal.
+    /// Returns the same lease with another TTL. A renewal puts the new TTL in force.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Says which number all later tokens of the key exceed, once a renewal has put the lease in force with it.
+    /// Sets a minimum token. After a successful renewal with this lease, all later tokens of the
+    /// key are larger.
     ///
-    /// For a store with [`Feature::Membership`](crate::backend::Feature::Membership), and a lease that was granted under its charter; others may ignore it.
-    /// It is no part of a claim.
+    /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) must apply the
+    /// minimum if it granted the lease under its quorum configuration. Other stores may ignore the
+    /// minimum token. The minimum has no effect in a claim.
     #[must_use]
     pub fn with_floor(mut self, floor: u64) -> Self {
         self.floor = floor;
         self
     }
 
-    /// The key that it is a lease of.
+    /// Returns the key of the lease.
     pub fn key(&self) -> &LockKey {
         &self.key
     }
 
-    /// The id that the store compares.
+    /// Returns the id that the store compares.
     pub fn id(&self) -> LeaseId {
         self.id
     }
 
-    /// How long the store shall keep it without renewal; a backend rounds up to its granularity.
+    /// Returns how long the store keeps the lease without renewal. A backend rounds this time up to
+    /// its granularity.
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
 
-    /// Whether its holder goes on renewing it.
+    /// Returns whether the holder keeps renewing the lease.
     pub fn tenure(&self) -> Tenure {
         self.tenure
     }
 
-    /// How much of the key it is.
+    /// Returns how much of the key the lease covers.
     pub fn share(&self) -> Share {
         self.share
     }
 
-    /// The description of its holder.
+    /// Returns the description of the holder.
     pub fn description(&self) -> Option<&Description> {
         self.description.as_ref()
     }
 
-    /// The number that all later tokens of the key exceed once a renewal has succeeded; 0 if that is for the store to say.
+    /// Returns the number that all later tokens of the key exceed after a successful renewal. The
+    /// value 0 means that the store decides.
     pub fn floor(&self) -> u64 {
         self.floor
     }
@@ -250,7 +292,8 @@ mod tests {
         let ids: Vec<LeaseId> = (0..100_000).map(|_| LeaseId::new()).collect();
 
         assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len());
-        // UUID version and variant fix six bits; those two bytes are left out.
+        // The version and the variant of a UUID fix six bits, so the two bytes that contain them
+        // are left out.
         for position in (0..16).filter(|position| ![6, 8].contains(position)) {
             let mut counts = [0_f64; 256];
             for id in &ids {
@@ -259,7 +302,7 @@ mod tests {
             let expected = 100_000.0 / 256.0;
             let chi_square: f64 =
                 counts.iter().map(|count| (count - expected).powi(2) / expected).sum();
-            // 255 degrees of freedom: above 400 once in 10^8 draws, by chance.
+            // With 255 degrees of freedom, chance alone exceeds 400 once in 10^8 draws.
             assert!(chi_square < 400.0, "byte {position}: chi-square {chi_square}");
         }
     }

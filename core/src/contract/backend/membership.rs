@@ -1,4 +1,5 @@
-//! The part of a store in a quorum: its identity, its charter, and the floor of its tokens.
+//! The membership of a store in a quorum: its identity, its quorum configuration and its minimum
+//! token.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,9 +7,14 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-/// The identity of a store's data. A store that loses its data loses the identity, too.
+/// The identity of the data in a store. If a store loses its data, it loses its identity as well.
 ///
-/// See the example of [`Quorum`](crate::quorum::Quorum).
+/// ```
+/// use leasehold_core::backend::StoreId;
+///
+/// let store = StoreId::new();
+/// assert_eq!(StoreId::parse(&store.to_string()), Some(store));
+/// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct StoreId(Uuid);
 
@@ -17,47 +23,57 @@ impl StoreId {
     ///
     /// # Panics
     ///
-    /// If the operating system has no randomness to give.
+    /// Panics if the operating system returns no random bytes.
     #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
     pub fn new() -> Self {
         Self(Uuid::new_v4())
     }
 
-    /// The identity that a store keeps as this text; `None` if the text is none.
+    /// Parses the text in which a store keeps its identity. Returns `None` if the text is not an
+    /// identity.
     pub fn parse(text: &str) -> Option<Self> {
         Uuid::try_parse(text).ok().map(Self)
     }
 }
 
-/// Writes the text that [`StoreId::parse`] reads.
+/// Writes the form that [`StoreId::parse`] accepts.
 impl fmt::Display for StoreId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.simple())
     }
 }
 
-/// The agreement that all clients and members of a quorum share: the names of the members, and the longest TTL of a lease.
+/// The quorum configuration: the names of the members, and the longest TTL of a lease.
 ///
-/// Members keep the charter as text and compare it as a whole, so clients that differ in a name or in the TTL refuse each other.
+/// All clients and members of a quorum must use the same configuration. Members keep it as text and
+/// compare the complete text. A client with a different member name or a different TTL is therefore
+/// refused.
 ///
-/// See the example of [`Quorum`](crate::quorum::Quorum).
+/// ```
+/// # use std::time::Duration;
+/// use leasehold_core::backend::Charter;
+///
+/// let ttl = Duration::from_secs(120);
+/// assert_eq!(Charter::new(["a", "b", "c"], ttl), Charter::new(["c", "b", "a"], ttl));
+/// ```
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Charter(Arc<str>);
 
 impl Charter {
-    /// Creates the charter of the members with these names.
+    /// Creates the configuration with these member names and this longest TTL. The order of the
+    /// names does not matter.
     pub fn new<'a>(members: impl IntoIterator<Item = &'a str>, max_ttl: Duration) -> Self {
         let mut members: Vec<&str> = members.into_iter().collect();
         members.sort_unstable();
         Self(format!("{} for up to {} ms", members.join(", "), max_ttl.as_millis()).into())
     }
 
-    /// The charter that a store keeps as this text.
+    /// Creates the configuration from the text that a store keeps.
     pub fn from_text(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// The text that a store keeps.
+    /// Returns the text that a store keeps.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -69,9 +85,14 @@ impl fmt::Display for Charter {
     }
 }
 
-/// A store's knowledge of itself as a member of a quorum.
+/// The membership status of a store in a quorum.
 ///
-/// See the example of [`Quorum`](crate::quorum::Quorum).
+/// ```
+/// use leasehold_core::backend::{Standing, StoreId};
+///
+/// let standing = Standing::new(StoreId::new());
+/// assert!(standing.charter().is_none(), "the store is not a member yet");
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Standing {
     store: StoreId,
@@ -81,56 +102,66 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Creates the standing of the store `store`, which no quorum has enlisted, with its data just founded.
+    /// Creates the status of a store whose data is new and which is not a member of a quorum.
     pub fn new(store: StoreId) -> Self {
         Self { store, charter: None, floor: 0, age: Duration::ZERO }
     }
 
-    /// Says under which charter the store is enlisted.
+    /// Sets the quorum configuration of the store.
     #[must_use]
     pub fn with_charter(mut self, charter: Option<Charter>) -> Self {
         self.charter = charter;
         self
     }
 
-    /// Says which number no token so far exceeds that the store granted under its charter, of any key.
+    /// Sets a number that no token exceeds so far, among all keys and all grants under the quorum
+    /// configuration.
     #[must_use]
     pub fn with_floor(mut self, floor: u64) -> Self {
         self.floor = floor;
         self
     }
 
-    /// Says for how long the store has surely kept all that it has answered.
+    /// Sets for how long the store has certainly not lost any data that it confirmed.
     #[must_use]
     pub fn with_age(mut self, age: Duration) -> Self {
         self.age = age;
         self
     }
 
-    /// The identity of the store's data.
+    /// Returns the identity of the data in the store.
     pub fn store(&self) -> StoreId {
         self.store
     }
 
-    /// The charter under which the store is enlisted, if it is.
+    /// Returns the quorum configuration of the store, or `None` if the store is not a member of a
+    /// quorum.
     pub fn charter(&self) -> Option<&Charter> {
         self.charter.as_ref()
     }
 
-    /// A number that no token so far exceeds that the store granted under its charter, of any key.
+    /// Returns a number that no token exceeds so far, among all keys and all grants under the
+    /// quorum configuration.
     pub fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// For how long the store has surely kept all that it has answered.
+    /// Returns for how long the store has certainly not lost any data that it confirmed.
     pub fn age(&self) -> Duration {
         self.age
     }
 }
 
-/// A request that a store become or stay a member of a quorum.
+/// A request that a store becomes or stays a member of a quorum.
 ///
-/// See the example of [`Quorum`](crate::quorum::Quorum).
+/// ```
+/// # use std::time::Duration;
+/// use leasehold_core::backend::{Charter, Enlistment, StoreId};
+///
+/// let charter = Charter::new(["a", "b", "c"], Duration::from_secs(600));
+/// let request = Enlistment::new(StoreId::new(), charter).with_floor(100);
+/// assert_eq!(request.floor(), 100);
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Enlistment {
     store: StoreId,
@@ -139,29 +170,32 @@ pub struct Enlistment {
 }
 
 impl Enlistment {
-    /// Creates the request to the store `store`, which ignores the request if that is not its identity any more.
+    /// Creates the request for the store with the identity `store`. A store with another identity
+    /// ignores the request.
     pub fn new(store: StoreId, charter: Charter) -> Self {
         Self { store, charter, floor: 0 }
     }
 
-    /// Says which number all later tokens under the charter shall exceed, of any key.
+    /// Sets the minimum token. All later tokens under the quorum configuration, of any key, are
+    /// larger than this number.
     #[must_use]
     pub fn with_floor(mut self, floor: u64) -> Self {
         self.floor = floor;
         self
     }
 
-    /// The identity that the store must have.
+    /// Returns the identity that the store must have.
     pub fn store(&self) -> StoreId {
         self.store
     }
 
-    /// The charter that the store takes, if it has none.
+    /// Returns the quorum configuration that the store adopts if it has none.
     pub fn charter(&self) -> &Charter {
         &self.charter
     }
 
-    /// The number that all later tokens under the charter exceed, of any key.
+    /// Returns the minimum token. All later tokens under the quorum configuration, of any key, are
+    /// larger than this number.
     pub fn floor(&self) -> u64 {
         self.floor
     }

@@ -1,4 +1,4 @@
-//! The parts of a tokio runtime that locks need.
+//! Checks of the tokio runtime.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
@@ -10,7 +10,8 @@ use crate::contract::error::{Error, ErrorKind};
 
 /// Checks that the caller's tokio runtime has a timer.
 ///
-/// A backend calls it before it connects. In a runtime without a timer, a task would panic later, while locks are held.
+/// A backend calls this function before it connects. Without a timer, a task would panic later,
+/// when locks are already held.
 ///
 /// ```
 /// use leasehold_core::ErrorKind;
@@ -27,7 +28,8 @@ use crate::contract::error::{Error, ErrorKind};
 ///
 /// # Errors
 ///
-/// Returns [`ErrorKind::Unsupported`] outside a runtime, and in a runtime without a timer. The error names the remedy.
+/// Returns [`ErrorKind::Unsupported`] outside a runtime, and in a runtime without a timer. The
+/// message says how to build a suitable runtime.
 pub fn check_timer() -> Result<(), Error> {
     Handle::try_current().map_err(|error| {
         let message = "locks need a tokio runtime: call from inside one";
@@ -40,18 +42,19 @@ pub fn check_timer() -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that the caller's tokio runtime has a timer and can use sockets.
+/// Checks that the caller's tokio runtime has a timer and I/O.
 ///
-/// The same as [`check_timer`], for a backend that connects to a server.
+/// A backend that connects to a server calls this function before it connects.
 ///
-/// See the example of [`check_timer`].
+/// See the example of [`check_timer`], which shows the same check without I/O.
 ///
 /// # Errors
 ///
-/// Returns [`ErrorKind::Unsupported`] as [`check_timer`] does, and in a runtime without I/O. The error names the remedy.
+/// Returns [`ErrorKind::Unsupported`] outside a runtime, and in a runtime without a timer or
+/// without I/O. The message says how to build a suitable runtime.
 pub fn check_io() -> Result<(), Error> {
     check_timer()?;
-    // Without I/O, the creation of any socket panics.
+    // In a runtime without I/O, creating any socket panics.
     #[cfg(unix)]
     if panics(|| drop(tokio::net::UnixDatagram::unbound())) {
         let message = "locks on this store need I/O, which this tokio runtime lacks; build it with enable_all()";
@@ -60,9 +63,10 @@ pub fn check_io() -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether `probe` panics. tokio says in no other way that a runtime lacks a part.
+/// Returns whether `probe` panics. tokio offers no other way to find out that a runtime lacks a
+/// driver.
 fn panics(probe: impl FnOnce()) -> bool {
-    // While a panic unwinds, another one would end the program.
+    // A second panic during unwinding would abort the process.
     !thread::panicking() && panic::catch_unwind(AssertUnwindSafe(probe)).is_err()
 }
 

@@ -1,22 +1,31 @@
-//! How much of a key a claim asks for.
+//! How much of a key a claim requests.
 
-/// How much of a key a claim asks for. To a store, the kinds of lock differ in nothing else.
+/// How much of a key a claim requests. All lock types differ only in this, as far as the store is
+/// concerned.
 ///
-/// A mutex asks for the whole key. A semaphore's permits are units of a limit; a reader is one unit of
-/// a limit that no number of readers reaches, and a writer all of them.
+/// A mutex requests the key exclusively. A semaphore requests units of a limit, one unit per
+/// permit. A reader requests one unit of a limit that readers never reach, and a writer requests
+/// all units.
 ///
-/// Two claims never hold a key at once unless both ask for units, and all the units held then fit into the
-/// limit of each claim at the moment it is granted. So clients that name different limits do no
-/// harm: each is as careful as its own limit says.
+/// A claim of units is granted only if all units that are then in use fit into the limit of that
+/// claim. An exclusive claim is granted only if the key is free. Clients that use different limits
+/// for a key are therefore safe: each claim respects its own limit.
 ///
-/// See the example of [`Machine`](crate::memory::Machine).
+/// ```
+/// use leasehold_core::backend::Share;
+///
+/// let permits = Share::Units { units: 2, limit: 5 };
+/// assert_eq!((permits.units(), permits.limit()), (2, 5));
+/// assert!(Share::WRITER.is_exclusive() && !Share::READER.is_exclusive());
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Share {
-    /// The key, alone.
+    /// The whole key, exclusively.
     Whole,
-    /// So many `units` that with those of all others no more than `limit` are held.
+    /// A number of units. The claim is granted only if at most `limit` units of the key are then in
+    /// use, including its own.
     Units {
-        /// How many.
+        /// The number of requested units.
         units: u32,
         /// The total number of units of the key.
         limit: u32,
@@ -24,13 +33,13 @@ pub enum Share {
 }
 
 impl Share {
-    /// One reader, of as many as there may be.
+    /// One reader. The number of readers is not limited.
     pub const READER: Self = Self::Units { units: 1, limit: u32::MAX };
 
-    /// A writer: all units, so that none is left for another claim.
+    /// A writer, which requests all units, so that no other claim can be granted.
     pub const WRITER: Self = Self::Units { units: u32::MAX, limit: u32::MAX };
 
-    /// How many units it takes: 1 if it is the whole key.
+    /// Returns the number of units, which is 1 for [`Share::Whole`].
     pub const fn units(self) -> u32 {
         match self {
             Self::Whole => 1,
@@ -38,7 +47,7 @@ impl Share {
         }
     }
 
-    /// How many units there are: 1 if it is the whole key.
+    /// Returns the total number of units of the key, which is 1 for [`Share::Whole`].
     pub const fn limit(self) -> u32 {
         match self {
             Self::Whole => 1,
@@ -46,17 +55,18 @@ impl Share {
         }
     }
 
-    /// Whether it is the whole key.
+    /// Returns whether this is [`Share::Whole`].
     pub const fn is_whole(self) -> bool {
         matches!(self, Self::Whole)
     }
 
-    /// Whether it leaves nothing to others.
+    /// Returns whether no other claim can be granted at the same time.
     pub const fn is_exclusive(self) -> bool {
         self.units() == self.limit()
     }
 
-    /// The same, with no more units than `other`: a renewal may give units back and never takes any.
+    /// Returns this share with at most as many units as `other`. A renewal may return units but
+    /// never acquires any.
     #[must_use]
     pub fn capped_by(self, other: Self) -> Self {
         match self {

@@ -13,7 +13,8 @@ use crate::contract::inspection::Inspection;
 use crate::contract::key::LockKey;
 use crate::contract::outcome::{ForcedRelease, Revocation};
 
-/// A shared backend is a backend, also when its type is not known: `Arc<dyn LockBackend>`.
+/// A shared backend is itself a backend, even if its concrete type is not known
+/// (`Arc<dyn LockBackend>`).
 #[async_trait]
 impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
     fn capabilities(&self) -> Capabilities {

@@ -1,40 +1,42 @@
-//! Counts of events by the hashes of names, which tell a watch without a place in any map that it may have missed one.
+//! Counters of events by the hash of their names. With them, a watch that is not in the maps finds
+//! out that it may have missed an event.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// So many that few events are taken for one of another name. The models have as few as possible, so that many are.
+/// Large enough that events of different names rarely share a counter. The model tests use a single
+/// counter, so that all events share it.
 const COUNTS: usize = if cfg!(shuttle) { 1 } else { 1024 };
 
-/// One event; a count has the number of listeners in its lower half.
+/// The increment for one event. The lower half of a counter is the number of listeners.
 const EVENT: u64 = 1 << 32;
 
 #[derive(Debug)]
 pub(super) struct Tally(Box<[AtomicU64]>);
 
 impl Tally {
-    /// Counts an event; `false` if no watch listens for one.
+    /// Counts an event. Returns `false` if there are no listeners.
     pub(super) fn count(&self, hash: u64) -> bool {
         !self.at(hash).fetch_add(EVENT, Ordering::SeqCst).is_multiple_of(EVENT)
     }
 
-    /// Counts an event of each name.
+    /// Counts an event for every name.
     pub(super) fn count_all(&self) {
         for count in &self.0 {
             count.fetch_add(EVENT, Ordering::SeqCst);
         }
     }
 
-    /// How many events there were, modulo 2^32.
+    /// Returns the number of events so far, modulo 2^32.
     pub(super) fn events(&self, hash: u64) -> u32 {
         events(self.at(hash).load(Ordering::SeqCst))
     }
 
-    /// Adds a listener, and tells how many events there were before.
+    /// Adds a listener. Returns the number of events so far.
     pub(super) fn listen(&self, hash: u64) -> u32 {
         events(self.at(hash).fetch_add(1, Ordering::SeqCst))
     }
 
-    /// Takes a listener away.
+    /// Removes a listener.
     pub(super) fn leave(&self, hash: u64) {
         self.at(hash).fetch_sub(1, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! Servers that cannot be reached.
+//! Explanations for servers that cannot be reached.
 
 use std::error::Error as StdError;
 use std::io;
@@ -6,12 +6,15 @@ use std::iter;
 
 use tokio::time::error::Elapsed;
 
-/// A server that is far away is told apart from one that is silent by its users alone.
+/// The program cannot distinguish a distant server from a server that does not answer. Only the
+/// user can.
 const LATE: &str = "no answer in time; for a distant server, raise timeout-ms in the URL";
 
-/// Why a server cannot be reached, in plain words, if an I/O error or a limit of time among the causes of `error` says so.
+/// Returns why a server cannot be reached, if `error` was caused by an I/O error or a timeout.
+/// Returns `None` for other errors.
 ///
-/// The driver of a store puts the server's address before it, and shows nothing else of the error, whose causes repeat each other.
+/// A backend shows this text after the address of the server. The rest of the error is left out,
+/// because the causes in its chain often repeat each other.
 ///
 /// ```
 /// use std::io;

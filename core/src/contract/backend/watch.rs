@@ -1,4 +1,4 @@
-//! News of a key: a hint to look again, never a fact about its holder.
+//! Watches of keys. A notification is a hint to try again, not a fact about the holder.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,22 +14,24 @@ use crate::contract::backend::{CalledBy, LeaseId};
 use crate::contract::key::LockKey;
 use crate::sync::{Mutex, lock};
 
-/// Fires when something about a key may have changed since the watch began or fired last.
+/// Fires when something about a key may have changed since the watch started or last fired.
 ///
-/// It is level-triggered: a change between two calls of [`KeyWatch::changed`] is not missed. It may
-/// fire for nothing, and it may miss a change, so every waiter also polls.
+/// A change between two calls of [`KeyWatch::changed`] is not missed: the next call reports it. A
+/// watch may fire without a change, and the store may fail to report a change. Every waiter
+/// therefore also polls.
 ///
-/// See the example of [`KeyWatches`](crate::backend::KeyWatches).
+/// See the example of [`KeyWatches`](crate::backend::KeyWatches), which creates a watch and fires
+/// it.
 pub struct KeyWatch(Sources);
 
 /// Wakers that a poll has replaced.
 pub(crate) type Replaced = Vec<Waker>;
 
-/// Where a watch hears of changes.
+/// The sources of the changes that a watch reports.
 enum Sources {
     Silent,
     One(Subscription),
-    /// Other watches, of which some may be muted, and an attachment that lives as long as they.
+    /// Several watches, some of which may be muted, and a value that is dropped together with them.
     Several {
         watches: Box<[KeyWatch]>,
         heeded: Option<Heeded>,
@@ -37,7 +39,8 @@ enum Sources {
     },
 }
 
-/// The watches, of [several](KeyWatch::heeding), that may fire, by number: all until it is set. Clones share it.
+/// The numbers of the watches, among [several](KeyWatch::heeding), that may fire. All watches may
+/// fire until the set is replaced. Clones share the same set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heeded(Arc<Mutex<Option<BTreeSet<usize>>>>);
 
@@ -47,16 +50,18 @@ struct Subscription {
     place: Place,
 }
 
-/// The events that a subscription is for.
+/// The events that a subscription is interested in.
 struct Interest {
     key: LockKey,
-    /// The number of the claim that may be called by name, if there is one: a third of its id, since of watches there are many.
+    /// The number of the claim that may be called, if there is one. The number is stored instead of
+    /// the id to save memory, because there are many watches.
     claim: Option<(u64, CalledBy)>,
 }
 
-/// Where a subscription is.
+/// Whether a subscription is in the maps of its hub.
 enum Place {
-    /// Not in the maps of the hub: nothing has polled it yet. So many [events](super::tally::Tally) it knows of.
+    /// Not in the maps, because it has not been polled yet. Contains the number of
+    /// [events](super::tally::Tally) that had happened when it was created.
     Aside(u32),
     Listed(Listed),
 }
@@ -65,26 +70,30 @@ enum Place {
 struct Listed {
     id: u32,
     seen: u32,
-    /// The hub has a waker of it for news of the key, unless there was a change since.
+    /// Whether the hub has the waker of the watch for changes of the key. A change removes the
+    /// waker.
     waits: bool,
-    /// There was an event before it was listed, perhaps not of this key.
+    /// An event, perhaps for another key, happened before the subscription was added to the maps.
     missed: bool,
-    /// With so many events there was no change. Each change is counted once more when it is in the maps.
+    /// The number of events at which there was no change. Each change is counted a second time
+    /// after it is in the maps.
     quiet_at: u32,
 }
 
 impl KeyWatch {
-    /// Creates a watch that never fires, for a store without news.
+    /// Creates a watch that never fires, for a store without notifications.
     pub const fn silent() -> Self {
         Self(Sources::Silent)
     }
 
-    /// Creates a watch of `key` that hears of the calls of `claim`, too, unless another watch does.
+    /// Creates a watch of `key`, which also receives the calls of `claim` unless another watch
+    /// does.
     pub(super) fn subscribed(hub: &Arc<Hub>, key: &LockKey, claim: Option<LeaseId>) -> Self {
         Self(Sources::One(Subscription::begin(hub, key, claim)))
     }
 
-    /// Creates a watch that fires for a change of any of `watches`, as for a key that several stores have.
+    /// Creates a watch that fires when any of `watches` fires, for example for a key that is kept
+    /// in several stores.
     pub fn any(watches: impl IntoIterator<Item = Self>) -> Self {
         let heard = watches.into_iter().filter(|watch| !watch.is_silent());
         let watches: Box<[Self]> = heard.collect();
@@ -94,13 +103,15 @@ impl KeyWatch {
         Self(Sources::Several { watches, heeded: None, _attached: None })
     }
 
-    /// Creates a watch that fires for a change of those of `watches` that are `heeded` when it is polled.
+    /// Creates a watch that fires when any of `watches` fires whose number is in `heeded` at the
+    /// time of the poll.
     pub(crate) fn heeding(watches: impl IntoIterator<Item = Self>, heeded: Heeded) -> Self {
         let watches = watches.into_iter().collect();
         Self(Sources::Several { watches, heeded: Some(heeded), _attached: None })
     }
 
-    /// Keeps `attached` for as long as the watch. Its drop ends the backend's own watching.
+    /// Drops `attached` together with the watch. A backend uses this to stop its own observation of
+    /// the key.
     #[must_use]
     pub fn with_attached(self, attached: impl Send + Sync + 'static) -> Self {
         let attached: Box<dyn Send + Sync> = Box::new(attached);
@@ -112,12 +123,12 @@ impl KeyWatch {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: a change is reported by the next call.
+    /// This method is cancel safe. If the future is dropped, the next call reports the change.
     pub async fn changed(&mut self) {
         poll_fn(|cx| self.poll_changed(cx)).await;
     }
 
-    /// Whether it may ever fire.
+    /// Returns whether the watch can never fire.
     pub(crate) fn is_silent(&self) -> bool {
         match &self.0 {
             Sources::Silent => true,
@@ -126,7 +137,7 @@ impl KeyWatch {
         }
     }
 
-    /// Whether there is a change to report. It is still reported then.
+    /// Returns whether there is a change to report, without consuming it.
     pub(crate) fn has_changed(&mut self) -> bool {
         match &mut self.0 {
             Sources::Silent => false,
@@ -137,7 +148,7 @@ impl KeyWatch {
         }
     }
 
-    /// Discards the changes up to now.
+    /// Discards the changes so far.
     pub(crate) fn skip(&mut self) {
         match &mut self.0 {
             Sources::Silent => {}
@@ -146,7 +157,7 @@ impl KeyWatch {
         }
     }
 
-    /// Fires from now on for such news.
+    /// Sets which notifications the watch reports from now on.
     pub(crate) fn heed(&mut self, called_by: CalledBy) {
         match &mut self.0 {
             Sources::Silent => {}
@@ -157,12 +168,13 @@ impl KeyWatch {
         }
     }
 
-    /// Polls for a change; the waker of the last call is woken by the next one.
+    /// Polls for a change, and registers the waker for the next change if there is none.
     pub fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_under_lock(cx).0
     }
 
-    /// The same for a caller that has locked a mutex: the waker of the last call is for it to drop once that is unlocked.
+    /// Polls for a change, for a caller that has locked a mutex. The caller drops the replaced
+    /// wakers after it has unlocked the mutex.
     pub(crate) fn poll_under_lock(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Replaced) {
         match &mut self.0 {
             Sources::Silent => (Poll::Pending, Replaced::new()),
@@ -185,7 +197,7 @@ impl fmt::Debug for KeyWatch {
 }
 
 impl Heeded {
-    /// From now on, these may fire.
+    /// Sets which watches may fire from now on.
     pub(crate) fn set(&self, numbers: BTreeSet<usize>) {
         *lock(&self.0) = Some(numbers);
     }
@@ -195,7 +207,7 @@ impl Heeded {
     }
 }
 
-/// The watches that are not muted.
+/// Returns the watches that are not muted.
 fn audible<'a>(
     watches: &'a mut [KeyWatch],
     heeded: Option<&'a Heeded>,
@@ -204,7 +216,7 @@ fn audible<'a>(
     watches.iter_mut().enumerate().filter(move |(number, _)| is_heeded(*number)).map(|(_, it)| it)
 }
 
-/// Polls all of them: one event that several tell of is reported once.
+/// Polls all watches. A change that several of them report is reported once.
 fn poll_each<'a>(
     watches: impl Iterator<Item = &'a mut KeyWatch>,
     cx: &mut Context<'_>,
@@ -228,7 +240,8 @@ impl Subscription {
         Self { hub: Arc::clone(hub), interest, place }
     }
 
-    /// A waker may own the owner of a watch, so the caller drops those that are replaced, with the map unlocked.
+    /// The caller must drop the replaced wakers after the map is unlocked, because a waker may own
+    /// the owner of a watch.
     fn poll_changed(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Replaced) {
         let Self { hub, interest, place } = self;
         let mut watched = lock(&hub.watched);
@@ -259,7 +272,8 @@ impl Subscription {
         (Poll::Pending, replaced)
     }
 
-    /// Leaves the maps alone if there was no event since the last look: a hand-over within the process looks each time.
+    /// Does not lock the maps if no event happened since the last call, because every hand-off
+    /// within the process makes this call.
     fn has_changed(&mut self) -> bool {
         let Self { hub, interest, place } = self;
         let events = interest.events(hub);
@@ -301,7 +315,7 @@ impl Subscription {
 }
 
 impl Interest {
-    /// Whether all news of the key are of interest, and not only calls of the claim.
+    /// Whether all changes of the key are of interest, and not only calls of the claim.
     fn is_of_key(&self) -> bool {
         self.claim.is_none_or(|(_, called_by)| called_by == CalledBy::Key)
     }
@@ -310,19 +324,19 @@ impl Interest {
         iter::once(self.key.hash()).chain(self.claim.map(|(claim, _)| claim))
     }
 
-    /// How many events there were that it may be about.
+    /// Returns the number of events that may concern the subscription.
     fn events(&self, hub: &Hub) -> u32 {
         self.hashes().map(|hash| hub.tally.events(hash)).fold(0, u32::wrapping_add)
     }
 }
 
 impl Place {
-    /// Puts the subscription into the maps, unless it is there.
+    /// Adds the subscription to the maps, unless it is already there.
     fn list(&mut self, hub: &Hub, interest: &mut Interest, watched: &mut Watched) -> &mut Listed {
         if let Self::Aside(known) = *self {
             let seen = watched.add(&interest.key);
             let events = interest.hashes().map(|hash| hub.tally.listen(hash));
-            // An event that comes later finds the maps locked, and then this subscription.
+            // A later event finds the maps locked, and then finds this subscription in them.
             let missed = events.fold(0, u32::wrapping_add) != known;
             if let Some((claim, _)) = interest.claim
                 && !watched.add_claim(claim)

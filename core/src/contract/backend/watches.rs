@@ -1,4 +1,4 @@
-//! The watches of a backend.
+//! The set of watches of a backend.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -8,9 +8,10 @@ use crate::contract::backend::{Claim, KeyWatch, LeaseId, Patience};
 use crate::contract::key::LockKey;
 use crate::sync::lock;
 
-/// Where a backend takes its [`KeyWatch`]es from, and passes on the news of its store.
+/// Creates the [`KeyWatch`]es of a backend, and fires them when the store reports a change.
 ///
-/// It keeps nothing for a key without a watch, nor for a watch that was not polled yet: most end before. Clones share one set of watches.
+/// Only keys with a watch that was polled use memory here, because most watches are dropped before
+/// that. Clones share the same watches.
 ///
 /// ```
 /// # futures_util::future::FutureExt::now_or_never(async {
@@ -30,20 +31,23 @@ use crate::sync::lock;
 pub struct KeyWatches(Arc<Hub>);
 
 impl KeyWatches {
-    /// Begins to watch `key`. A change that happened before is not reported.
+    /// Starts to watch `key`. Earlier changes are not reported.
     pub fn watch(&self, key: &LockKey) -> KeyWatch {
         KeyWatch::subscribed(&self.0, key, None)
     }
 
-    /// Begins to watch the key of `claim`, and, if its caller waits, for [calls](Self::call) of the claim by name.
+    /// Starts to watch the key of `claim`. If the caller of the claim waits, the watch also fires
+    /// when the claim is [called](Self::call).
     ///
-    /// One watch per claim is called by name, the first that is polled; to further ones all news of the key are reported.
+    /// For each claim, only the first watch that is polled receives calls. Further watches of the
+    /// claim fire at every change of the key.
     pub fn watch_claim(&self, claim: &Claim) -> KeyWatch {
         let waits = claim.patience() != Patience::Leaves;
         KeyWatch::subscribed(&self.0, claim.key(), waits.then(|| claim.id()))
     }
 
-    /// Passes on that something about the key with this [encoded name](LockKey::as_str) may have changed.
+    /// Reports that something about the key with this [encoded name](LockKey::as_str) may have
+    /// changed.
     pub fn notify(&self, key: &str) {
         let hash = LockKey::hash_of(key);
         if !self.0.tally.count(hash) {
@@ -56,9 +60,9 @@ impl KeyWatches {
         woken.into_iter().for_each(Wakers::wake);
     }
 
-    /// Passes on that the claim with this [id](LeaseId::secret) is to be asked for again.
+    /// Reports that the client should try the claim with this [id](LeaseId::secret) again.
     ///
-    /// Nothing happens if it has no watch here.
+    /// Does nothing if no watch receives the calls of this claim.
     pub fn call(&self, id: &str) {
         let Some(id) = LeaseId::from_secret(id) else { return };
         if !self.0.tally.count(id.number()) {
@@ -71,7 +75,7 @@ impl KeyWatches {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Passes on that anything may have changed, as after a lost connection.
+    /// Reports that any key may have changed, for example after a connection was lost.
     pub fn notify_all(&self) {
         self.0.tally.count_all();
         let mut watched = lock(&self.0.watched);
@@ -84,7 +88,7 @@ impl KeyWatches {
         called.into_iter().for_each(Waker::wake);
     }
 
-    /// How many keys have watches that were polled.
+    /// Returns the number of keys with a watch that was polled.
     pub fn watched_keys(&self) -> usize {
         lock(&self.0.watched).keys.len()
     }

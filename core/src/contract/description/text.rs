@@ -1,15 +1,16 @@
-//! The texts that may be descriptions.
+//! The check of descriptions.
 
 use super::Description;
 use crate::contract::error::{Error, ErrorKind};
 
 impl Description {
-    /// Checks `text`.
+    /// Creates a description after checking `text`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is empty, longer than [`Description::MAX_LEN`] bytes, or has
-    /// control characters, which would reach the terminals of its readers.
+    /// Returns [`ErrorKind::Invalid`] if the text is empty, longer than [`Description::MAX_LEN`]
+    /// bytes, or contains control characters. Control characters would reach the terminals of its
+    /// readers.
     pub fn new(text: impl Into<String>) -> Result<Self, Error> {
         let text = text.into();
         if text.is_empty() || text.len() > Self::MAX_LEN {

@@ -1,4 +1,4 @@
-//! The forms in which programs have the names of locks, and their checks.
+//! The types that can be used as names of locks, and the checks of names.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ impl LockKey {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the name is empty or longer than [`LockKey::MAX_LEN`] bytes.
+    /// Returns [`ErrorKind::Invalid`] if the name is empty or longer than [`LockKey::MAX_LEN`]
+    /// bytes.
     pub fn new(name: impl AsRef<[u8]>) -> Result<Self, Error> {
         let name = name.as_ref();
         if name.is_empty() {
@@ -21,31 +22,31 @@ impl LockKey {
         Ok(Self::of(encode(name)))
     }
 
-    /// Reads an encoded name, as it lies in a store.
+    /// Parses an encoded name, as it appears in a store.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if [`as_str`](Self::as_str) of no key is this text.
+    /// Returns [`ErrorKind::Invalid`] if `text` is not the [encoded name](Self::as_str) of any key.
     pub fn from_encoded(text: &str) -> Result<Self, Error> {
         let foreign = || Error::new(ErrorKind::Invalid, "the text is no encoded key");
         let key = Self::new(decode(text).ok_or_else(foreign)?)?;
         if key.as_str() == text { Ok(key) } else { Err(foreign()) }
     }
 
-    /// Encodes the beginning of names, which may be empty.
+    /// Encodes the prefix of names. The prefix may be empty.
     pub(crate) fn encoded_prefix(prefix: &[u8]) -> Result<String, Error> {
         check_len(prefix.len())?;
         Ok(encode(prefix))
     }
 
-    /// The key of its segment `index`: `<key>/<index>`.
+    /// Returns the key of segment `index` of this key: `<key>/<index>`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if that is too long.
+    /// Returns [`ErrorKind::Invalid`] if the name of the segment is too long.
     pub(crate) fn segment(&self, index: u32) -> Result<Self, Error> {
         let key = format!("{self}/{index}");
-        // Encoding turns one byte into three, and the percent sign itself is always encoded.
+        // Encoding turns one byte into three bytes, and the percent sign itself is always encoded.
         let escapes = key.bytes().filter(|byte| *byte == b'%').count();
         check_len(key.len() - 2 * escapes)?;
         Ok(Self::of(key))
@@ -60,9 +61,9 @@ impl TryFrom<&str> for LockKey {
     }
 }
 
-/// The name of a lock, in any of the forms that programs have names in.
+/// A value that can be used as the name of a lock.
 ///
-/// A method that takes a key takes any of them:
+/// All methods with a key parameter accept any of these types:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -95,7 +96,8 @@ pub trait IntoKey {
     ///
     /// # Errors
     ///
-    /// As [`LockKey::new`].
+    /// Returns [`ErrorKind::Invalid`] if the name is empty or longer than [`LockKey::MAX_LEN`]
+    /// bytes.
     fn into_key(self) -> Result<LockKey, Error>;
 }
 

@@ -1,4 +1,4 @@
-//! One key: its holders and its queue.
+//! The entry of one key: its holders and its queue.
 
 use std::time::Duration;
 
@@ -9,39 +9,40 @@ use crate::contract::holder::Holder;
 use crate::contract::inspection::Waiter;
 use crate::contract::outcome::Revocation;
 
-/// One key: the leases in force, the claims in its queue, and whether its holders are asked to finish.
+/// The leases in force on a key, its queued claims, and its revocation requests.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     holdings: Vec<Holding>,
     queue: Vec<Place>,
-    /// Until then, renewals ask all holders to finish early.
+    /// Until this time, renewals ask all holders to finish early.
     asked_until: Option<Instant>,
 }
 
-/// A lease in force, and the instant at which it ends by itself.
+/// A lease in force, and the time when it expires.
 #[derive(Debug)]
 pub(super) struct Holding {
     pub(super) lease: Lease,
     granted_at: Instant,
     token: u64,
     ends: Instant,
-    /// Its holder alone is asked to finish early.
+    /// Whether only this holder is asked to finish early.
     is_asked: bool,
 }
 
-/// A place in the queue, and the instant at which it ends by itself.
+/// A queue entry, and the time when it expires.
 #[derive(Debug)]
 struct Place {
     id: LeaseId,
     share: Share,
     description: Option<Description>,
     ends: Instant,
-    /// The place ends so long after there is room for its claim; `None`: only at its own end.
+    /// How long the entry lasts once its claim could be granted. With `None`, the entry lasts until
+    /// `ends`.
     patience: Option<Duration>,
 }
 
 impl Entry {
-    /// Drops leases and places that have ended by themselves.
+    /// Removes expired leases and expired queue entries.
     pub(super) fn expire(&mut self, now: Instant) {
         self.holdings.retain(|holding| now < holding.ends);
         self.queue.retain(|place| now < place.ends);
@@ -56,22 +57,23 @@ impl Entry {
         self.holdings.is_empty() && self.queue.is_empty()
     }
 
-    /// The instant from which the entry is empty, unless a caller changes it before.
+    /// Returns the time when everything in the entry will have expired, unless the entry changes
+    /// before then.
     pub(super) fn ends(&self) -> Instant {
         let holdings = self.holdings.iter().map(|holding| holding.ends);
         let places = self.queue.iter().map(|place| place.ends);
         holdings.chain(places).max().unwrap_or(Instant::FAR_FUTURE)
     }
 
-    /// Whether it is held by leases of this kind: as a whole, or in units.
+    /// Returns whether the key is held in the same mode as `lease`: exclusively, or by units.
     pub(super) fn is_held_like(&self, lease: &Lease) -> bool {
         let whole = lease.share().is_whole();
         self.holdings.first().is_some_and(|first| first.lease.share().is_whole() == whole)
     }
 
-    /// Whether there is room for the claim beside all holders of the key and all waiters before it.
+    /// Returns whether the claim fits next to all holders of the key and all earlier queue entries.
     ///
-    /// A lease in force that is claimed again is always admitted.
+    /// A claim whose own lease is in force is always admitted.
     pub(super) fn admits(&self, claim: &Claim) -> bool {
         if self.holdings.iter().any(|holding| holding.lease.id() == claim.id()) {
             return true;
@@ -83,12 +85,13 @@ impl Entry {
         total <= u64::from(claim.share().limit())
     }
 
-    /// The places in the queue before that of `id`: all, if it has none.
+    /// Returns the queue entries ahead of `id`, or all queue entries if `id` is not queued.
     fn before(&self, id: LeaseId) -> impl Iterator<Item = &Place> {
         self.queue.iter().take_while(move |place| place.id != id)
     }
 
-    /// When the first of the places before that of the claim ends by itself, if that may make room for it.
+    /// Returns when the first queue entry ahead of the claim expires, if the claim could be granted
+    /// then.
     pub(super) fn first_place_before(&self, claim: &Claim) -> Option<Instant> {
         if self.is_held() && claim.share().is_whole() {
             return None;
@@ -96,8 +99,8 @@ impl Entry {
         self.before(claim.id()).map(|place| place.ends).min()
     }
 
-    /// Keeps the claim's place in the queue, at the end if it has none, until then, and once there is room for it no longer
-    /// than for its `patience`.
+    /// Creates or refreshes the queue entry of the claim. The entry lasts until `ends`, but no
+    /// longer than `patience` once the claim could be granted.
     pub(super) fn queue_up(&mut self, claim: &Claim, ends: Instant, patience: Option<Duration>) {
         match self.queue.iter_mut().find(|place| place.id == claim.id()) {
             Some(place) => (place.ends, place.patience) = (ends, patience),
@@ -109,7 +112,7 @@ impl Entry {
         }
     }
 
-    /// Keeps the places for which there is room no longer than for their patience.
+    /// Shortens the queue entries whose claims could be granted now to their `patience`.
     pub(super) fn call_up(&mut self, now: Instant) {
         let held = self.holdings.iter().map(|holding| u64::from(holding.lease.share().units()));
         let mut total: u64 = held.sum();
@@ -124,7 +127,7 @@ impl Entry {
         }
     }
 
-    /// Gives up the place of `id`; `false` if it has none.
+    /// Removes the queue entry of `id`. Returns `false` if `id` is not queued.
     pub(super) fn leave_queue(&mut self, id: LeaseId) -> bool {
         let before = self.queue.len();
         self.queue.retain(|place| place.id != id);
@@ -142,7 +145,8 @@ impl Entry {
                 let lease = claim.lease().clone();
                 let ends = now + lease.ttl();
                 if self.holdings.is_empty() {
-                    // Not four at once: most keys have one holder.
+                    // Reserve space for one lease only, because most keys have one holder. `Vec`
+                    // would reserve space for four.
                     self.holdings.reserve_exact(1);
                 }
                 self.holdings.push(Holding {
@@ -156,12 +160,12 @@ impl Entry {
         }
     }
 
-    /// The lease `id`, if it is in force.
+    /// Returns the lease `id` if it is in force.
     pub(super) fn holding(&mut self, id: LeaseId) -> Option<&mut Holding> {
         self.holdings.iter_mut().find(|holding| holding.lease.id() == id)
     }
 
-    /// The outcome of a renewal of the lease `id` that succeeded.
+    /// Returns the outcome of a successful renewal of the lease `id`.
     pub(super) fn renewal(&mut self, id: LeaseId, now: Instant) -> Renewal {
         let all_are_asked = self.asked_until.is_some_and(|until| now < until);
         if all_are_asked || self.holding(id).is_some_and(|holding| holding.is_asked) {
@@ -171,8 +175,10 @@ impl Entry {
         }
     }
 
-    /// Asks the holder of one lease as long as it has it, or all holders until the last of their leases would end by itself: all of them renew
-    /// before that.
+    /// Asks one holder, for as long as it holds its lease, or all holders to finish early.
+    ///
+    /// A request to all holders lasts until the last of their current leases would expire. All
+    /// holders renew before that.
     pub(super) fn request_revocation(&mut self, only: Option<Fingerprint>) -> Revocation {
         let is_asked = match only {
             Some(fingerprint) => {
@@ -194,7 +200,7 @@ impl Entry {
         }
     }
 
-    /// Ends the lease `id`; `false` if it is not in force.
+    /// Ends the lease `id`. Returns `false` if it is not in force.
     pub(super) fn end(&mut self, id: LeaseId) -> bool {
         let before = self.holdings.len();
         self.holdings.retain(|holding| holding.lease.id() != id);
@@ -202,7 +208,7 @@ impl Entry {
         self.holdings.len() < before
     }
 
-    /// Ends one lease, or all, and tells whose.
+    /// Ends one lease, or all leases, and returns their holders.
     pub(super) fn end_forcibly(&mut self, only: Option<Fingerprint>, now: Instant) -> Vec<Holder> {
         let is_meant = |holding: &Holding| only.is_none_or(|only| holding.fingerprint() == only);
         let mut ended: Vec<Holding> = self.holdings.extract_if(.., |it| is_meant(it)).collect();
@@ -211,20 +217,20 @@ impl Entry {
         ended.into_iter().map(|holding| holding.holder(now)).collect()
     }
 
-    /// The holder whose lease ends first.
+    /// Returns the holder whose lease expires first.
     pub(super) fn first_holder(&self, now: Instant) -> Option<Holder> {
         let first = self.holdings.iter().min_by_key(|holding| holding.ends)?;
         Some(first.holder(now))
     }
 
-    /// Its holders, those first whose leases end first.
+    /// Returns the holders, sorted by the time when their leases expire.
     pub(super) fn holders(&self, now: Instant) -> Vec<Holder> {
         let mut holdings: Vec<&Holding> = self.holdings.iter().collect();
         holdings.sort_by_key(|holding| holding.ends);
         holdings.into_iter().map(|holding| holding.holder(now)).collect()
     }
 
-    /// The claims that queue for it, in order.
+    /// Returns the queued claims, in order.
     pub(super) fn waiters(&self) -> Vec<Waiter> {
         let waiter = |place: &Place| {
             let waiter = Waiter::new(place.id.fingerprint(), place.share);
@@ -235,7 +241,7 @@ impl Entry {
 }
 
 impl Holding {
-    /// Puts the contents of `lease` in force, except that units are never added.
+    /// Puts `lease` in force with its new contents. The number of units never increases.
     pub(super) fn renew(&mut self, lease: &Lease, now: Instant) {
         let share = lease.share().capped_by(self.lease.share());
         self.lease = lease.clone().with_share(share);
