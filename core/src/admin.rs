@@ -57,7 +57,7 @@ impl Admin {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop.
+    /// This method is cancel safe.
     pub async fn inspect(&self, key: impl IntoKey) -> Result<Inspection, Error> {
         self.engine.store()?.inspect(&key.into_key()?).await
     }
@@ -123,7 +123,7 @@ impl Admin {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop; the leases may then have ended or not.
+    /// This method is cancel safe; the leases may then have ended or not.
     pub async fn force_release(
         &self,
         key: impl IntoKey,
@@ -160,11 +160,11 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// As [`force_release`](Self::force_release).
+    /// Returns the errors of [`force_release`](Self::force_release).
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop; the lease may then have ended or not.
+    /// This method is cancel safe; the lease may then have ended or not.
     pub async fn force_release_lease(
         &self,
         key: impl IntoKey,
@@ -181,11 +181,11 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// As [`LockClient::request_revocation`](crate::LockClient::request_revocation).
+    /// Returns the errors of [`LockClient::request_revocation`](crate::LockClient::request_revocation).
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop; the store may have recorded the request or not.
+    /// This method is cancel safe; the store may have recorded the request or not.
     pub async fn request_lease_revocation(
         &self,
         key: impl IntoKey,

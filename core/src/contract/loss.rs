@@ -25,9 +25,25 @@ pub enum LeaseState {
     Lost(LossReason),
 }
 
-/// Why a lease ended before its holder released it.
+/// The reason for which a lease ended before its holder released it.
 ///
-/// See the example of [`LockGuard::lost`](crate::LockGuard::lost).
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::memory::MemoryBackend;
+/// use leasehold_core::{LockClient, LossReason};
+///
+/// let client = LockClient::new(MemoryBackend::new());
+/// let guard = client.mutex("job")?.lock().await?;
+/// client.admin().force_release("job", "an example").await?;
+/// match guard.lost().await {
+///     Some(LossReason::Expired) => eprintln!("the network or this process was interrupted"),
+///     Some(reason) => eprintln!("stopped: {reason}"),
+///     None => {} // the guard was released
+/// }
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum LossReason {
