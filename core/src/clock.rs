@@ -84,7 +84,7 @@ impl Sub<Duration> for Instant {
 
 /// A future that ends when a clock has reached an instant.
 ///
-/// See the example of [`TokioClock`].
+/// See [`TokioClock`] for an example.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The source of deadlines and of timed waits; a trait so that tests can drive time.
@@ -92,7 +92,7 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// It must never go back, must count the time that the machine is suspended, and must run at the
 /// rate of real time to well within 1 %, which is the drift that deadlines allow for.
 ///
-/// See the example of [`TokioClock`].
+/// See [`TokioClock`] for an example.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Instant;
@@ -139,7 +139,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// there a lease may seem held for as long as the machine slept. No clock of a machine counts a pause by its hypervisor, which only the
 /// [time of day](Clock::time_of_day) shows.
 ///
-/// See the example of [`TokioClock`].
+/// See [`TokioClock`] for an example.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

@@ -62,7 +62,7 @@ pub trait RetryPolicy: Debug + Send + Sync + 'static {
 
 /// The attempts of a call so far.
 ///
-/// See the example of [`Retry`].
+/// See [`Retry`] for an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Tried {
     attempts: u32,

@@ -12,7 +12,7 @@ use crate::engine::pipeline::Engine;
 ///
 /// It holds no page but the one that it gives away, however many keys there are.
 ///
-/// See the example of [`Admin::list`](crate::admin::Admin::list).
+/// See [`Admin::list`](crate::admin::Admin::list) for an example.
 pub struct KeyList {
     engine: Arc<Engine>,
     prefix: String,

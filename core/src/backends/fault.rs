@@ -50,7 +50,7 @@ pub struct FaultBackend<B> {
 
 /// The switches of a [`FaultBackend`]. Clones share them.
 ///
-/// See the example of [`FaultBackend`](crate::fault::FaultBackend).
+/// See [`FaultBackend`](crate::fault::FaultBackend) for an example.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Switches>);
 
@@ -69,7 +69,7 @@ type Calls = (Operation, Option<LockKey>);
 
 /// A fault that a call suffers.
 ///
-/// See the example of [`FaultBackend`](crate::fault::FaultBackend).
+/// See [`FaultBackend`](crate::fault::FaultBackend) for an example.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -94,7 +94,7 @@ pub enum Fault {
 
 /// The news that watches of a [`FaultBackend`] report.
 ///
-/// See the example of [`FaultBackend`](crate::fault::FaultBackend).
+/// See [`FaultBackend`](crate::fault::FaultBackend) for an example.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum News {
     /// The news of the store.

@@ -10,7 +10,7 @@ use crate::contract::key::{IntoKey, LockKey};
 ///
 /// Its calls block until the store has answered.
 ///
-/// See the example of the async [`Admin`](crate::admin::Admin).
+/// See [`Admin`](crate::admin::Admin) for an example. Its methods have the same names in async code.
 #[derive(Debug)]
 pub struct Admin {
     admin: crate::admin::Admin,
@@ -83,7 +83,7 @@ impl Admin {
 
 /// The keys in use whose names begin alike, page by page: the [`KeyList`](crate::admin::KeyList) of code without a runtime.
 ///
-/// See the example of [`Admin::list`](crate::admin::Admin::list).
+/// See [`Admin::list`](crate::admin::Admin::list) for an example.
 #[derive(Debug)]
 pub struct KeyList {
     list: crate::admin::KeyList,

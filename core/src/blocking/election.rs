@@ -163,7 +163,7 @@ impl Election {
 /// The proof of leading, a [`Guard`] that proclaims a value to all clients: the [`Leadership`](crate::election::Leadership) of code
 /// without a runtime.
 ///
-/// See the example of [`Election`].
+/// See [`Election`] for an example.
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership(Guard);
 
@@ -213,7 +213,7 @@ impl fmt::Debug for Leadership {
 
 /// Observes the leader of an [`Election`]: the [`Observer`](crate::election::Observer) of code without a runtime.
 ///
-/// See the example of [`Election`].
+/// See [`Election`] for an example.
 #[derive(Debug)]
 pub struct Observer {
     observer: crate::locks::election::Observer,

@@ -20,7 +20,7 @@ use crate::locks::guard::LockGuard;
 /// blocks until the store has confirmed it, for two seconds at most. In async code it does not block, and the background thread goes
 /// on with it.
 ///
-/// See the example of [`Mutex`](super::Mutex).
+/// See [`Mutex`](super::Mutex) for an example.
 #[must_use = "dropping a guard releases its lock"]
 pub struct Guard {
     // Dropped first, so that the background waits for its release.

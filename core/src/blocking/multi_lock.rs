@@ -186,7 +186,7 @@ impl MultiLock {
 /// The proof of the leases on all keys of a [`MultiLock`]: the [`MultiGuard`](crate::MultiGuard) of code without a
 /// runtime.
 ///
-/// See the example of [`MultiLock`].
+/// See [`MultiLock`] for an example.
 #[must_use = "dropping a guard releases its locks"]
 pub struct MultiGuard {
     // Dropped first, so that the background waits for its releases.

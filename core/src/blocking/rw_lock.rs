@@ -236,7 +236,7 @@ impl RwLock {
 
 /// The proof of a writer's lease: a [`Guard`] that can become a reader's.
 ///
-/// See the example of [`RwLock`].
+/// See [`RwLock`] for an example.
 #[must_use = "dropping a guard releases its lock"]
 pub struct WriteGuard(Guard);
 

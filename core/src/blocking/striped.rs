@@ -143,7 +143,7 @@ impl Striped {
 
 /// The proof of a lease on one segment: a [`Guard`] that knows which.
 ///
-/// See the example of [`Striped`].
+/// See [`Striped`] for an example.
 #[must_use = "dropping a guard releases its lock"]
 pub struct StripedGuard {
     guard: Guard,

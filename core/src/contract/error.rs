@@ -89,7 +89,7 @@ pub enum ErrorKind {
 
 /// The operation in which an [`Error`] arose.
 ///
-/// See the example of [`Error`](crate::Error).
+/// See [`Error`](crate::Error) for an example.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {

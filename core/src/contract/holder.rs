@@ -8,7 +8,7 @@ use crate::contract::description::Description;
 
 /// A lease in force, as anybody may see it.
 ///
-/// See the example of [`Admin::inspect`](crate::admin::Admin::inspect).
+/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Holder {
     fingerprint: Fingerprint,
@@ -22,7 +22,7 @@ pub struct Holder {
 
 /// The kind of lock that a lease is of, as a store tells it.
 ///
-/// See the example of [`Admin::inspect`](crate::admin::Admin::inspect).
+/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum LockKind {

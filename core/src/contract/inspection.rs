@@ -9,7 +9,7 @@ use crate::contract::holder::{Holder, LockKind};
 
 /// The state of a key in the store: its holders, its queue and its last token.
 ///
-/// See the example of [`Admin::inspect`](crate::admin::Admin::inspect).
+/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Inspection {
     holders: Vec<Holder>,
@@ -22,7 +22,7 @@ pub struct Inspection {
 
 /// A claim that stands in the store's queue for a key.
 ///
-/// See the example of [`Admin::inspect`](crate::admin::Admin::inspect).
+/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Waiter {
     fingerprint: Fingerprint,
@@ -85,7 +85,7 @@ impl fmt::Display for Waiter {
 
 /// The view of a key that one member of a quorum has.
 ///
-/// See the example of [`Quorum`](crate::quorum::Quorum).
+/// See [`Quorum`](crate::quorum::Quorum) for an example.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MemberView {
     name: String,

@@ -4,7 +4,7 @@ use crate::contract::holder::Holder;
 
 /// The outcome of a request to revoke.
 ///
-/// See the example of [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested).
+/// See [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested) for an example.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Revocation {
     /// The key has no holder, or not the one that was meant.
@@ -15,7 +15,7 @@ pub enum Revocation {
 
 /// The outcome of an operator's forced release.
 ///
-/// See the example of [`Admin::force_release`](crate::admin::Admin::force_release).
+/// See [`Admin::force_release`](crate::admin::Admin::force_release) for an example.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ForcedRelease {
     ended: Vec<Holder>,

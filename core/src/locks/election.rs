@@ -275,7 +275,7 @@ impl Election {
 ///
 /// Dropping it resigns in the background.
 ///
-/// See the example of [`Election`].
+/// See [`Election`] for an example.
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership(LockGuard);
 

@@ -365,7 +365,7 @@ impl Refusals {
 
 /// The proof of a lease on one segment: a [`LockGuard`] that knows which.
 ///
-/// See the example of [`Striped`].
+/// See [`Striped`] for an example.
 #[must_use = "dropping a guard releases its lock"]
 pub struct StripedGuard {
     guard: LockGuard,

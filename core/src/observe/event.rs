@@ -11,7 +11,7 @@ use crate::contract::loss::LossReason;
 
 /// The lock that an event is about.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Subject<'a> {
@@ -27,7 +27,7 @@ pub struct Subject<'a> {
 ///
 /// Unlike the [`LockKind`](crate::LockKind) that a store tells, it sets elections apart.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum AskedKind {
@@ -46,7 +46,7 @@ pub enum AskedKind {
 
 /// A call has to wait.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Waiting<'a> {
@@ -58,7 +58,7 @@ pub struct Waiting<'a> {
 
 /// A call has waited for long.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LongWait<'a> {
@@ -75,7 +75,7 @@ pub struct LongWait<'a> {
 
 /// A waiting call asks the store again.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Woken<'a> {
@@ -87,7 +87,7 @@ pub struct Woken<'a> {
 
 /// The reason why a waiting call asks the store again.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum WakeUp {
@@ -99,7 +99,7 @@ pub enum WakeUp {
 
 /// A call has its lock.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Acquired<'a> {
@@ -117,7 +117,7 @@ pub struct Acquired<'a> {
 
 /// The source of a call's lease.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum GrantPath {
@@ -131,7 +131,7 @@ pub enum GrantPath {
 
 /// A call ends without its lock.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refused<'a> {
@@ -149,7 +149,7 @@ pub struct Refused<'a> {
 
 /// The reason why a call ends without its lock.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Refusal<'a> {
@@ -165,7 +165,7 @@ pub enum Refusal<'a> {
 
 /// A holder has passed its lease on within the process.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct HandedOver<'a> {
@@ -181,7 +181,7 @@ pub struct HandedOver<'a> {
 
 /// A lock has been held for long.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LongHold<'a> {
@@ -195,7 +195,7 @@ pub struct LongHold<'a> {
 
 /// The store has confirmed a renewal.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Renewed<'a> {
@@ -211,7 +211,7 @@ pub struct Renewed<'a> {
 
 /// A renewal failed or was not answered.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RenewalFailed<'a> {
@@ -227,7 +227,7 @@ pub struct RenewalFailed<'a> {
 
 /// A lease has become unconfirmed.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Unconfirmed<'a> {
@@ -243,7 +243,7 @@ pub struct Unconfirmed<'a> {
 
 /// A lease was lost.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Lost<'a> {
@@ -261,7 +261,7 @@ pub struct Lost<'a> {
 
 /// A holder has given its lease back.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Released<'a> {
@@ -275,7 +275,7 @@ pub struct Released<'a> {
 
 /// The store did not confirm a release.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ReleaseFailed<'a> {
@@ -291,7 +291,7 @@ pub struct ReleaseFailed<'a> {
 
 /// An operator has ended a lease.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Forced<'a> {
@@ -307,7 +307,7 @@ pub struct Forced<'a> {
 
 /// A request to the store failed.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct StoreError<'a> {
@@ -321,7 +321,7 @@ pub struct StoreError<'a> {
 
 /// The store answers, or does not.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Store<'a> {
@@ -333,7 +333,7 @@ pub struct Store<'a> {
 
 /// A change of the store, as this client sees it.
 ///
-/// See the example of [`Observer`](crate::observe::Observer).
+/// See [`Observer`](crate::observe::Observer) for an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum StoreChange<'a> {

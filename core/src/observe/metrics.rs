@@ -38,7 +38,7 @@ pub struct Metrics {
 
 /// One metric.
 ///
-/// See the example of [`Metrics`].
+/// See [`Metrics`] for an example.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct MetricSpec {
@@ -56,7 +56,7 @@ pub struct MetricSpec {
 
 /// How a metric is counted.
 ///
-/// See the example of [`Metrics`].
+/// See [`Metrics`] for an example.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum MetricKind {

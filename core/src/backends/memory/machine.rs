@@ -61,7 +61,7 @@ struct Counts {
 
 /// An operation on the store.
 ///
-/// See the example of [`Machine`](crate::memory::Machine).
+/// See [`Machine`](crate::memory::Machine) for an example.
 #[derive(Clone, Copy, Debug)]
 pub enum Op<'a> {
     /// [`LockBackend::enlist`](crate::backend::LockBackend::enlist)
@@ -93,7 +93,7 @@ pub enum Op<'a> {
 
 /// The outcome of an operation.
 ///
-/// See the example of [`Machine`](crate::memory::Machine).
+/// See [`Machine`](crate::memory::Machine) for an example.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Outcome {
     /// For [`Op::TryAcquire`].

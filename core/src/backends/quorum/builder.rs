@@ -13,7 +13,7 @@ use crate::contract::error::{Error, ErrorKind};
 
 /// Makes a [`Quorum`] with options of its own.
 ///
-/// See the example of [`Quorum`](crate::quorum::Quorum).
+/// See [`Quorum`](crate::quorum::Quorum) for an example.
 pub struct QuorumBuilder<B> {
     members: Vec<(String, B)>,
     max_ttl: Duration,

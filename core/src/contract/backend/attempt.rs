@@ -5,7 +5,7 @@ use crate::contract::key::LockKey;
 
 /// The outcome of an attempt to acquire.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// See [`LockBackend`](crate::backend::LockBackend) for an example.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Attempt {
     /// The lease is in force.
@@ -16,7 +16,7 @@ pub enum Attempt {
 
 /// The outcome of an attempt to acquire several keys at once.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// See [`LockBackend`](crate::backend::LockBackend) for an example.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AttemptAll {
     /// All leases are in force: one grant per claim, in their order.
@@ -32,7 +32,7 @@ pub enum AttemptAll {
 
 /// The outcome of a renewal.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// See [`LockBackend`](crate::backend::LockBackend) for an example.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Renewal {
     /// The TTL is in force from when the store received the request.
@@ -47,7 +47,7 @@ pub enum Renewal {
 
 /// The outcome of a release.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// See [`LockBackend`](crate::backend::LockBackend) for an example.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Release {
     /// This lease was not in force.

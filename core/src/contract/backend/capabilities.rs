@@ -31,7 +31,7 @@ pub struct Capabilities {
 
 /// How far the fencing tokens of a store can be relied on, weakest first.
 ///
-/// See the example of [`Capabilities`](crate::backend::Capabilities).
+/// See [`Capabilities`](crate::backend::Capabilities) for an example.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum Fencing {
@@ -45,7 +45,7 @@ pub enum Fencing {
 
 /// Something that not every store can do.
 ///
-/// See the example of [`Capabilities`](crate::backend::Capabilities).
+/// See [`Capabilities`](crate::backend::Capabilities) for an example.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Feature {

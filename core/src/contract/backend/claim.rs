@@ -11,7 +11,7 @@ use crate::contract::key::LockKey;
 /// All attempts of one acquisition carry the same claim, so that an attempt whose reply was lost
 /// can be repeated: the store knows the claim again by its [`LeaseId`].
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// See [`LockBackend`](crate::backend::LockBackend) for an example.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Claim {
     lease: Lease,
@@ -24,7 +24,7 @@ pub struct Claim {
 
 /// Whether the caller of a [`Claim`] will wait if the key is held.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// See [`LockBackend`](crate::backend::LockBackend) for an example.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Patience {

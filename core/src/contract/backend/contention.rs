@@ -6,7 +6,7 @@ use crate::contract::holder::Holder;
 
 /// A key that others hold, as far as the store tells. All of it is a hint.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// See [`LockBackend`](crate::backend::LockBackend) for an example.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Contention {
     holder: Option<Holder>,
@@ -17,7 +17,7 @@ pub struct Contention {
 
 /// How a claim that stands in the store's queue hears that it is to be asked for again.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// See [`LockBackend`](crate::backend::LockBackend) for an example.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CalledBy {
     /// By any news of the key.

@@ -8,7 +8,7 @@ const SKEW: Duration = Duration::from_secs(1);
 
 /// The outcome of one check of a server.
 ///
-/// See the example of [`Finding`](crate::backend::Finding).
+/// See [`Finding`](crate::backend::Finding) for an example.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Verdict {

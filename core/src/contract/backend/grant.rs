@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// A lease that the store has put in force.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend).
+/// See [`LockBackend`](crate::backend::LockBackend) for an example.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Grant {
     token: NonZeroU64,

@@ -4,7 +4,7 @@ use crate::contract::key::LockKey;
 
 /// Some of the keys that a store has leases or queues for: the answer to [`LockBackend::list`](crate::backend::LockBackend::list).
 ///
-/// See the example of [`Admin::list`](crate::admin::Admin::list).
+/// See [`Admin::list`](crate::admin::Admin::list) for an example.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct KeyPage {
     keys: Vec<LockKey>,

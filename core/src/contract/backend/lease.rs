@@ -17,7 +17,7 @@ use crate::contract::key::LockKey;
 /// It is a bearer secret, since a process that knows it can renew and release the lease. `Debug` and
 /// `Display` show only its [`Fingerprint`]; [`LeaseId::secret`] is for backends.
 ///
-/// See the example of [`Machine`](crate::memory::Machine).
+/// See [`Machine`](crate::memory::Machine) for an example.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct LeaseId {
     random: Uuid,
@@ -83,7 +83,7 @@ impl fmt::Debug for LeaseId {
 
 /// Eight hexadecimal digits that name a lease without giving it away.
 ///
-/// See the example of [`Machine`](crate::memory::Machine).
+/// See [`Machine`](crate::memory::Machine) for an example.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct Fingerprint(u32);
 
@@ -124,7 +124,7 @@ impl FromStr for Fingerprint {
 
 /// Whether the holder of a lease goes on renewing it.
 ///
-/// See the example of [`Machine`](crate::memory::Machine).
+/// See [`Machine`](crate::memory::Machine) for an example.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Tenure {
     /// The lease ends after its TTL by the store's own clock unless it is renewed, even if its holder lives on.
@@ -139,7 +139,7 @@ pub enum Tenure {
 
 /// One grant, in the form in which a backend renews or releases it: the key, the id, and the stored fields.
 ///
-/// See the example of [`Machine`](crate::memory::Machine).
+/// See [`Machine`](crate::memory::Machine) for an example.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Lease {
     key: LockKey,

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 /// The identity of a store's data. A store that loses its data loses the identity, too.
 ///
-/// See the example of [`Quorum`](crate::quorum::Quorum).
+/// See [`Quorum`](crate::quorum::Quorum) for an example.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct StoreId(Uuid);
 
@@ -40,7 +40,7 @@ impl fmt::Display for StoreId {
 ///
 /// Members keep the charter as text and compare it as a whole, so clients that differ in a name or in the TTL refuse each other.
 ///
-/// See the example of [`Quorum`](crate::quorum::Quorum).
+/// See [`Quorum`](crate::quorum::Quorum) for an example.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Charter(Arc<str>);
 
@@ -71,7 +71,7 @@ impl fmt::Display for Charter {
 
 /// A store's knowledge of itself as a member of a quorum.
 ///
-/// See the example of [`Quorum`](crate::quorum::Quorum).
+/// See [`Quorum`](crate::quorum::Quorum) for an example.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Standing {
     store: StoreId,
@@ -130,7 +130,7 @@ impl Standing {
 
 /// A request that a store become or stay a member of a quorum.
 ///
-/// See the example of [`Quorum`](crate::quorum::Quorum).
+/// See [`Quorum`](crate::quorum::Quorum) for an example.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Enlistment {
     store: StoreId,

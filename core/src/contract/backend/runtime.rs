@@ -44,7 +44,7 @@ pub fn check_timer() -> Result<(), Error> {
 ///
 /// The same as [`check_timer`], for a backend that connects to a server.
 ///
-/// See the example of [`check_timer`].
+/// See [`check_timer`] for an example.
 ///
 /// # Errors
 ///

@@ -9,7 +9,7 @@
 /// limit of each claim at the moment it is granted. So clients that name different limits do no
 /// harm: each is as careful as its own limit says.
 ///
-/// See the example of [`Machine`](crate::memory::Machine).
+/// See [`Machine`](crate::memory::Machine) for an example.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Share {
     /// The key, alone.

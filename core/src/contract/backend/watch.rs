@@ -19,7 +19,7 @@ use crate::sync::{Mutex, lock};
 /// It is level-triggered: a change between two calls of [`KeyWatch::changed`] is not missed. It may
 /// fire for nothing, and it may miss a change, so every waiter also polls.
 ///
-/// See the example of [`KeyWatches`](crate::backend::KeyWatches).
+/// See [`KeyWatches`](crate::backend::KeyWatches) for an example.
 pub struct KeyWatch(Sources);
 
 /// Wakers that a poll has replaced.
