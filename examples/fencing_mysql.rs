@@ -8,16 +8,16 @@ use std::env;
 use std::error::Error;
 use std::time::Duration;
 
-use leasehold::mysql::client::prelude::Queryable;
-use leasehold::mysql::client::{self, Conn, Opts};
 use leasehold::{FencingToken, LockOptions, RenewalMode};
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts};
 
 /// Whether the account had room for the token.
 async fn write(
     database: &mut Conn,
     balance: u64,
     token: &FencingToken,
-) -> Result<bool, client::Error> {
+) -> Result<bool, mysql_async::Error> {
     // `writes` makes each write a change, also one that repeats the balance: MySQL counts changed rows alone.
     let text = "UPDATE account SET balance = ?, fence = ?, writes = writes + 1 \
                 WHERE id = 1 AND fence <= ?";

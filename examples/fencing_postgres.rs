@@ -8,15 +8,15 @@ use std::env;
 use std::error::Error;
 use std::time::Duration;
 
-use leasehold::postgres::client::{self, Client, NoTls};
 use leasehold::{FencingToken, LockOptions, RenewalMode};
+use tokio_postgres::{Client, NoTls};
 
 /// Whether the account had room for the token.
 async fn write(
     database: &Client,
     balance: i64,
     token: &FencingToken,
-) -> Result<bool, client::Error> {
+) -> Result<bool, tokio_postgres::Error> {
     let fence = i64::try_from(token.number()).expect("tokens are below 2^53");
     let text = "UPDATE account SET balance = $1, fence = $2 WHERE id = 1 AND fence <= $2";
     Ok(database.execute(text, &[&balance, &fence]).await? == 1)
@@ -25,7 +25,7 @@ async fn write(
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = env::var("LEASEHOLD_BACKEND")?;
-    let (database, connection) = client::connect(&url, NoTls).await?;
+    let (database, connection) = tokio_postgres::connect(&url, NoTls).await?;
     tokio::spawn(connection);
     database
         .batch_execute(

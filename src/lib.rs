@@ -107,21 +107,20 @@ pub mod backend {
 /// The client crate needs `protoc` at build time, see the README.
 #[cfg(feature = "etcd")]
 pub mod etcd {
-    pub use leasehold_etcd::{EtcdBackend, EtcdConfig, EtcdGuard, etcd_client as client};
+    pub use leasehold_etcd::{EtcdBackend, EtcdConfig, EtcdGuard};
 }
 
 /// Locks on Redis and Valkey, through the crate `fred`: a single server, Sentinel or Cluster.
 #[cfg(feature = "fred")]
 pub mod fred {
-    pub use leasehold_fred::{FredBackend, FredConfig, Replicas, fred as client};
+    pub use leasehold_fred::{FredBackend, FredConfig, Replicas};
 }
 
 /// Locks in a MySQL or MariaDB database.
 #[cfg(feature = "mysql")]
 pub mod mysql {
     pub use leasehold_mysql::{
-        MysqlBackend, MysqlConfig, Row, Run, RunError, Text, Urgency, mysql_async as client,
-        reported,
+        MysqlBackend, MysqlConfig, Row, Run, RunError, Text, Urgency, reported,
     };
 }
 
@@ -130,14 +129,13 @@ pub mod mysql {
 pub mod postgres {
     pub use leasehold_postgres::{
         PostgresBackend, PostgresConfig, Row, Run, RunError, Text, Urgency, reported,
-        tokio_postgres as client,
     };
 }
 
 /// Locks on Redis and Valkey, through the crate `redis`: a single server, Sentinel or Cluster.
 #[cfg(feature = "redis")]
 pub mod redis {
-    pub use leasehold_redis::{RedisBackend, RedisConfig, Replicas, redis as client};
+    pub use leasehold_redis::{RedisBackend, RedisConfig, Replicas};
 }
 
 /// Locks in a SQLite file for the processes of one machine.

@@ -51,7 +51,8 @@
 /// | `key = "order:{id}"` | the key, a template | required |
 /// | `client = self.locks` | an expression for the client, or a reference to it | required |
 /// | `ttl = "30s"` | [`LockOptions::ttl`](crate::LockOptions::ttl); the watchdog renews the lease, however short it is | the client's |
-/// | `wait = "2s"` | [`LockOptions::wait`](crate::LockOptions::wait); `"0s"` is one attempt | the client's, which waits for ever unless told; one attempt with `on_busy = skip` and without `retry` |
+/// | `wait = "2s"` | [`LockOptions::wait`](crate::LockOptions::wait); `"0s"` is one attempt | the client's, which has no limit unless one is set; one attempt with `on_busy = skip` and without `retry` |
+/// | `max_hold = "5m"` | [`LockOptions::max_hold`](crate::LockOptions::max_hold): after this time the lease is lost, and an async body is dropped | the client's, which has no limit unless one is set |
 /// | `retry = 5` | attempts after the first, within the wait; needs `every` | as many as the wait allows |
 /// | `every = "200ms"` | the pause between attempts | the client's [`LockOptions::retry`](crate::LockOptions::retry) |
 /// | `on_busy = error` | the outcome while another holds the lock: `error` or `skip` | `error` |
@@ -72,6 +73,10 @@
 ///
 /// With `on_busy = skip` the function returns `Result<Option<T>, E>`, and a call that does not get the lock gives `Ok(None)`. The body returns
 /// the same type, so the signature tells the caller and the author alike.
+///
+/// | Redisson's `tryLock` in Java | here |
+/// | --- | --- |
+/// | `tryLock(waitTime, leaseTime, unit)` | `wait = "2s", max_hold = "5m", on_busy = skip` |
 ///
 /// | `@RedisLock` in Java | here |
 /// | --- | --- |

@@ -20,7 +20,7 @@ use crate::observe::{Event, Forced};
 /// end the lock of another client. This separation is not an access control, because anyone who may
 /// write to the store can end leases without this type. Permissions are managed in the store.
 ///
-/// See the example of [`Admin::inspect`], which prints the holders of a key.
+/// See [`Admin::inspect`] for an example, which prints the holders of a key.
 pub struct Admin {
     engine: Arc<Engine>,
 }

@@ -20,16 +20,15 @@ use crate::locks::striped::Striped;
 use crate::observe::{Events, Observer, Settings};
 use crate::options::LockOptions;
 
-/// Hands out locks by name, over one backend.
+/// The entry point: creates locks by name on one store.
 ///
-/// Clones are cheap and share everything: callers queue with each other, and all leases are renewed together. Make one client
-/// per store and process.
+/// Create one client per store and process, and clone it. Clones are cheap and share everything: their callers wait in the same queue, and
+/// their leases are renewed in the same requests.
 ///
-/// A background task renews leases and releases dropped guards. The client starts one on each tokio runtime that locks through
-/// it, and the tasks share all work: leases go on for as long as any of these runtimes is driven, whichever runtime
-/// they were taken on. The tasks end when all clones and guards are gone, or with their runtimes. The end of the last of these runtimes
-/// waits until the guards that were dropped are released, for two seconds at most. [`shutdown`](Self::shutdown) ends the leases of
-/// guards that live, too, and says which releases were not confirmed.
+/// The client needs tokio. A background task renews leases and releases the locks of dropped guards. The client starts one on each tokio
+/// runtime that uses it, and the tasks share the work, so leases are renewed as long as one of these runtimes runs. A task ends when all
+/// clones and guards are dropped, or with its runtime. When the last runtime ends, it waits for the releases of dropped guards, for at most
+/// 2 s. [`drain`](Self::drain) and [`shutdown`](Self::shutdown) end a client in order.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -50,12 +49,20 @@ pub struct LockClient<B: LockBackend + ?Sized = dyn LockBackend> {
 }
 
 impl<B: LockBackend> LockClient<B> {
-    /// Creates a client with default options. It does no I/O and needs no runtime yet.
+    /// Creates a client with the default options. This does no I/O, and does not need a runtime yet.
+    ///
+    /// ```
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// assert_eq!(client.options(), leasehold_core::LockOptions::new());
+    /// ```
     pub fn new(backend: B) -> Self {
         Builder::new(backend).assemble()
     }
 
-    /// Creates a client with options of its own.
+    /// Starts to build a client with options, observers or a clock of your choice. See [`Builder`] for an example.
     pub fn builder(backend: B) -> Builder<B> {
         Builder::new(backend)
     }
@@ -79,109 +86,135 @@ impl<B: LockBackend> LockClient<B> {
 }
 
 impl<B: LockBackend + ?Sized> LockClient<B> {
-    /// The mutex `key`: one holder at a time, which cannot enter again.
+    /// Returns the mutex `key`, which one holder at a time can acquire. See [`Mutex`] for an example, and for the choice of a lock type.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or the client's options are not possible,
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if they are not on this store.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the client is invalid, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support an option.
     pub fn mutex(&self, key: impl IntoKey) -> Result<Mutex, Error> {
         Mutex::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
 
-    /// The mutex `key`, whose [owner](crate::OwnerId) may enter again while holding it.
+    /// Returns the mutex `key`, which its [owner](crate::OwnerId) can acquire again while holding it. See [`ReentrantMutex`] for an example.
     ///
-    /// To others it is the same mutex as [`mutex`](Self::mutex) of that key.
+    /// It is the same lock as [`mutex`](Self::mutex) with this key: a holder of one excludes the holders of the other.
     ///
     /// # Errors
     ///
-    /// As [`mutex`](Self::mutex).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the client is invalid, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support an option.
     pub fn reentrant_mutex(&self, key: impl IntoKey) -> Result<ReentrantMutex, Error> {
         ReentrantMutex::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
 
-    /// The reader-writer lock `key`: many readers, or one writer.
+    /// Returns the reader-writer lock `key`, which many readers or one writer can hold. See [`RwLock`] for an example.
     ///
     /// # Errors
     ///
-    /// As [`mutex`](Self::mutex); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) unless the
-    /// store has [`Feature::Units`](crate::backend::Feature::Units) and [`Feature::Queue`](crate::backend::Feature::Queue).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the client is invalid, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not have [`Feature::Units`](crate::backend::Feature::Units) and [`Feature::Queue`](crate::backend::Feature::Queue).
     pub fn rw_lock(&self, key: impl IntoKey) -> Result<RwLock, Error> {
         RwLock::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
 
-    /// The semaphore `key` with so many permits.
+    /// Returns the semaphore `key` with `limit` permits. See [`Semaphore`] for an example.
     ///
     /// # Errors
     ///
-    /// As [`mutex`](Self::mutex); [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if `limit` is 0 or above
-    /// [`Semaphore::MAX_LIMIT`], [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) unless the
-    /// store has [`Feature::Units`](crate::backend::Feature::Units).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the client is invalid, or if `limit` is 0 or above [`Semaphore::MAX_LIMIT`], and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not have [`Feature::Units`](crate::backend::Feature::Units).
     pub fn semaphore(&self, key: impl IntoKey, limit: u32) -> Result<Semaphore, Error> {
         Semaphore::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options(), limit)
     }
 
-    /// Several locks that are taken all or none. It has no part yet: [`MultiLock::mutex`] and its
-    /// neighbours add them.
+    /// Returns a lock for several keys, all or none. It is empty: add parts with [`MultiLock::mutex`] and similar methods. See [`MultiLock`] for
+    /// an example.
     pub fn multi_lock(&self) -> MultiLock {
         MultiLock::new(Arc::clone(&self.engine), self.engine.options())
     }
 
-    /// The resource `key`, split into so many `segments`, of which callers take any one.
+    /// Returns the resource `key`, divided into `segments` segments, of which a caller acquires any one. See [`Striped`] for an example.
     ///
     /// # Errors
     ///
-    /// As [`mutex`](Self::mutex); [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) too if there are no segments
-    /// or more than [`Striped::MAX_SEGMENTS`], or if `key` leaves no room for their names (`<key>/0` and so on).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the client is invalid, if `segments` is 0 or above [`Striped::MAX_SEGMENTS`], or if `key` is too long for the names of the segments (`<key>/0` and so on), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support an option.
     pub fn striped(&self, key: impl IntoKey, segments: u32) -> Result<Striped, Error> {
         Striped::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options(), segments)
     }
 
-    /// The election `key`: one leader, which proclaims a value.
+    /// Returns the election `key`, in which one candidate at a time leads and publishes a value. See [`Election`] for an example.
     ///
     /// # Errors
     ///
-    /// As [`mutex`](Self::mutex); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) unless the
-    /// store has [`Feature::Units`](crate::backend::Feature::Units), [`Feature::Queue`](crate::backend::Feature::Queue) and
-    /// [`Feature::Inspect`](crate::backend::Feature::Inspect).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the client is invalid, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not have [`Feature::Units`](crate::backend::Feature::Units), [`Feature::Queue`](crate::backend::Feature::Queue) and [`Feature::Inspect`](crate::backend::Feature::Inspect).
     pub fn election(&self, key: impl IntoKey) -> Result<Election, Error> {
         Election::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
 
-    /// Asks the present holders of `key` to finish early: their
-    /// [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested) ends.
+    /// Asks the current holders of `key` to finish early: their
+    /// [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested) returns.
     ///
-    /// Nothing else happens to them. [`Admin::force_release`] ends a lease without its holder's
-    /// consent.
+    /// The holders keep their leases until they release them. To end a lease without its holder's consent, use [`Admin::force_release`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let guard = client.mutex("batch")?.lock().await?;
+    /// client.request_revocation("batch").await?;
+    /// assert!(guard.revocation_requested().await);
+    /// guard.release().await?;
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) unless the store has
-    /// [`Feature::Revocation`](crate::backend::Feature::Revocation); else the error of the store.
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not have
+    /// [`Feature::Revocation`](crate::backend::Feature::Revocation), and otherwise the error of the store.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop; the store may have recorded the request or not.
+    /// This method is cancel safe. If it is dropped, the store may have recorded the request.
     pub async fn request_revocation(&self, key: impl IntoKey) -> Result<Revocation, Error> {
         self.engine.store()?.request_revocation(&key.into_key()?, None).await
     }
 
-    /// The operators' side: look into a key, and end leases of other clients.
+    /// Returns the tools for operators, which inspect keys and release the leases of other clients. See [`Admin`] for an example.
     pub fn admin(&self) -> Admin {
         Admin::new(Arc::clone(&self.engine))
     }
 
-    /// The client's options, to start those of a lock from.
+    /// Returns the options of the client, as a start for the options of one lock.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let patient = client.options().wait(Duration::from_secs(60));
+    /// let mutex = client.mutex("report")?.with_options(patient)?;
+    /// # let _ = mutex;
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// ```
     pub fn options(&self) -> LockOptions {
         LockOptions::clone(&self.engine.options())
     }
 
-    /// The backend.
+    /// Returns the backend, for example for its [capabilities](LockBackend::capabilities).
     pub fn backend(&self) -> &B {
         &self.backend
     }
 
-    /// The time now, on the clock that [deadlines](crate::LockGuard::deadline) are counted on.
+    /// Returns the current time on the client's clock. [Deadlines](crate::LockGuard::deadline) are instants of this clock. See
+    /// [`Instant`](crate::clock::Instant) for an example.
     pub fn now(&self) -> Instant {
         self.engine.now()
     }
@@ -210,7 +243,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop.
+    /// This method is cancel safe.
     pub async fn ping(&self, within: Duration) -> Result<(), Error> {
         self.engine.ping(within).await
     }

@@ -8,9 +8,29 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-/// A point in a [`Clock`]'s time. Instants of different clocks have nothing to do with each other.
+/// A point in time on a [`Clock`], for example the [deadline](crate::LockGuard::deadline) of a lease.
 ///
-/// See the example of [`TokioClock`].
+/// Instants of different clocks cannot be compared with each other. For the time that is left, use
+/// [`LockGuard::remaining`](crate::LockGuard::remaining), which returns a [`Duration`].
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let client = LockClient::new(MemoryBackend::new());
+/// let end = client.now() + Duration::from_secs(2);
+/// assert!(end.since(client.now()) <= Duration::from_secs(2));
+/// ```
+///
+/// # Why not `std::time::Instant`
+///
+/// - On Linux, `std::time::Instant` reads `CLOCK_MONOTONIC`, which stands still while the machine is suspended. The store's clock does not
+///   stand still, so a holder would wake up and consider an expired lease valid. [`SystemClock`] reads `CLOCK_BOOTTIME`, which counts the
+///   suspension.
+/// - Only the operating system can create a `std::time::Instant`. Tests could not drive time: neither with tokio's paused clock
+///   ([`TokioClock`]) nor with a clock of their own.
+/// - Sums of this type saturate. `std::time::Instant` panics if a caller waits for [`Duration::MAX`].
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Instant {
     /// Since the clock's zero: enough for 584 years.
@@ -21,12 +41,12 @@ impl Instant {
     /// Later than every instant that can be reached by waiting.
     pub const FAR_FUTURE: Self = Self { nanos: u64::MAX };
 
-    /// Creates the instant that lies `elapsed` after the clock's zero.
+    /// Creates the instant that is `elapsed` after the clock's zero, for implementations of [`Clock`].
     pub const fn from_zero(elapsed: Duration) -> Self {
         Self { nanos: nanos(elapsed) }
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// Returns the time from `earlier` to this instant, or zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.nanos.saturating_sub(earlier.nanos))
@@ -64,7 +84,7 @@ impl Sub<Duration> for Instant {
 
 /// A future that ends when a clock has reached an instant.
 ///
-/// See the example of [`TokioClock`].
+/// See [`TokioClock`] for an example.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The source of deadlines and of timed waits; a trait so that tests can drive time.
@@ -72,7 +92,7 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// It must never go back, must count the time that the machine is suspended, and must run at the
 /// rate of real time to well within 1 %, which is the drift that deadlines allow for.
 ///
-/// See the example of [`TokioClock`].
+/// See [`TokioClock`] for an example.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Instant;
@@ -119,7 +139,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// there a lease may seem held for as long as the machine slept. No clock of a machine counts a pause by its hypervisor, which only the
 /// [time of day](Clock::time_of_day) shows.
 ///
-/// See the example of [`TokioClock`].
+/// See [`TokioClock`] for an example.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

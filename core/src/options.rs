@@ -10,10 +10,9 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::engine::deadline;
 use crate::retry::Retry;
 
-/// How locks are taken and kept. Set for a whole client, and changed per lock where needed.
+/// How a lock is acquired and kept. Set the options for a client, and change them for single locks where needed.
 ///
-/// Settings that cannot work together are refused when they are given to a client or a lock,
-/// before any I/O.
+/// Options that contradict each other are refused when they are given to a client or a lock, before any I/O.
 ///
 /// ```
 /// use std::time::Duration;
@@ -66,9 +65,16 @@ pub(crate) enum TtlChoice {
     Default,
 }
 
-/// Whether leases are renewed while their guards live.
+/// Whether leases are renewed while their guards exist.
 ///
-/// See the example of [`LockOptions`].
+/// ```
+/// use std::time::Duration;
+/// use leasehold_core::{LockOptions, RenewalMode};
+///
+/// // The lease expires after an hour, even if its holder is still at work.
+/// let fixed = LockOptions::new().ttl(Duration::from_secs(3_600)).renewal(RenewalMode::Off);
+/// # let _ = fixed;
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RenewalMode {
     /// The watchdog renews every third of the TTL, or up to 1 % earlier, so that many renewals share a round trip. Where leases
@@ -126,8 +132,8 @@ impl LockOptions {
         }
     }
 
-    /// How long the store keeps a lease without renewal, and so at most how long a crashed holder
-    /// blocks the key. Default: [`LockOptions::DEFAULT_TTL`], or the longest TTL that the store allows if that is shorter.
+    /// Sets how long the store keeps a lease without a renewal. This is also how long a crashed holder blocks the key, at most.
+    /// Default: [`LockOptions::DEFAULT_TTL`], or the longest TTL that the store supports if that is shorter.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
@@ -135,7 +141,7 @@ impl LockOptions {
         self
     }
 
-    /// Whether the watchdog renews, for any TTL. Default: it does.
+    /// Sets whether the watchdog renews the lease. Default: it does, whatever the TTL. See [`RenewalMode`] for an example.
     #[must_use]
     pub fn renewal(mut self, mode: RenewalMode) -> Self {
         self.renewal = mode;
@@ -201,10 +207,18 @@ impl LockOptions {
         self
     }
 
-    /// The longest time that a lease is renewed for: then it is lost, with
-    /// [`LossReason::MaxHold`](crate::LossReason::MaxHold). Default: no limit.
+    /// Limits how long a lease is renewed. After this time it is lost, with [`LossReason::MaxHold`](crate::LossReason::MaxHold). Default: no
+    /// limit.
     ///
-    /// Guards against a holder that hangs while its watchdog goes on.
+    /// It protects against a holder that hangs, whose lease the watchdog would otherwise renew without end.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use leasehold_core::LockOptions;
+    ///
+    /// let options = LockOptions::new().max_hold(Duration::from_secs(300));
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn max_hold(mut self, limit: Duration) -> Self {
         self.max_hold = Some(limit);
@@ -212,10 +226,18 @@ impl LockOptions {
         self
     }
 
-    /// The shortest time that the key stays closed, also after its release. Default: none.
+    /// Keeps the key locked for at least `time` after it was acquired, even if it is released earlier. Default: not at all.
     ///
-    /// For jobs that several machines start at about the same time and that should run once. If the holder dies, the key is free after its
-    /// TTL. A TTL of at least `time` covers this case, too.
+    /// For jobs that several machines start at about the same time and that should run once. If the holder dies, the key is free after its TTL,
+    /// so choose a TTL of at least `time` to cover this case, too.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use leasehold_core::LockOptions;
+    ///
+    /// let once_a_minute = LockOptions::new().min_hold(Duration::from_secs(60)).ttl(Duration::from_secs(60));
+    /// # let _ = once_a_minute;
+    /// ```
     #[must_use]
     pub fn min_hold(mut self, time: Duration) -> Self {
         self.min_hold = Some(time);

@@ -66,7 +66,7 @@ pub trait RetryPolicy: Debug + Send + Sync + 'static {
 
 /// The progress of a call that a [`RetryPolicy`] decides about.
 ///
-/// See the example of [`RetryPolicy`], which computes a pause from it.
+/// See [`RetryPolicy`] for an example, which computes a pause from it.
 #[derive(Clone, Copy, Debug)]
 pub struct Tried {
     attempts: u32,

@@ -10,7 +10,7 @@ use syn::{Error, Expr, Ident, LitInt, LitStr, Path, Token, parse_quote};
 use crate::duration;
 
 const NAMES: &str =
-    "`key`, `client`, `ttl`, `wait`, `retry`, `every`, `on_busy`, `guard` and `crate`";
+    "`key`, `client`, `ttl`, `wait`, `max_hold`, `retry`, `every`, `on_busy`, `guard` and `crate`";
 
 /// How a lock is named, taken and kept.
 pub(crate) struct Args {
@@ -18,6 +18,7 @@ pub(crate) struct Args {
     pub(crate) client: Expr,
     pub(crate) ttl: Option<Duration>,
     pub(crate) wait: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
     /// How often to try again after the first attempt.
     pub(crate) retry: Option<u32>,
     pub(crate) every: Option<Duration>,
@@ -37,7 +38,7 @@ pub(crate) enum OnBusy {
 impl Parse for Args {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let (mut key, mut client, mut ttl, mut wait) = (None, None, None, None);
-        let (mut retry, mut every, mut on_busy) = (None, None, None);
+        let (mut max_hold, mut retry, mut every, mut on_busy) = (None, None, None, None);
         let (mut guard, mut facade) = (None, None);
         while !input.is_empty() {
             let name = input.call(Ident::parse_any)?;
@@ -47,6 +48,7 @@ impl Parse for Args {
                 "client" => once(&mut client, &name, input.parse()?)?,
                 "ttl" => once(&mut ttl, &name, time(input, "a TTL")?)?,
                 "wait" => once(&mut wait, &name, any_time(input)?)?,
+                "max_hold" => once(&mut max_hold, &name, time(input, "`max_hold`")?)?,
                 "retry" => once(&mut retry, &name, input.parse::<LitInt>()?.base10_parse()?)?,
                 "every" => once(&mut every, &name, time(input, "a pause")?)?,
                 "on_busy" => once(&mut on_busy, &name, input.parse()?)?,
@@ -75,6 +77,7 @@ impl Parse for Args {
             client: client.ok_or_else(|| missing("client", "client = self.locks"))?,
             ttl,
             wait,
+            max_hold,
             retry,
             every,
             on_busy,

@@ -164,7 +164,7 @@ impl Locking<'_> {
 
     /// The options that differ from those of the client, as calls.
     fn settings(&self) -> Vec<TokenStream> {
-        let Args { facade, ttl, every, .. } = self.args;
+        let Args { facade, ttl, max_hold, every, .. } = self.args;
         let here = Span::mixed_site();
         let mut settings = Vec::new();
         if let Some(ttl) = ttl {
@@ -174,6 +174,10 @@ impl Locking<'_> {
         if let Some(wait) = self.args.wait() {
             let wait = literal(wait);
             settings.push(quote_spanned!(here=> wait(#wait)));
+        }
+        if let Some(max_hold) = max_hold {
+            let max_hold = literal(*max_hold);
+            settings.push(quote_spanned!(here=> max_hold(#max_hold)));
         }
         if let Some(every) = every {
             let attempts = match self.args.attempts() {

@@ -2,12 +2,32 @@
 
 use std::fmt;
 
+use proc_macro2::TokenStream;
 use syn::ext::IdentExt;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
-    Block, Error, Expr, ExprAsync, FnArg, Ident, ItemFn, Local, LocalInit, PatIdent, ReturnType,
-    Signature, Stmt, Type, TypeImplTrait, TypeParamBound,
+    Block, Error, Expr, ExprAsync, FnArg, Ident, Item, ItemFn, Local, LocalInit, PatIdent,
+    ReturnType, Signature, Stmt, TraitItemFn, Type, TypeImplTrait, TypeParamBound,
 };
+
+/// Parses the annotated item.
+///
+/// # Errors
+///
+/// Returns an error that names the remedy if the item is not a function with a body.
+pub(crate) fn parse(item: TokenStream) -> syn::Result<ItemFn> {
+    syn::parse2(item.clone()).map_err(|error| {
+        if let Ok(method) = syn::parse2::<TraitItemFn>(item.clone()) {
+            let message = "`#[locked]` needs a body: put it on the method in the `impl` block, or give this method a default body";
+            return Error::new(method.sig.ident.span(), message);
+        }
+        match syn::parse2(item) {
+            Ok(Item::Fn(_)) | Err(_) => error,
+            Ok(Item::Impl(item)) => Error::new(item.impl_token.span, "`#[locked]` is for functions: put it on each method"),
+            Ok(_) => Error::new(error.span(), "`#[locked]` is for functions and methods"),
+        }
+    })
+}
 
 /// The names that a key may begin with: those that the arguments bind, and `self`.
 pub(crate) struct Names(Vec<Ident>);
@@ -75,7 +95,7 @@ impl Work<'_> {
     pub(crate) fn of<'a>(function: &'a mut ItemFn, names: &mut Names) -> syn::Result<Work<'a>> {
         let refused = |message| Error::new(function.sig.ident.span(), message);
         let ReturnType::Type(_, output) = &function.sig.output else {
-            let message = "`#[locked]` is for functions that return a `Result<T, E>` with `E: From<leasehold::Error>`";
+            let message = "`#[locked]` needs a function that returns a `Result`, because locking can fail: write, for example, `-> Result<(), leasehold::Error>`";
             return Err(refused(message));
         };
         let body = &mut *function.block;
@@ -87,7 +107,7 @@ impl Work<'_> {
         }
         let block = body.stmts.last_mut().and_then(returned).and_then(async_block);
         let block = block.ok_or_else(|| {
-            refused("`#[locked]` on a function that returns a future needs a body that ends with an `async` block, or with `Box::pin` of one")
+            refused("`#[locked]` cannot see the work in this function: write an `async fn`, or end the body with an `async` block or with `Box::pin(async move { … })`")
         })?;
         Ok(Work::Future { arguments: take_arguments(block, names), block })
     }

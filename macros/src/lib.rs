@@ -9,7 +9,7 @@ mod function;
 mod template;
 
 use proc_macro::TokenStream;
-use syn::{ItemFn, parse_macro_input};
+use syn::parse_macro_input;
 
 use crate::args::Args;
 
@@ -17,6 +17,6 @@ use crate::args::Args;
 #[proc_macro_attribute]
 pub fn locked(args: TokenStream, function: TokenStream) -> TokenStream {
     let args = parse_macro_input!(args as Args);
-    let function = parse_macro_input!(function as ItemFn);
-    expand::expand(&args, function).unwrap_or_else(syn::Error::into_compile_error).into()
+    let expanded = function::parse(function.into()).and_then(|f| expand::expand(&args, f));
+    expanded.unwrap_or_else(syn::Error::into_compile_error).into()
 }

@@ -49,7 +49,7 @@ impl LockService {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop.
+    /// This method is cancel safe.
     pub async fn connect(config: Config) -> Result<Self, Error> {
         let options = config.defaults.options();
         let backend = if config.lazy {
@@ -85,11 +85,11 @@ impl LockService {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock); [`ErrorKind::Invalid`] too if `name` is no name of a lock.
+    /// Returns the errors of [`Mutex::lock`](crate::Mutex::lock), and [`ErrorKind::Invalid`] if `name` is no name of a lock.
     ///
     /// # Cancel safety
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn lock(&self, name: &str) -> Result<LockGuard, Error> {
         match self.named(name)? {
             Lock::Mutex(mutex) => mutex.lock().await,
@@ -126,7 +126,7 @@ impl LockService {
     ///
     /// # Cancel safety
     ///
-    /// As `work`; the lock is released in the background.
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
     pub async fn run<T>(
         &self,
         name: &str,
@@ -203,7 +203,7 @@ impl LockService {
     ///
     /// # Errors
     ///
-    /// As [`mutex`](Self::mutex).
+    /// Returns the errors of [`mutex`](Self::mutex).
     pub fn reentrant_mutex(&self, name: &str) -> Result<ReentrantMutex, Error> {
         match self.named(name)? {
             Lock::Reentrant(mutex) => Ok(mutex),
@@ -215,7 +215,7 @@ impl LockService {
     ///
     /// # Errors
     ///
-    /// As [`mutex`](Self::mutex).
+    /// Returns the errors of [`mutex`](Self::mutex).
     pub fn rw_lock(&self, name: &str) -> Result<RwLock, Error> {
         match self.named(name)? {
             Lock::ReaderWriter(lock) => Ok(lock),
@@ -227,7 +227,7 @@ impl LockService {
     ///
     /// # Errors
     ///
-    /// As [`mutex`](Self::mutex).
+    /// Returns the errors of [`mutex`](Self::mutex).
     pub fn semaphore(&self, name: &str) -> Result<Semaphore, Error> {
         match self.named(name)? {
             Lock::Semaphore(semaphore) => Ok(semaphore),

@@ -1,4 +1,4 @@
-//! Each type, trait and function of core has an example on its page of the documentation, or says whose example shows it.
+//! Each type, trait and function of core has an example on its page of the documentation, or links to one.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -92,10 +92,11 @@ fn docs_of(attrs: &[Attribute]) -> String {
     lines.collect()
 }
 
-/// The name in the sentence that says whose example shows an item.
+/// The name in the sentence "See [`Name`] for an example".
 fn shown_by(docs: &str) -> Option<&str> {
-    let (_, sentence) = docs.split_once("See the example of ")?;
-    sentence.split('`').nth(1)
+    let (before, _) = docs.split_once(" for an example")?;
+    let (_, link) = before.rsplit_once("See [`")?;
+    link.split('`').next()
 }
 
 #[test]

@@ -312,3 +312,21 @@ async fn the_guard_tells_of_the_lease_that_the_attribute_asks_for() {
     assert!(remaining > Duration::from_secs(4) && remaining <= Duration::from_secs(5));
     assert!(is_held && later > token);
 }
+
+#[locked(key = "job", client = locks, max_hold = "5s")]
+async fn hangs(locks: &LockClient) -> Result<(), AppError> {
+    pending().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_hangs_is_dropped_after_max_hold() {
+    let locks = client(&store(), LockOptions::new());
+    let started = tokio::time::Instant::now();
+
+    let AppError::Lock(error) = hangs(&locks).await.unwrap_err() else { panic!("another error") };
+
+    assert_eq!((error.kind(), error.loss()), (ErrorKind::LeaseLost, Some(LossReason::MaxHold)));
+    assert!(started.elapsed() <= Duration::from_secs(5));
+    let freed = locks.mutex("job").unwrap().try_lock_for(Duration::from_secs(1)).await;
+    assert!(freed.is_ok());
+}

@@ -13,7 +13,7 @@ use crate::engine::pipeline::Engine;
 ///
 /// Only one page is in memory at a time, regardless of the number of keys.
 ///
-/// See the example of [`Admin::list`](crate::admin::Admin::list), which reads all pages.
+/// See [`Admin::list`](crate::admin::Admin::list) for an example, which reads all pages.
 pub struct KeyList {
     engine: Arc<Engine>,
     prefix: String,

@@ -10,7 +10,7 @@ use crate::contract::key::{IntoKey, LockKey};
 ///
 /// Its calls block until the store has answered.
 ///
-/// See the example of the async [`Admin`](crate::admin::Admin).
+/// See [`Admin`](crate::admin::Admin) for an example. Its methods have the same names in async code.
 #[derive(Debug)]
 pub struct Admin {
     admin: crate::admin::Admin,
@@ -26,7 +26,7 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// As [`Admin::inspect`](crate::admin::Admin::inspect), and
+    /// Returns the errors of [`Admin::inspect`](crate::admin::Admin::inspect), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn inspect(&self, key: impl IntoKey) -> Result<Inspection, Error> {
         self.background.block_on(self.admin.inspect(key))
@@ -36,7 +36,7 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// As [`Admin::list`](crate::admin::Admin::list).
+    /// Returns the errors of [`Admin::list`](crate::admin::Admin::list).
     pub fn list(&self, prefix: impl AsRef<[u8]>) -> Result<KeyList, Error> {
         Ok(KeyList { list: self.admin.list(prefix)?, background: self.background.clone() })
     }
@@ -45,7 +45,7 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// As [`Admin::force_release`](crate::admin::Admin::force_release), and
+    /// Returns the errors of [`Admin::force_release`](crate::admin::Admin::force_release), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn force_release(&self, key: impl IntoKey, why: &str) -> Result<ForcedRelease, Error> {
         self.background.block_on(self.admin.force_release(key, why))
@@ -55,7 +55,7 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// As [`Admin::force_release_lease`](crate::admin::Admin::force_release_lease), and
+    /// Returns the errors of [`Admin::force_release_lease`](crate::admin::Admin::force_release_lease), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn force_release_lease(
         &self,
@@ -70,7 +70,7 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// As [`Admin::request_lease_revocation`](crate::admin::Admin::request_lease_revocation), and
+    /// Returns the errors of [`Admin::request_lease_revocation`](crate::admin::Admin::request_lease_revocation), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn request_lease_revocation(
         &self,
@@ -83,7 +83,7 @@ impl Admin {
 
 /// The keys in use whose names begin alike, page by page: the [`KeyList`](crate::admin::KeyList) of code without a runtime.
 ///
-/// See the example of [`Admin::list`](crate::admin::Admin::list).
+/// See [`Admin::list`](crate::admin::Admin::list) for an example.
 #[derive(Debug)]
 pub struct KeyList {
     list: crate::admin::KeyList,
@@ -95,7 +95,7 @@ impl KeyList {
     ///
     /// # Errors
     ///
-    /// As [`KeyList::next_page`](crate::admin::KeyList::next_page), and
+    /// Returns the errors of [`KeyList::next_page`](crate::admin::KeyList::next_page), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn next_page(&mut self) -> Result<Option<Vec<LockKey>>, Error> {
         self.background.block_on(self.list.next_page())

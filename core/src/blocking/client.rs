@@ -81,7 +81,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`LockClient::mutex`](crate::LockClient::mutex).
+    /// Returns the errors of [`LockClient::mutex`](crate::LockClient::mutex).
     pub fn mutex(&self, key: impl IntoKey) -> Result<Mutex, Error> {
         Ok(Mutex::new(self.client.mutex(key)?, self.background.clone()))
     }
@@ -90,7 +90,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`LockClient::reentrant_mutex`](crate::LockClient::reentrant_mutex).
+    /// Returns the errors of [`LockClient::reentrant_mutex`](crate::LockClient::reentrant_mutex).
     pub fn reentrant_mutex(&self, key: impl IntoKey) -> Result<ReentrantMutex, Error> {
         Ok(ReentrantMutex::new(self.client.reentrant_mutex(key)?, self.background.clone()))
     }
@@ -99,7 +99,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`LockClient::rw_lock`](crate::LockClient::rw_lock).
+    /// Returns the errors of [`LockClient::rw_lock`](crate::LockClient::rw_lock).
     pub fn rw_lock(&self, key: impl IntoKey) -> Result<RwLock, Error> {
         Ok(RwLock::new(self.client.rw_lock(key)?, self.background.clone()))
     }
@@ -108,7 +108,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`LockClient::semaphore`](crate::LockClient::semaphore).
+    /// Returns the errors of [`LockClient::semaphore`](crate::LockClient::semaphore).
     pub fn semaphore(&self, key: impl IntoKey, limit: u32) -> Result<Semaphore, Error> {
         Ok(Semaphore::new(self.client.semaphore(key, limit)?, self.background.clone()))
     }
@@ -122,7 +122,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`LockClient::striped`](crate::LockClient::striped).
+    /// Returns the errors of [`LockClient::striped`](crate::LockClient::striped).
     pub fn striped(&self, key: impl IntoKey, segments: u32) -> Result<Striped, Error> {
         Ok(Striped::new(self.client.striped(key, segments)?, self.background.clone()))
     }
@@ -131,7 +131,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`LockClient::election`](crate::LockClient::election).
+    /// Returns the errors of [`LockClient::election`](crate::LockClient::election).
     pub fn election(&self, key: impl IntoKey) -> Result<Election, Error> {
         Ok(Election::new(self.client.election(key)?, self.background.clone()))
     }
@@ -143,7 +143,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`LockClient::request_revocation`](crate::LockClient::request_revocation), and
+    /// Returns the errors of [`LockClient::request_revocation`](crate::LockClient::request_revocation), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn request_revocation(&self, key: impl IntoKey) -> Result<Revocation, Error> {
         self.background.block_on(self.client.request_revocation(key))
@@ -168,7 +168,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`LockClient::ping`](crate::LockClient::ping), and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
+    /// Returns the errors of [`LockClient::ping`](crate::LockClient::ping), and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
     /// [async code](super).
     pub fn ping(&self, within: Duration) -> Result<(), Error> {
         self.background.block_on(self.client.ping(within))
@@ -193,7 +193,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`LockClient::shutdown`](crate::LockClient::shutdown), and
+    /// Returns the errors of [`LockClient::shutdown`](crate::LockClient::shutdown), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn shutdown(&self, within: Duration) -> Result<(), Error> {
         self.background.block_on(self.client.shutdown(within))

@@ -45,7 +45,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { election: self.election.with_options(options)?, ..self })
     }
@@ -59,7 +59,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`Election::campaign`](crate::election::Election::campaign), and
+    /// Returns the errors of [`Election::campaign`](crate::election::Election::campaign), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn campaign<V>(&self, value: V) -> Result<Leadership, Error>
     where
@@ -140,7 +140,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`Election::leader`](crate::election::Election::leader), and
+    /// Returns the errors of [`Election::leader`](crate::election::Election::leader), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
         self.background.block_on(self.election.leader())
@@ -163,7 +163,7 @@ impl Election {
 /// The proof of leading, a [`Guard`] that proclaims a value to all clients: the [`Leadership`](crate::election::Leadership) of code
 /// without a runtime.
 ///
-/// See the example of [`Election`].
+/// See [`Election`] for an example.
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership(Guard);
 
@@ -177,7 +177,7 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// As [`Leadership::proclaim`](crate::election::Leadership::proclaim), and
+    /// Returns the errors of [`Leadership::proclaim`](crate::election::Leadership::proclaim), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn proclaim<V>(&self, value: V) -> Result<(), Error>
     where
@@ -191,7 +191,7 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// As [`Guard::release`](super::Guard::release).
+    /// Returns the errors of [`Guard::release`](super::Guard::release).
     pub fn resign(self) -> Result<(), Error> {
         self.0.release()
     }
@@ -213,7 +213,7 @@ impl fmt::Debug for Leadership {
 
 /// Observes the leader of an [`Election`]: the [`Observer`](crate::election::Observer) of code without a runtime.
 ///
-/// See the example of [`Election`].
+/// See [`Election`] for an example.
 #[derive(Debug)]
 pub struct Observer {
     observer: crate::locks::election::Observer,
@@ -226,7 +226,7 @@ impl Observer {
     ///
     /// # Errors
     ///
-    /// As [`Observer::next`](crate::election::Observer::next), and
+    /// Returns the errors of [`Observer::next`](crate::election::Observer::next), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn next_within(&mut self, wait: Duration) -> Result<Option<Option<Leader>>, Error> {
         self.background.wait_for(self.observer.next(), wait)?.transpose()

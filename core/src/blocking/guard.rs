@@ -20,7 +20,7 @@ use crate::locks::guard::LockGuard;
 /// blocks until the store has confirmed it, for two seconds at most. In async code it does not block, and the background thread goes
 /// on with it.
 ///
-/// See the example of [`Mutex`](super::Mutex).
+/// See [`Mutex`](super::Mutex) for an example.
 #[must_use = "dropping a guard releases its lock"]
 pub struct Guard {
     // Dropped first, so that the background waits for its release.
@@ -73,7 +73,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::ensure_held`].
+    /// Returns the errors of [`LockGuard::ensure_held`].
     pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
         self.guard.ensure_held(min_left)
     }
@@ -100,7 +100,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::extend`], and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
+    /// Returns the errors of [`LockGuard::extend`], and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
     /// [async code](super).
     pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
         self.background.block_on(self.guard.extend(ttl))
@@ -110,7 +110,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::give_back`], and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the errors of [`LockGuard::give_back`], and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn give_back(&self, permits: u32) -> Result<(), Error> {
         self.background.block_on(self.guard.give_back(permits))
     }
@@ -120,7 +120,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::release`], and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
+    /// Returns the errors of [`LockGuard::release`], and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
     /// [async code](super). After any error the guard is gone just the same, and the
     /// release goes on in the background.
     pub fn release(self) -> Result<(), Error> {

@@ -44,7 +44,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`MultiLock::with_options`](crate::MultiLock::with_options).
+    /// Returns the errors of [`MultiLock::with_options`](crate::MultiLock::with_options).
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.with_options(options)?, ..self })
     }
@@ -53,7 +53,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`MultiLock::mutex`](crate::MultiLock::mutex).
+    /// Returns the errors of [`MultiLock::mutex`](crate::MultiLock::mutex).
     pub fn mutex(self, key: impl IntoKey) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.mutex(key)?, ..self })
     }
@@ -62,7 +62,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`mutex`](Self::mutex).
+    /// Returns the errors of [`mutex`](Self::mutex).
     pub fn mutexes(self, keys: impl IntoIterator<Item = impl IntoKey>) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.mutexes(keys)?, ..self })
     }
@@ -71,7 +71,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`MultiLock::read`](crate::MultiLock::read).
+    /// Returns the errors of [`MultiLock::read`](crate::MultiLock::read).
     pub fn read(self, key: impl IntoKey) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.read(key)?, ..self })
     }
@@ -80,7 +80,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read).
+    /// Returns the errors of [`read`](Self::read).
     pub fn write(self, key: impl IntoKey) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.write(key)?, ..self })
     }
@@ -89,7 +89,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`MultiLock::permits`](crate::MultiLock::permits).
+    /// Returns the errors of [`MultiLock::permits`](crate::MultiLock::permits).
     pub fn permits(self, key: impl IntoKey, permits: u32, limit: u32) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.permits(key, permits, limit)?, ..self })
     }
@@ -103,7 +103,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`MultiLock::lock`](crate::MultiLock::lock), and
+    /// Returns the errors of [`MultiLock::lock`](crate::MultiLock::lock), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn lock(&self) -> Result<MultiGuard, Error> {
         let guard = self.background.block_on(self.lock.lock())?;
@@ -147,7 +147,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::run`](super::Mutex::run), for each part.
+    /// Returns the errors of [`Mutex::run`](super::Mutex::run) for each part.
     pub fn run<T>(&self, work: impl FnOnce(&MultiGuard) -> T) -> Result<T, Error> {
         self.lock()?.run_and_release(work)
     }
@@ -186,7 +186,7 @@ impl MultiLock {
 /// The proof of the leases on all keys of a [`MultiLock`]: the [`MultiGuard`](crate::MultiGuard) of code without a
 /// runtime.
 ///
-/// See the example of [`MultiLock`].
+/// See [`MultiLock`] for an example.
 #[must_use = "dropping a guard releases its locks"]
 pub struct MultiGuard {
     // Dropped first, so that the background waits for its releases.
@@ -219,7 +219,7 @@ impl MultiGuard {
     ///
     /// # Errors
     ///
-    /// As [`MultiGuard::ensure_held`](crate::MultiGuard::ensure_held).
+    /// Returns the errors of [`MultiGuard::ensure_held`](crate::MultiGuard::ensure_held).
     pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
         self.guard.ensure_held(min_left)
     }
@@ -238,7 +238,7 @@ impl MultiGuard {
     ///
     /// # Errors
     ///
-    /// As [`MultiGuard::release`](crate::MultiGuard::release), and
+    /// Returns the errors of [`MultiGuard::release`](crate::MultiGuard::release), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn release(self) -> Result<(), Error> {
         self.background.take().block_on(self.guard.release())
@@ -248,7 +248,7 @@ impl MultiGuard {
     ///
     /// # Errors
     ///
-    /// As [`MultiGuard::extend`](crate::MultiGuard::extend), and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
+    /// Returns the errors of [`MultiGuard::extend`](crate::MultiGuard::extend), and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
     /// [async code](super).
     pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
         self.background.block_on(self.guard.extend(ttl))

@@ -45,7 +45,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { mutex: self.mutex.with_options(options)?, ..self })
     }
@@ -59,7 +59,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock), and
+    /// Returns the errors of [`Mutex::lock`](crate::Mutex::lock), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn lock(&self) -> Result<Guard, Error> {
         self.background.lock(self.mutex.lock())

@@ -47,7 +47,7 @@ impl ReentrantMutex {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { mutex: self.mutex.with_options(options)?, ..self })
     }
@@ -61,7 +61,7 @@ impl ReentrantMutex {
     ///
     /// # Errors
     ///
-    /// As [`ReentrantMutex::lock`](crate::ReentrantMutex::lock), and
+    /// Returns the errors of [`ReentrantMutex::lock`](crate::ReentrantMutex::lock), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn lock(&self) -> Result<Guard, Error> {
         self.background.lock(self.mutex.lock())
@@ -101,7 +101,7 @@ impl ReentrantMutex {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::run`](super::Mutex::run), and those of [`lock`](Self::lock).
+    /// Returns the errors of [`lock`](Self::lock) and [`Mutex::run`](super::Mutex::run).
     pub fn run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.lock()?.run_and_release(work)
     }

@@ -46,7 +46,7 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.with_options(options)?, ..self })
     }
@@ -68,7 +68,7 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// As [`RwLock::read`](crate::RwLock::read), and
+    /// Returns the errors of [`RwLock::read`](crate::RwLock::read), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn read(&self) -> Result<Guard, Error> {
         self.background.lock(self.lock.read())
@@ -108,7 +108,7 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// As [`RwLock::write`](crate::RwLock::write), and
+    /// Returns the errors of [`RwLock::write`](crate::RwLock::write), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn write(&self) -> Result<WriteGuard, Error> {
         let write = async { Ok(self.lock.write().await?.into_guard()) };
@@ -236,7 +236,7 @@ impl RwLock {
 
 /// The proof of a writer's lease: a [`Guard`] that can become a reader's.
 ///
-/// See the example of [`RwLock`].
+/// See [`RwLock`] for an example.
 #[must_use = "dropping a guard releases its lock"]
 pub struct WriteGuard(Guard);
 
@@ -247,7 +247,7 @@ impl WriteGuard {
     ///
     /// # Errors
     ///
-    /// As [`WriteGuard::downgrade`](crate::WriteGuard::downgrade), and
+    /// Returns the errors of [`WriteGuard::downgrade`](crate::WriteGuard::downgrade), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super). The guard is gone then.
     pub fn downgrade(self) -> Result<Guard, Error> {
         self.0.share_with_readers()
@@ -257,7 +257,7 @@ impl WriteGuard {
     ///
     /// # Errors
     ///
-    /// As [`Guard::release`].
+    /// Returns the errors of [`Guard::release`].
     pub fn release(self) -> Result<(), Error> {
         self.0.release()
     }

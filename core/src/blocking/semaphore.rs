@@ -40,7 +40,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { semaphore: self.semaphore.with_options(options)?, ..self })
     }
@@ -59,7 +59,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`Semaphore::acquire`](crate::Semaphore::acquire), and
+    /// Returns the errors of [`Semaphore::acquire`](crate::Semaphore::acquire), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn acquire(&self, permits: u32) -> Result<Guard, Error> {
         self.background.lock(self.semaphore.acquire(permits))

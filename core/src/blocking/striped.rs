@@ -41,7 +41,7 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { striped: self.striped.with_options(options)?, ..self })
     }
@@ -60,7 +60,7 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// As [`Striped::lock`](crate::Striped::lock), and
+    /// Returns the errors of [`Striped::lock`](crate::Striped::lock), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn lock(&self) -> Result<StripedGuard, Error> {
         let guard = self.background.block_on(self.striped.lock())?;
@@ -104,7 +104,7 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::run`](super::Mutex::run), and those of [`lock`](Self::lock).
+    /// Returns the errors of [`lock`](Self::lock) and [`Mutex::run`](super::Mutex::run).
     pub fn run<T>(&self, work: impl FnOnce(&StripedGuard) -> T) -> Result<T, Error> {
         self.lock()?.run_and_release(work)
     }
@@ -143,7 +143,7 @@ impl Striped {
 
 /// The proof of a lease on one segment: a [`Guard`] that knows which.
 ///
-/// See the example of [`Striped`].
+/// See [`Striped`] for an example.
 #[must_use = "dropping a guard releases its lock"]
 pub struct StripedGuard {
     guard: Guard,
@@ -165,7 +165,7 @@ impl StripedGuard {
     ///
     /// # Errors
     ///
-    /// As [`Guard::release`].
+    /// Returns the errors of [`Guard::release`].
     pub fn release(self) -> Result<(), Error> {
         self.guard.release()
     }

@@ -9,10 +9,10 @@ use crate::contract::holder::Holder;
 use crate::contract::key::LockKey;
 use crate::contract::loss::LossReason;
 
-/// Why an operation failed: a [kind](ErrorKind) to match on, and the context to print.
+/// The error of every operation: a [kind](ErrorKind) for programs, and a message for people.
 ///
-/// Contention, a refused renewal and a lease that is no longer ours are outcomes, not errors. An
-/// error never holds a password, a URL or a lease id.
+/// A held lock is not an error of `try_lock`, and a store's "not yours" is not an error of a renewal: both are outcomes. An error never
+/// contains a password, a URL or a lease ID.
 ///
 /// ```
 /// use leasehold_core::{ErrorKind, LockKey};
@@ -34,52 +34,62 @@ struct Inner {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// The kind of an [`Error`].
+/// The kind of an [`Error`], for programs to match on.
 ///
-/// See the example of [`Error`](crate::Error).
+/// ```
+/// use leasehold_core::{Error, ErrorKind};
+///
+/// /// Returns the HTTP status for a request that failed.
+/// fn status(error: &Error) -> u16 {
+///     match error.kind() {
+///         ErrorKind::Timeout | ErrorKind::TooManyWaiters => 409, // another request holds the lock
+///         ErrorKind::LeaseLost => 500,                            // the work may be done in part
+///         _ if error.is_retryable() => 503,
+///         _ => 500,
+///     }
+/// }
+/// # assert_eq!(status(&Error::new(ErrorKind::Unavailable, "the store is down")), 503);
+/// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The client was [drained](crate::LockClient::drain) or [shut down](crate::LockClient::shutdown).
     Closed,
-    /// The store refused our credentials or our rights; nothing was applied.
+    /// The store refused the credentials, or a permission is missing. The request was not applied.
     Denied,
     /// The lease is in force, but less of it is left than the caller requires. See [`LockGuard::ensure_held`](crate::LockGuard::ensure_held).
     ExpiresSoon,
-    /// The reply was lost: the store may or may not have applied the request.
+    /// No reply arrived, so the store may have applied the request.
     Indeterminate,
-    /// The input is wrong; nothing was sent.
+    /// An argument or an option is invalid. No request was sent.
     Invalid,
     /// The lease ended before its holder released it.
     LeaseLost,
-    /// The store answers, but cannot write at the moment: the server is a read-only replica, or has fewer replicas than required. Nothing
-    /// stays applied.
-    NotWritable,
-    /// The owner already holds the key as many times as it may.
+    /// The owner has entered the lock as often as [`LockOptions::reentry_limit`](crate::LockOptions::reentry_limit) allows.
     ReentryLimit,
-    /// The store answers, but cannot write until an operator acts, for example because its memory or disk is full.
+    /// The store is reachable but refuses writes until an operator acts, for example because its disk is full.
     Refused,
     /// The resource has already admitted a larger fencing token, so this one is refused. See [`Fence::admit`](crate::Fence::admit).
     StaleToken,
-    /// The wait budget ran out while another owner held the key.
+    /// The wait ended while another caller held the lock.
     Timeout,
-    /// As many callers as may already ask or wait for the key in this process.
+    /// [`Builder::max_waiters`](crate::Builder::max_waiters) callers of this process are already waiting for the key.
     TooManyWaiters,
-    /// The store could not be reached, or cannot serve yet: the request was not applied.
+    /// The store is unreachable or not ready. The request was not applied.
     Unavailable,
-    /// The store answered something that this version does not understand; outcome unknown.
+    /// The store sent a reply that this version does not understand. The outcome is unknown.
     Unexpected,
-    /// The store, or the backend's declaration, does not support the request; nothing was sent.
+    /// The store does not support the request. No request was sent.
     Unsupported,
-    /// The caller would wait for itself: it holds a lease that keeps others, and so itself, out.
+    /// The caller would wait for itself, because it already holds a lease that excludes the request.
     WouldDeadlock,
-    /// Something that is not a lock, or a lock of another kind, lies under the key; it was left alone.
+    /// The key is in use by a lock of another type, or by data that is not a lock. It was not changed.
     WrongType,
 }
 
 /// The operation in which an [`Error`] arose.
 ///
-/// See the example of [`Error`](crate::Error).
+/// See [`Error`](crate::Error) for an example.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -192,37 +202,38 @@ impl Error {
         }))
     }
 
-    /// The kind, to match on.
+    /// Returns the kind, for programs to match on. See [`ErrorKind`] for an example.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The operation, if known.
+    /// Returns the operation that failed, if it is known.
     pub fn operation(&self) -> Option<Operation> {
         self.0.operation
     }
 
-    /// The key concerned, where there is one.
+    /// Returns the key that the operation was about, if there is one.
     pub fn key(&self) -> Option<&LockKey> {
         self.0.key.as_ref()
     }
 
-    /// The backend that failed, where one did.
+    /// Returns the name of the backend that failed, if one did.
     pub fn backend(&self) -> Option<&'static str> {
         self.0.backend
     }
 
-    /// Why the lease was lost, if this is [`ErrorKind::LeaseLost`].
+    /// Returns the reason for which the lease was lost, if the kind is [`ErrorKind::LeaseLost`].
     pub fn loss(&self) -> Option<LossReason> {
         self.0.loss
     }
 
-    /// A holder of the key at the end of the wait, if this is [`ErrorKind::Timeout`] and the store told it.
+    /// Returns a holder of the key at the end of the wait, if the kind is [`ErrorKind::Timeout`] and the store reported it.
     pub fn holder(&self) -> Option<&Holder> {
         self.0.holder.as_ref()
     }
 
-    /// Whether the same request may succeed later without anybody's help.
+    /// Returns whether the same request may succeed later without any other change: the kind is [`ErrorKind::Unavailable`] or
+    /// [`ErrorKind::Indeterminate`].
     pub fn is_retryable(&self) -> bool {
         matches!(
             self.kind(),
@@ -230,9 +241,9 @@ impl Error {
         )
     }
 
-    /// Whether the store may have applied the request nevertheless.
+    /// Returns whether the store may have applied the request in spite of the error.
     ///
-    /// A request that failed half-way counts: only an error that is known to precede every effect does not.
+    /// This is false only if the error is known to precede every effect.
     pub fn may_have_been_applied(&self) -> bool {
         matches!(
             self.kind(),

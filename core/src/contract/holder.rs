@@ -9,7 +9,7 @@ use crate::contract::description::Description;
 /// The public information about a lease in force: who holds it, how much of the key, and for how
 /// long.
 ///
-/// See the example of [`Admin::inspect`](crate::admin::Admin::inspect), which prints the holders of
+/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example, which prints the holders of
 /// a key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Holder {

@@ -4,7 +4,7 @@ use crate::contract::holder::Holder;
 
 /// The outcome of a revocation request.
 ///
-/// See the example of [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested),
+/// See [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested) for an example,
 /// which sends a request to a holder.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Revocation {
@@ -16,7 +16,7 @@ pub enum Revocation {
 
 /// The outcome of a forced release.
 ///
-/// See the example of [`Admin::force_release`](crate::admin::Admin::force_release), which ends the
+/// See [`Admin::force_release`](crate::admin::Admin::force_release) for an example, which ends the
 /// lease of another client.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ForcedRelease {

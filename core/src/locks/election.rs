@@ -86,7 +86,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         self.0.with_options(options.of_election()).map(Self)
     }
@@ -109,7 +109,8 @@ impl Election {
     ///
     /// # Cancel safety
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock): the candidate no longer stands.
+    /// This method is cancel safe. If it is dropped, the candidate withdraws, and a lease that the store has granted in the meantime is released
+    /// in the background.
     pub async fn campaign<V>(&self, value: V) -> Result<Leadership, Error>
     where
         V: TryInto<Description>,
@@ -223,7 +224,7 @@ impl Election {
     ///
     /// # Cancel safety
     ///
-    /// As `work`; the leader resigns in the background.
+    /// This method is as cancel safe as `work`. If it is dropped, the leader resigns in the background.
     pub async fn run_leader<V, T>(
         &self,
         value: V,
@@ -250,7 +251,7 @@ impl Election {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop.
+    /// This method is cancel safe.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
         Leader::of(&self.0).await
     }
@@ -274,7 +275,7 @@ impl Election {
 ///
 /// Dropping it resigns in the background.
 ///
-/// See the example of [`Election`].
+/// See [`Election`] for an example.
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership(LockGuard);
 
@@ -292,7 +293,7 @@ impl Leadership {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop. The value may then be proclaimed or not; [`value`](Self::value) says which one renewals carry.
+    /// This method is cancel safe. The value may then be proclaimed or not; [`value`](Self::value) says which one renewals carry.
     pub async fn proclaim<V>(&self, value: V) -> Result<(), Error>
     where
         V: TryInto<Description>,
@@ -312,11 +313,11 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::release`].
+    /// Returns the errors of [`LockGuard::release`].
     ///
     /// # Cancel safety
     ///
-    /// As [`LockGuard::release`].
+    /// This method is cancel safe. If it is dropped, the release continues in the background.
     pub async fn resign(self) -> Result<(), Error> {
         self.0.release().await
     }

@@ -27,18 +27,15 @@ use crate::engine::upkeep::Upkeep;
 use crate::observe::{self, AskedKind};
 use crate::options;
 
-/// The proof of a lease on a key.
+/// A held lock. The lock is released when the guard is [released](Self::release) or dropped.
 ///
-/// While it lives, the watchdog renews the lease (unless that is [off](crate::RenewalMode::Off)).
-/// The lease ends by [`release`](Self::release), by dropping the guard, or by being lost. A lost
-/// lease is never taken up again: [`is_held`](Self::is_held) stays false.
+/// As long as the guard exists, the watchdog renews its lease (unless renewal is [off](crate::RenewalMode::Off)). If renewals fail until the
+/// deadline, or if the store removes the lease, it is lost. A lost lease is never acquired again, and [`is_held`](Self::is_held) stays false.
 ///
-/// A guard keeps well-behaved processes out of each other's way. A process that was paused may not
-/// know yet that its lease has ended; the [token](Self::token), checked by the resource, keeps data
-/// right then.
+/// A process that was paused may still consider itself the holder for a moment after its lease has expired. Send the [token](Self::token)
+/// with each write, so that the resource can refuse such a late write.
 ///
-/// All that a guard tells is known here, without I/O:
-///
+/// All of the following is known locally and does no I/O:
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use leasehold_core::memory::MemoryBackend;
@@ -56,9 +53,9 @@ use crate::options;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Dropping a guard hands the release to a background task: it does not block, and it never panics. Only where the last runtime that
-/// locked has ended, or is just ending, does a drop wait: a thread of the client's own sends the release, and drops wait for it, all
-/// together for two seconds at most. So a program may end with a guard in hand:
+/// Dropping a guard passes the release to a background task, so it does not block, and it never panics. If the client's last runtime has
+/// ended, or is about to end, a thread of the client sends the release, and the drop waits for it, for at most 2 s. A program can therefore
+/// end while it holds a guard:
 ///
 /// ```no_run
 /// # use leasehold_core::LockClient;
@@ -68,7 +65,7 @@ use crate::options;
 ///     let client = LockClient::new(MemoryBackend::new()); // or any other store
 ///     let _guard = client.mutex("nightly-report")?.lock().await?;
 ///     // … the report …
-///     Ok(()) // the key is free when the process is gone
+///     Ok(()) // the lock is free when the process has ended
 /// }
 /// ```
 #[must_use = "dropping a guard releases its lock"]
@@ -95,44 +92,43 @@ impl LockGuard {
         (&self.hold, self.term)
     }
 
-    /// The key that is held.
+    /// Returns the key that is held.
     pub fn key(&self) -> &LockKey {
         self.hold.lease().key()
     }
 
-    /// The lease, for helpers of a backend. Its id is a secret.
+    /// Returns the lease, for code of a backend. Its ID is a secret.
     pub fn lease(&self) -> &Lease {
         self.hold.lease()
     }
 
-    /// The fencing token, to be sent along with every write to the protected resource.
+    /// Returns the fencing token. Send it with every write to the protected resource.
     ///
-    /// Guards of one owner that share a [`ReentrantMutex`](crate::ReentrantMutex) share a token.
+    /// Guards of one owner that share a [`ReentrantMutex`](crate::ReentrantMutex) share a token. See [`Fence`](crate::Fence) for an example.
     pub fn token(&self) -> &FencingToken {
         &self.token
     }
 
-    /// How many units of the key are held: 1 for a mutex or a reader.
+    /// Returns how many permits of the key the guard holds: 1 for a mutex or a reader.
     pub fn units(&self) -> u32 {
         self.hold.share().units()
     }
 
-    /// The instant, on the client's [clock](crate::clock::Clock), from which the lease counts as
-    /// lost unless it is renewed before.
+    /// Returns the instant, on the client's [clock](crate::clock::Clock), at which the lease is considered lost unless it is renewed before.
     ///
-    /// It is counted from before the request was sent, less the allowance for clock drift (1 % of
-    /// the TTL and 2 ms).
+    /// The deadline counts from before the request was sent, less an allowance for clock drift (1 % of the TTL and 2 ms), so it passes before
+    /// the lease expires in the store.
     pub fn deadline(&self) -> Instant {
         self.hold.deadline()
     }
 
-    /// How long until the [deadline](Self::deadline); zero once the lease is lost.
+    /// Returns the time until the [deadline](Self::deadline), or zero if the lease is lost.
     pub fn remaining(&self) -> Duration {
         let now = self.upkeep.now();
         if self.is_held() { self.deadline().since(now) } else { Duration::ZERO }
     }
 
-    /// The state of the lease, by local knowledge and without I/O.
+    /// Returns the state of the lease, as it is known locally. See [`LeaseState`] for an example.
     pub fn state(&self) -> LeaseState {
         // Before all else: in a forked process, the mutexes of the lease may be locked for ever.
         if self.upkeep.process().was_left() {
@@ -141,9 +137,10 @@ impl LockGuard {
         self.hold.state(self.upkeep.now())
     }
 
-    /// Whether the lease is in force, by local knowledge and without I/O.
+    /// Returns whether the lease is in force, as it is known locally.
     ///
-    /// True is a belief that may end while it is being acted on; false is final.
+    /// `false` is final. `true` can become outdated at any moment: use [`ensure_held`](Self::ensure_held) or the [token](Self::token) before a
+    /// step that must not be late.
     pub fn is_held(&self) -> bool {
         !matches!(self.state(), LeaseState::Lost(_))
     }
@@ -184,11 +181,11 @@ impl LockGuard {
         Ok(())
     }
 
-    /// Waits until the lease is lost, and tells why; `None` if the guard is released or dropped instead.
+    /// Waits until the lease is lost, and returns the reason. Returns `None` if the guard is released or dropped instead.
     ///
-    /// The future ends at the latest when the deadline has passed, even if the store, the network and the watchdog hang, and
-    /// also if it is polled long after. Where several guards share a lease, it ends with the last of them. It does not borrow
-    /// the guard, so that other tasks may wait for it, and keeps nothing alive: neither lease nor client.
+    /// The future is ready at the latest when the deadline has passed, even if the store, the network or the watchdog hangs. If several
+    /// guards share a lease, the future also ends when the last of them is dropped. It does not borrow the guard, so another task can wait
+    /// for it, and it does not keep the lease or the client alive.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -209,7 +206,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: a loss is never withdrawn, and the next call tells of it again.
+    /// This method is cancel safe: a loss is never withdrawn, and the next call reports it again.
     pub fn lost(&self) -> impl Future<Output = Option<LossReason>> + Send + 'static {
         let (hold, term) = (Arc::clone(&self.hold), self.term);
         let (process, clock) = (self.upkeep.process(), self.upkeep.shared_clock());
@@ -252,12 +249,11 @@ impl LockGuard {
         self.hold.wait_unconfirmed(self.upkeep.clock()).await
     }
 
-    /// Waits until the holders of the key are [asked](crate::LockClient::request_revocation) to finish early: `true`; `false` if
-    /// the guard is released or dropped before that.
+    /// Waits until the holders of the key are [asked](crate::LockClient::request_revocation) to finish early, and returns `true`. Returns
+    /// `false` if the guard is released or dropped before that.
     ///
-    /// Nothing else happens: the lease goes on until it is released. The holder learns of the request by a renewal, which a store
-    /// with news brings about at once, so without [renewal](crate::RenewalMode::Off) it never does. Where several guards share a
-    /// lease, the wait ends with the last of them. It does not borrow the guard, so that other tasks may wait for it.
+    /// The request does not end the lease. The holder is notified by the next renewal, which happens immediately if the store sends change
+    /// events, and never without [renewal](crate::RenewalMode::Off). The future does not borrow the guard, so another task can wait for it.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -277,13 +273,13 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: a request is never withdrawn, and the next call tells of it again.
+    /// This method is cancel safe: a request is never withdrawn, and the next call reports it again.
     pub fn revocation_requested(&self) -> impl Future<Output = bool> + Send + 'static {
         let (hold, term, process) = (Arc::clone(&self.hold), self.term, self.upkeep.process());
         async move { !process.was_left() && hold.wait_asked_back(term).await }
     }
 
-    /// Whether the holders of the key were asked to finish early.
+    /// Returns whether the holders of the key were asked to finish early. See [`revocation_requested`](Self::revocation_requested).
     pub fn is_revocation_requested(&self) -> bool {
         !self.upkeep.process().was_left() && self.hold.is_asked_back_from(self.term)
     }
@@ -319,7 +315,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop. The store may have renewed; the deadline is never later than the store allows.
+    /// This method is cancel safe. The store may have renewed; the deadline is never later than the store allows.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         let store = self.upkeep.backend().capabilities();
         options::check_ttl("ttl", ttl, &store)?;
@@ -337,11 +333,11 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// As [`extend`](Self::extend).
+    /// Returns the errors of [`extend`](Self::extend).
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: the next renewal stores the change.
+    /// This method is cancel safe: the next renewal stores the change.
     pub(crate) async fn amend(&self, change: impl Fn(Lease) -> Lease) -> Result<(), Error> {
         self.check_process(Operation::Renew)?;
         let (backend, clock) = (self.upkeep.backend(), self.upkeep.clock());
@@ -394,7 +390,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// As `future`; the guard is kept.
+    /// This method is as cancel safe as `future`. The guard is kept.
     pub async fn while_held<F: Future>(&self, future: F) -> Result<F::Output, Error> {
         tokio::select! {
             biased;
@@ -443,7 +439,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: the next call tells of it again.
+    /// This method is cancel safe: the next call tells of it again.
     pub async fn ending(&self) {
         let (grace, clock) = (self.hold.loss_grace(), self.upkeep.clock());
         loop {
@@ -495,7 +491,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: the permits are given back by the next renewal.
+    /// This method is cancel safe: the permits are given back by the next renewal.
     pub async fn give_back(&self, permits: u32) -> Result<(), Error> {
         self.reduce(|share| match share {
             Share::Units { units, limit } if limit < u32::MAX && (1..units).contains(&permits) => {
@@ -539,7 +535,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: the release goes on in the background.
+    /// This method is cancel safe: the release goes on in the background.
     #[inline]
     pub async fn release(self) -> Result<(), Error> {
         self.check_process(Operation::Release)?;

@@ -81,7 +81,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
     pub fn with_options(mut self, options: LockOptions) -> Result<Self, Error> {
         let store = self.engine.backend().capabilities();
         let options = Arc::new(options.on(&store));
@@ -96,7 +96,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`LockClient::mutex`](crate::LockClient::mutex), and [`ErrorKind::Invalid`] if the key is
+    /// Returns the errors of [`LockClient::mutex`](crate::LockClient::mutex), and [`ErrorKind::Invalid`] if the key is
     /// that of another part.
     pub fn mutex(self, key: impl IntoKey) -> Result<Self, Error> {
         let face = self.face(key.into_key()?, Kind::Mutex)?;
@@ -107,7 +107,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`mutex`](Self::mutex).
+    /// Returns the errors of [`mutex`](Self::mutex).
     pub fn mutexes(self, keys: impl IntoIterator<Item = impl IntoKey>) -> Result<Self, Error> {
         keys.into_iter().try_fold(self, Self::mutex)
     }
@@ -116,7 +116,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`LockClient::rw_lock`](crate::LockClient::rw_lock), and [`ErrorKind::Invalid`] if the key is
+    /// Returns the errors of [`LockClient::rw_lock`](crate::LockClient::rw_lock), and [`ErrorKind::Invalid`] if the key is
     /// that of another part.
     pub fn read(self, key: impl IntoKey) -> Result<Self, Error> {
         let face = self.face(key.into_key()?, Kind::RwLock)?;
@@ -127,7 +127,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read).
+    /// Returns the errors of [`read`](Self::read).
     pub fn write(self, key: impl IntoKey) -> Result<Self, Error> {
         let face = self.face(key.into_key()?, Kind::RwLock)?;
         self.with(face, Share::WRITER)
@@ -137,7 +137,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`LockClient::semaphore`](crate::LockClient::semaphore); [`ErrorKind::Invalid`] too if so many can
+    /// Returns the errors of [`LockClient::semaphore`](crate::LockClient::semaphore), and [`ErrorKind::Invalid`] if so many can
     /// never be had, or if the key is that of another part.
     pub fn permits(self, key: impl IntoKey, permits: u32, limit: u32) -> Result<Self, Error> {
         let (engine, options) = (Arc::clone(&self.engine), Arc::clone(&self.options));
@@ -163,7 +163,7 @@ impl MultiLock {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: the background releases each lease that was, or may have been, granted; each ends at the latest after
+    /// This method is cancel safe: the background releases each lease that was, or may have been, granted; each ends at the latest after
     /// its TTL.
     pub async fn lock(&self) -> Result<MultiGuard, Error> {
         let asked_at = self.engine.now();
@@ -225,7 +225,7 @@ impl MultiLock {
     ///
     /// # Cancel safety
     ///
-    /// As `work`; the parts are released in the background.
+    /// This method is as cancel safe as `work`. If it is dropped, the parts are released in the background.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&MultiGuard) -> T) -> Result<T, Error> {
         self.lock().await?.run_and_release(work).await
     }

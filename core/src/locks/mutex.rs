@@ -50,7 +50,7 @@ use crate::options::LockOptions;
 /// | one holder that acquires the lock again in code that it calls | [`ReentrantMutex`](crate::ReentrantMutex), or pass the guard on as an argument |
 /// | many readers, or one writer | [`RwLock`](crate::RwLock), if the readers hold it for long. For short reads, a `Mutex` costs fewer requests. |
 /// | at most `n` holders at a time | [`Semaphore`](crate::Semaphore) |
-/// | several keys, all or none | [`MultiLock`](crate::MultiLock), which cannot deadlock with itself |
+/// | several keys, all or none | [`MultiLock`](crate::MultiLock), which prevents deadlocks between its callers |
 /// | any one of several equal parts of a resource | [`Striped`](crate::Striped) |
 /// | one process that leads for a long time, and a way to find it | [`Election`](crate::election::Election) |
 ///

@@ -57,7 +57,7 @@ impl ReentrantMutex {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         self.0.with_options(options).map(Self)
     }
@@ -71,14 +71,14 @@ impl ReentrantMutex {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock), and
+    /// Returns the errors of [`Mutex::lock`](crate::Mutex::lock), and
     /// [`ErrorKind::ReentryLimit`](crate::ErrorKind::ReentryLimit) at once if the owner holds it as
     /// often as it may. If the owner held it and lost it, entering again is
     /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) until its guards are gone.
     ///
     /// # Cancel safety
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn lock(&self) -> Result<LockGuard, Error> {
         self.0.lock(Share::Whole, here()).await
     }
@@ -129,11 +129,11 @@ impl ReentrantMutex {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::run`](crate::Mutex::run), and those of [`lock`](Self::lock).
+    /// Returns the errors of [`lock`](Self::lock) and [`Mutex::run`](crate::Mutex::run).
     ///
     /// # Cancel safety
     ///
-    /// As `work`; the lock is released in the background.
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, Error> {
         self.lock().await?.run_and_release(work).await
     }

@@ -72,7 +72,7 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { face: self.face.with_options(options)?, ..self })
     }
@@ -97,13 +97,13 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock), and
+    /// Returns the errors of [`Mutex::lock`](crate::Mutex::lock), and
     /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the key is held as a mutex; if
     /// [reentrant](Self::reentrant), as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock) too.
     ///
     /// # Cancel safety
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn read(&self) -> Result<LockGuard, Error> {
         self.face.lock(Share::READER, self.owner()).await
     }
@@ -154,12 +154,13 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read), and [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) at
-    /// once if the lock is [reentrant](Self::reentrant) and its owner reads.
+    /// Returns the errors of [`Mutex::lock`](crate::Mutex::lock), [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the key is held as
+    /// a mutex and, if the lock is [reentrant](Self::reentrant), the errors of [`ReentrantMutex::lock`](crate::ReentrantMutex::lock). A
+    /// reader of a reentrant lock that asks to write gets [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) immediately.
     ///
     /// # Cancel safety
     ///
-    /// As [`read`](Self::read).
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn write(&self) -> Result<WriteGuard, Error> {
         self.face.lock(Share::WRITER, self.owner()).await.map(WriteGuard)
     }
@@ -227,7 +228,7 @@ impl RwLock {
     ///
     /// # Cancel safety
     ///
-    /// As `work`; the lock is released in the background.
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
     pub async fn run_read<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, Error> {
         self.read().await?.run_and_release(work).await
     }
@@ -277,7 +278,7 @@ impl RwLock {
     ///
     /// # Cancel safety
     ///
-    /// As `work`; the lock is released in the background.
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
     pub async fn run_write<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, Error> {
         self.write().await?.0.run_and_release(work).await
     }
@@ -333,9 +334,22 @@ impl RwLock {
     }
 }
 
-/// The proof of a writer's lease: a [`LockGuard`] that can become a reader's.
+/// The lock of a writer: a [`LockGuard`] that can become a reader's.
 ///
-/// See the example of [`RwLock`].
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let catalogue = LockClient::new(MemoryBackend::new()).rw_lock("catalogue")?;
+/// let writer = catalogue.write().await?;
+/// let reader = writer.downgrade().await?; // no other writer in between
+/// assert!(catalogue.try_read().await.is_ok());
+/// reader.release().await?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropping a guard releases its lock"]
 pub struct WriteGuard(LockGuard);
 
@@ -364,11 +378,11 @@ impl WriteGuard {
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::release`].
+    /// Returns the errors of [`LockGuard::release`].
     ///
     /// # Cancel safety
     ///
-    /// As [`LockGuard::release`].
+    /// This method is cancel safe. If it is dropped, the release continues in the background.
     pub async fn release(self) -> Result<(), Error> {
         self.0.release().await
     }

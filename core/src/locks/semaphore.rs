@@ -75,7 +75,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { face: self.face.with_options(options)?, ..self })
     }
@@ -100,7 +100,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock): all permits are given back, or none was taken.
+    /// This method is cancel safe. If it is dropped, permits that the store has granted in the meantime are given back in the background.
     pub async fn acquire(&self, permits: u32) -> Result<LockGuard, Error> {
         self.face.lock(self.units(permits)?, None).await
     }
@@ -164,7 +164,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// As `work`; the permits are given back in the background.
+    /// This method is as cancel safe as `work`. If it is dropped, the permits are given back in the background.
     pub async fn run<T>(
         &self,
         permits: u32,

@@ -86,7 +86,7 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { face: self.face.with_options(options)?, ..self })
     }
@@ -108,12 +108,12 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock). The failure of one segment does not keep the caller from the others, and the caller
+    /// Returns the errors of [`Mutex::lock`](crate::Mutex::lock). The failure of one segment does not keep the caller from the others, and the caller
     /// asks for the segment again meanwhile. `lock` reports the failure instead of `Timeout` if it had no segment in the end.
     ///
     /// # Cancel safety
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock), for all segments.
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
     pub async fn lock(&self) -> Result<StripedGuard, Error> {
         let engine = self.face.engine();
         let asked_at = engine.now();
@@ -168,11 +168,11 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::run`](crate::Mutex::run), and those of [`lock`](Self::lock).
+    /// Returns the errors of [`lock`](Self::lock) and [`Mutex::run`](crate::Mutex::run).
     ///
     /// # Cancel safety
     ///
-    /// As `work`; the segment is released in the background.
+    /// This method is as cancel safe as `work`. If it is dropped, the segment is released in the background.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&StripedGuard) -> T) -> Result<T, Error> {
         self.lock().await?.run_and_release(work).await
     }
@@ -365,7 +365,7 @@ impl Refusals {
 
 /// The proof of a lease on one segment: a [`LockGuard`] that knows which.
 ///
-/// See the example of [`Striped`].
+/// See [`Striped`] for an example.
 #[must_use = "dropping a guard releases its lock"]
 pub struct StripedGuard {
     guard: LockGuard,
@@ -393,11 +393,11 @@ impl StripedGuard {
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::release`].
+    /// Returns the errors of [`LockGuard::release`].
     ///
     /// # Cancel safety
     ///
-    /// As [`LockGuard::release`].
+    /// This method is cancel safe. If it is dropped, the release continues in the background.
     pub async fn release(self) -> Result<(), Error> {
         self.guard.release().await
     }

@@ -11,7 +11,7 @@ use crate::contract::loss::LossReason;
 
 /// The lock that an event is about.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Subject<'a> {
@@ -53,7 +53,7 @@ pub enum AskedKind {
 
 /// Event emitted when a call has to wait.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Waiting<'a> {
@@ -65,7 +65,7 @@ pub struct Waiting<'a> {
 
 /// Event emitted when a call has waited for a long time.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LongWait<'a> {
@@ -85,7 +85,7 @@ pub struct LongWait<'a> {
 
 /// Event emitted when a waiting call sends another request to the store.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Woken<'a> {
@@ -114,7 +114,7 @@ pub enum WakeUp {
 
 /// Event emitted when a call has acquired its lock.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Acquired<'a> {
@@ -151,7 +151,7 @@ pub enum GrantPath {
 
 /// Event emitted when a call ends without its lock.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refused<'a> {
@@ -191,7 +191,7 @@ pub enum Refusal<'a> {
 
 /// Event emitted when a holder has handed off its lease within the process.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct HandedOver<'a> {
@@ -207,7 +207,7 @@ pub struct HandedOver<'a> {
 
 /// Event emitted when a lock has been held for a long time.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LongHold<'a> {
@@ -221,7 +221,7 @@ pub struct LongHold<'a> {
 
 /// Event emitted when the store has confirmed a renewal.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Renewed<'a> {
@@ -238,7 +238,7 @@ pub struct Renewed<'a> {
 
 /// Event emitted when a renewal failed or was not answered.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RenewalFailed<'a> {
@@ -254,7 +254,7 @@ pub struct RenewalFailed<'a> {
 
 /// Event emitted when a lease has become unconfirmed.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Unconfirmed<'a> {
@@ -270,7 +270,7 @@ pub struct Unconfirmed<'a> {
 
 /// Event emitted when a lease was lost.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Lost<'a> {
@@ -288,7 +288,7 @@ pub struct Lost<'a> {
 
 /// Event emitted when a holder has released its lease.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Released<'a> {
@@ -302,7 +302,7 @@ pub struct Released<'a> {
 
 /// Event emitted when the store did not confirm a release.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ReleaseFailed<'a> {
@@ -319,7 +319,7 @@ pub struct ReleaseFailed<'a> {
 
 /// Event emitted when an operator has ended a lease.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Forced<'a> {
@@ -335,7 +335,7 @@ pub struct Forced<'a> {
 
 /// Event emitted when a request to the store failed.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct StoreError<'a> {
@@ -349,7 +349,7 @@ pub struct StoreError<'a> {
 
 /// Event emitted when the store starts or stops responding.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Store<'a> {
@@ -361,7 +361,7 @@ pub struct Store<'a> {
 
 /// A change of the store's availability, as this client sees it.
 ///
-/// See the example of [`Observer`](crate::observe::Observer), which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum StoreChange<'a> {

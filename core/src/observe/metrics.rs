@@ -63,7 +63,7 @@ pub struct MetricSpec {
 
 /// The type of a metric.
 ///
-/// See the example of [`MetricSpec`], which finds a counter by its name.
+/// See [`MetricSpec`] for an example, which finds a counter by its name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum MetricKind {

@@ -16,6 +16,15 @@ fn neither_does_this() -> impl Future<Output = Result<(), Error>> {
 #[locked(key = "k", client = locks)]
 struct NotAFunction;
 
+struct Shop;
+
+#[locked(key = "k", client = self.locks)]
+impl Shop {
+    async fn settle(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
 trait Job {
     #[locked(key = "k", client = locks)]
     async fn no_body(&self) -> Result<(), Error>;

@@ -62,7 +62,7 @@ struct Counts {
 
 /// An operation on the store.
 ///
-/// See the example of [`Machine`](crate::memory::Machine), which acquires and releases a lease.
+/// See [`Machine`](crate::memory::Machine) for an example, which acquires and releases a lease.
 #[derive(Clone, Copy, Debug)]
 pub enum Op<'a> {
     /// Corresponds to [`LockBackend::enlist`](crate::backend::LockBackend::enlist).
@@ -94,7 +94,7 @@ pub enum Op<'a> {
 
 /// The outcome of an operation.
 ///
-/// See the example of [`Machine`](crate::memory::Machine), which checks the outcomes of two
+/// See [`Machine`](crate::memory::Machine) for an example, which checks the outcomes of two
 /// operations.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Outcome {

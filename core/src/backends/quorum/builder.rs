@@ -13,7 +13,7 @@ use crate::contract::error::{Error, ErrorKind};
 
 /// Creates a [`Quorum`] with custom options.
 ///
-/// See the example of [`Quorum`](crate::quorum::Quorum), which builds a quorum of three members.
+/// See [`Quorum`](crate::quorum::Quorum) for an example, which builds a quorum of three members.
 pub struct QuorumBuilder<B> {
     members: Vec<(String, B)>,
     max_ttl: Duration,

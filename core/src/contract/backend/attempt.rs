@@ -5,7 +5,7 @@ use crate::contract::key::LockKey;
 
 /// The outcome of an attempt to acquire a lease.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend), which prints both outcomes.
+/// See [`LockBackend`](crate::backend::LockBackend) for an example, which prints both outcomes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Attempt {
     /// The lease is in force.
@@ -41,7 +41,7 @@ pub enum AttemptAll {
 
 /// The outcome of a renewal.
 ///
-/// See the example of [`LockBackend`](crate::backend::LockBackend), whose `renew` method returns
+/// See [`LockBackend`](crate::backend::LockBackend) for an example, whose `renew` method returns
 /// it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Renewal {
@@ -58,7 +58,7 @@ pub enum Renewal {
 
 /// The outcome of a release.
 ///
-/// See the example of [`Machine`](crate::memory::Machine), which releases an expired lease.
+/// See [`Machine`](crate::memory::Machine) for an example, which releases an expired lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Release {
     /// The lease was not in force.

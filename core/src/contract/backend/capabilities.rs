@@ -51,7 +51,7 @@ pub enum Fencing {
 
 /// An optional feature of a store.
 ///
-/// See the example of [`Capabilities`](crate::backend::Capabilities), which declares a feature.
+/// See [`Capabilities`](crate::backend::Capabilities) for an example, which declares a feature.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Feature {

@@ -33,7 +33,7 @@ pub struct Claim {
 
 /// Whether the caller of a [`Claim`] waits if the key is held.
 ///
-/// See the example of [`Claim`], which creates the claim of a caller that waits.
+/// See [`Claim`] for an example, which creates the claim of a caller that waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Patience {

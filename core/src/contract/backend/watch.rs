@@ -20,7 +20,7 @@ use crate::sync::{Mutex, lock};
 /// watch may fire without a change, and the store may fail to report a change. Every waiter
 /// therefore also polls.
 ///
-/// See the example of [`KeyWatches`](crate::backend::KeyWatches), which creates a watch and fires
+/// See [`KeyWatches`](crate::backend::KeyWatches) for an example, which creates a watch and fires
 /// it.
 pub struct KeyWatch(Sources);
 

@@ -11,7 +11,7 @@ use crate::locks::face::Face;
 
 /// The leader of an [`Election`](crate::election::Election), as any client sees it.
 ///
-/// See the example of [`Election`](super::Election).
+/// See [`Election`](super::Election) for an example.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Leader {
     fingerprint: Fingerprint,

@@ -93,7 +93,7 @@ impl Observer {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: the next call returns the change that this one did not.
+    /// This method is cancel safe: the next call returns the change that this one did not.
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
         let engine = Arc::clone(self.face.engine());
         let told = engine.while_open(pin!(self.changed())).await;

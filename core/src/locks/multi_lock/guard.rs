@@ -136,7 +136,7 @@ impl MultiGuard {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: a loss is never withdrawn, and the next call tells of it again.
+    /// This method is cancel safe: a loss is never withdrawn, and the next call tells of it again.
     pub fn lost(&self) -> impl Future<Output = Option<(LockKey, LossReason)>> + Send + 'static {
         let part = |guard: &LockGuard| {
             let key = guard.key().clone();
@@ -161,7 +161,7 @@ impl MultiGuard {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop.
+    /// This method is cancel safe.
     pub async fn unconfirmed(&self) -> (LockKey, LeaseState) {
         let parts = self
             .guards
@@ -175,7 +175,7 @@ impl MultiGuard {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: a request is never withdrawn, and the next call tells of it again.
+    /// This method is cancel safe: a request is never withdrawn, and the next call tells of it again.
     pub fn revocation_requested(&self) -> impl Future<Output = Option<LockKey>> + Send + 'static {
         let part = |guard: &LockGuard| {
             let (key, asked) = (guard.key().clone(), guard.revocation_requested());
@@ -221,7 +221,7 @@ impl MultiGuard {
     ///
     /// # Cancel safety
     ///
-    /// As `future`; the guard is kept.
+    /// This method is as cancel safe as `future`. The guard is kept.
     pub async fn while_held<F: Future>(&self, future: F) -> Result<F::Output, Error> {
         let error =
             |part: &LockGuard, reason| lost_error(&(part.key().clone(), reason), Operation::Run);
@@ -270,7 +270,7 @@ impl MultiGuard {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: the releases go on in the background.
+    /// This method is cancel safe: the releases go on in the background.
     pub async fn release(mut self) -> Result<(), Error> {
         let releases = mem::take(&mut self.guards).into_iter().rev().map(LockGuard::release);
         first_error(join_all(releases).await)
