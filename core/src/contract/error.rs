@@ -69,7 +69,7 @@ pub enum ErrorKind {
     Unsupported,
     /// The caller would wait for itself: it holds a lease that keeps others, and so itself, out.
     WouldDeadlock,
-    /// Something that is not a lock, or a lock of another kind, lies under the key; it was left alone.
+    /// The key is in use as another type of lock, or contains data that is not a lock. It was not changed.
     WrongType,
 }
 
