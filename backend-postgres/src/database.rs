@@ -55,9 +55,11 @@ impl Driver for Postgres {
         let schema = survey.schema.ok_or_else(|| {
             Failure::Layout.error("the user's search path has no schema: name one")
         })?;
-        let layout = settings.layout.clone().in_schema(schema).map_err(|_| {
-            invalid("the schema of the tables may contain only a-z, 0-9 and _")
-        })?;
+        let layout = settings
+            .layout
+            .clone()
+            .in_schema(schema)
+            .map_err(|_| invalid("the schema of the tables may contain only a-z, 0-9 and _"))?;
         let statements = Statements::new(&layout, settings.clock.as_deref());
         let (listener, news) = match connector {
             Some(connector) if settings.push => {

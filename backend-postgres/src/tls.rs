@@ -38,8 +38,7 @@ impl Tls {
 
     #[cfg(not(feature = "tls"))]
     fn read(_: &TlsFiles) -> Result<Self, Error> {
-        let message =
-            "TLS is disabled; enable the feature \"tls\" of leasehold-postgres, or \"postgres-tls\" of leasehold";
+        let message = "TLS is disabled; enable the feature \"tls\" of leasehold-postgres, or \"postgres-tls\" of leasehold";
         Err(Error::new(leasehold_core::ErrorKind::Unsupported, message))
     }
 
@@ -51,9 +50,8 @@ impl Tls {
         use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
         // The path may be the rest of a password, and so is not shown.
-        let unusable = |name: &str| {
-            invalid(format!("cannot use the file of the URL parameter {name}"))
-        };
+        let unusable =
+            |name: &str| invalid(format!("cannot use the file of the URL parameter {name}"));
         let certificates = |name: &str, path: &str| {
             let certificates = CertificateDer::pem_file_iter(path).map_err(|_| unusable(name))?;
             let certificates: Vec<_> =
@@ -86,7 +84,9 @@ impl Tls {
                     .map_err(|_| unusable("sslcert"))?
             }
             (None, None) => config.with_no_client_auth(),
-            _ => return Err(invalid("the URL parameters sslcert and sslkey must be used together")),
+            _ => {
+                return Err(invalid("the URL parameters sslcert and sslkey must be used together"));
+            }
         };
         Ok(Self(Arc::new(config)))
     }

@@ -45,8 +45,10 @@ impl SqliteConfig {
                 file.display()
             )));
         }
-        let path = path::absolute(file)
-            .map_err(|error| invalid("cannot find the current directory; write the whole path of the lock file").with_source(error))?;
+        let path = path::absolute(file).map_err(|error| {
+            invalid("cannot find the current directory; write the whole path of the lock file")
+                .with_source(error)
+        })?;
         Ok(Self { path, layout: Layout::default(), timeout: Self::DEFAULT_TIMEOUT, host: None })
     }
 

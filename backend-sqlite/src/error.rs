@@ -58,10 +58,9 @@ fn of_code(error: ffi::Error, during: During) -> (ErrorKind, &'static str) {
     match error.code {
         ErrorCode::DatabaseBusy
         | ErrorCode::DatabaseLocked
-        | ErrorCode::FileLockingProtocolFailed => (
-            ErrorKind::Unavailable,
-            "other processes kept the file locked until the time limit",
-        ),
+        | ErrorCode::FileLockingProtocolFailed => {
+            (ErrorKind::Unavailable, "other processes kept the file locked until the time limit")
+        }
         ErrorCode::OperationInterrupted | ErrorCode::OperationAborted | ErrorCode::OutOfMemory => {
             (ErrorKind::Unavailable, "the transaction was interrupted, or no memory is left")
         }
@@ -70,9 +69,10 @@ fn of_code(error: ffi::Error, during: During) -> (ErrorKind, &'static str) {
         ErrorCode::CannotOpen | ErrorCode::PermissionDenied => {
             (ErrorKind::Denied, "SQLite cannot open it, or the log or index next to it")
         }
-        ErrorCode::SystemIoFailure if during == During::Commit => {
-            (ErrorKind::Indeterminate, "the disk failed during the commit, so the outcome is unknown")
-        }
+        ErrorCode::SystemIoFailure if during == During::Commit => (
+            ErrorKind::Indeterminate,
+            "the disk failed during the commit, so the outcome is unknown",
+        ),
         ErrorCode::SystemIoFailure => (ErrorKind::Refused, "the disk failed"),
         ErrorCode::DatabaseCorrupt => {
             (ErrorKind::Unexpected, "it is damaged; delete or restore it")

@@ -131,7 +131,8 @@ fn since_boot() -> Duration {
 
 #[cfg(target_os = "linux")]
 fn unreadable(error: io::Error) -> Error {
-    let message = "cannot read the boot ID of the machine, which a lock file needs to detect restarts";
+    let message =
+        "cannot read the boot ID of the machine, which a lock file needs to detect restarts";
     Failure::Denied.because(message, error)
 }
 

@@ -391,11 +391,8 @@ impl LockOptions {
         if let (Some(min), Some(max)) = (self.min_hold, self.max_hold)
             && min > max
         {
-            let message = format!(
-                "min_hold is longer than max_hold: {} and {}",
-                human(min),
-                human(max)
-            );
+            let message =
+                format!("min_hold is longer than max_hold: {} and {}", human(min), human(max));
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if self.reentry_limit == 0 {
@@ -542,9 +539,15 @@ mod tests {
     fn refusals_name_the_setting_and_the_times_that_are_possible() {
         let (options, day) = (LockOptions::new(), Duration::from_secs(86_400));
         for (impossible, said) in [
-            (options.clone().ttl(Duration::ZERO), "ttl is too short: 0s; this store supports 6ms to 1 day"),
+            (
+                options.clone().ttl(Duration::ZERO),
+                "ttl is too short: 0s; this store supports 6ms to 1 day",
+            ),
             (options.clone().ttl(MS(5)), "ttl is too short: 5ms; this store supports 6ms to 1 day"),
-            (options.clone().ttl(day * 2), "ttl is too long: 2 days; this store supports 6ms to 1 day"),
+            (
+                options.clone().ttl(day * 2),
+                "ttl is too long: 2 days; this store supports 6ms to 1 day",
+            ),
             (
                 options.clone().max_hold(MS(1)),
                 "max_hold is too short: 1ms; this store supports 6ms to 1 day",

@@ -150,9 +150,7 @@ impl ServerError {
             ),
 
             // Permissions are missing.
-            "NOAUTH" => {
-                (ErrorKind::Denied, "the server requires a user or a password in the URL")
-            }
+            "NOAUTH" => (ErrorKind::Denied, "the server requires a user or a password in the URL"),
             "NOPERM" => (ErrorKind::Denied, self.advice_on_rights()),
             "WRONGPASS" => (ErrorKind::Denied, ""),
 
@@ -196,7 +194,10 @@ impl ServerError {
         } else if has("DB index") || has("invalid expire") {
             (ErrorKind::Invalid, "")
         } else if has("cluster support disabled") {
-            (ErrorKind::Unsupported, "this server is not part of a cluster; use redis:// in the URL")
+            (
+                ErrorKind::Unsupported,
+                "this server is not part of a cluster; use redis:// in the URL",
+            )
         } else if has("unknown command 'SENTINEL'") {
             (
                 ErrorKind::Unsupported,

@@ -25,7 +25,9 @@ pub(super) fn read(url: &str) -> Result<EtcdConfig, Error> {
     let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = address.split_once('/').unwrap_or((address, ""));
     if !path.is_empty() {
-        return Err(invalid("the URL must not have a path; set the prefix with the parameter prefix=…"));
+        return Err(invalid(
+            "the URL must not have a path; set the prefix with the parameter prefix=…",
+        ));
     }
     let (user, hosts) = match authority.rsplit_once('@') {
         Some((user, hosts)) => (Some(user), hosts),
@@ -151,8 +153,7 @@ fn with_tls(config: EtcdConfig, secure: bool, files: &TlsFiles) -> Result<EtcdCo
 #[cfg(not(feature = "tls"))]
 fn with_tls(config: EtcdConfig, secure: bool, files: &TlsFiles) -> Result<EtcdConfig, Error> {
     if secure {
-        let message =
-            "TLS is disabled; enable the feature \"tls\" of leasehold-etcd, or \"etcd-tls\" of leasehold";
+        let message = "TLS is disabled; enable the feature \"tls\" of leasehold-etcd, or \"etcd-tls\" of leasehold";
         return Err(Error::new(leasehold_core::ErrorKind::Unsupported, message));
     }
     without_tls(config, files)

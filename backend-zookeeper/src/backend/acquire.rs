@@ -218,6 +218,7 @@ impl ZooKeeperBackend {
 }
 
 fn other_kind(claim: &Claim) -> Failure {
-    let message = "it is in use as another type of lock; a lock of this type needs a different name";
+    let message =
+        "it is in use as another type of lock; a lock of this type needs a different name";
     Failure::Final(Error::new(ErrorKind::WrongType, message).with_key(claim.key()))
 }

@@ -189,7 +189,9 @@ fn with_tls(connector: Connector, is_secure: bool, files: &TlsFiles) -> Result<C
         invalid(format!("cannot use a PEM file of the URL: {error}"))
     };
     let Some(authority) = &files.authority else {
-        return Err(invalid("zookeepers:// requires ca=…, the path of a PEM file with the certificate authority"));
+        return Err(invalid(
+            "zookeepers:// requires ca=…, the path of a PEM file with the certificate authority",
+        ));
     };
     let mut options = TlsOptions::new().with_pem_ca(&read("ca", authority)?).map_err(unusable)?;
     match (&files.certificate, &files.key) {

@@ -313,7 +313,10 @@ mod tests {
             .with_key(&LockKey::new("invoice:42").unwrap())
             .with_backend("redis");
 
-        assert_eq!(error.to_string(), "cannot renew \"invoice:42\" on redis: reply lost, outcome unknown");
+        assert_eq!(
+            error.to_string(),
+            "cannot renew \"invoice:42\" on redis: reply lost, outcome unknown"
+        );
     }
 
     #[test]

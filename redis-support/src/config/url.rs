@@ -143,8 +143,7 @@ fn servers(
         Scheme::Sentinel => {
             let (master, database) = path.split_once('/').unwrap_or((path, ""));
             if master.is_empty() {
-                let message =
-                    "the URL must name the master that the sentinels monitor, as in redis-sentinel://host/master";
+                let message = "the URL must name the master that the sentinels monitor, as in redis-sentinel://host/master";
                 return Err(invalid(message));
             }
             read_database(database, access)?;
@@ -321,6 +320,7 @@ impl TlsFiles {
 
 /// Reads the file that the parameter `name` names. Its path may be the rest of a password, and so is not shown.
 fn read_file(name: &str, path: &str) -> Result<Vec<u8>, Error> {
-    std::fs::read(path)
-        .map_err(|error| invalid(format!("cannot read the file of the URL parameter {name}: {error}")))
+    std::fs::read(path).map_err(|error| {
+        invalid(format!("cannot read the file of the URL parameter {name}: {error}"))
+    })
 }

@@ -51,8 +51,12 @@ fn message(code: &str) -> Option<&'static str> {
     Some(match code {
         "53100" => "the database's disk is full",
         "53300" => "the database has no connection left",
-        "55P03" | "57014" => "the statement reached a time limit of the database, nothing was applied",
-        "22012" => "a row is missing from the stripe table; run the statements that leasehold tables URL prints",
+        "55P03" | "57014" => {
+            "the statement reached a time limit of the database, nothing was applied"
+        }
+        "22012" => {
+            "a row is missing from the stripe table; run the statements that leasehold tables URL prints"
+        }
         "42501" => {
             "the database user lacks a permission; run the statements that leasehold tables and leasehold acl print as an administrator"
         }
