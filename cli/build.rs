@@ -1,4 +1,4 @@
-//! Says at the start of a build that the command is for Linux. The compiler would say so in many lines, about functions that are not there.
+//! Reports at the start of a build that the command supports only Linux. The errors of the compiler about missing functions would be less clear.
 
 use std::env;
 
@@ -7,7 +7,7 @@ fn main() {
     let system = env::var("CARGO_CFG_TARGET_OS").unwrap_or_default();
     if system != "linux" {
         println!(
-            "cargo::error=the command `leasehold` is for Linux, by whose means it ends processes; the library builds on {system} too"
+            "cargo::error=the command `leasehold` supports only Linux; the library also builds on {system}"
         );
     }
 }

@@ -26,6 +26,7 @@ pub(crate) use stores::redis_lazily;
 /// | `mysql://user[:password]@host[:port]/database`, also `mariadb://…` | a MySQL or MariaDB database | `mysql` |
 /// | `mysql://…?ssl-mode=verify_identity` | the same, over TLS | `mysql-tls` |
 /// | `redis://[user:password@]host[:port][/database]` | one Redis or Valkey server | `redis` or `fred` |
+/// | `valkey://…`, also with the endings and prefixes of `redis://` below | the same | `redis` or `fred` |
 /// | `unix:///path/to/socket` | the same | `redis` or `fred` |
 /// | `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the server that these sentinels name | `redis` or `fred` |
 /// | `redis-cluster://[user:password@]host[:port][,host[:port]…]` | a cluster, by some or all of its servers | `redis` or `fred` |

@@ -1,4 +1,4 @@
-//! How the command ends.
+//! The exit codes, and the errors that lead to them.
 
 use std::error::Error as _;
 use std::process::{ExitCode, ExitStatus};
@@ -55,7 +55,7 @@ pub(crate) const MEANINGS: [(u8, &str); 13] = [
     (NOT_FOUND, "the command was not found"),
 ];
 
-/// Why the command ends without success, and how.
+/// An error message and its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
@@ -155,7 +155,7 @@ fn code_of(error: &Error) -> u8 {
     }
 }
 
-/// An error and its causes, without those that repeat an earlier text.
+/// An error and its causes, unless a cause repeats an earlier text.
 pub(crate) fn with_causes(error: &Error) -> String {
     let mut message = error.to_string();
     let mut last = message.clone();
@@ -174,7 +174,7 @@ pub(crate) fn with_causes(error: &Error) -> String {
     message
 }
 
-/// Prints a message of clap: help and versions are a success, everything else is a usage error or an error in the configuration file.
+/// Prints a message of clap. Help and versions are a success. Other messages are a usage error or an error in the configuration file.
 pub(crate) fn usage(Refused { error, origin }: &Refused) -> ExitCode {
     if !error.use_stderr() {
         let help = error.render();

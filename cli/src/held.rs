@@ -1,4 +1,4 @@
-//! The locks that the command line names, and the guards of those that are held.
+//! The locks that the command line names, and the guards of held locks.
 
 use std::future::poll_fn;
 use std::slice;
@@ -121,7 +121,7 @@ impl Held {
         self.guards().iter().map(LockGuard::remaining).min().unwrap_or_default()
     }
 
-    /// Why the first of them was lost, if one was.
+    /// Why the first lost lock was lost.
     pub(crate) fn lost_for(&self) -> Option<LossReason> {
         self.guards().iter().find_map(|guard| match guard.state() {
             LeaseState::Lost(reason) => Some(reason),
@@ -129,7 +129,7 @@ impl Held {
         })
     }
 
-    /// Waits until one of them is lost.
+    /// Waits until one of the locks is lost.
     pub(crate) async fn lost(&self) {
         match self {
             Self::One(guard) => drop(guard.lost().await),

@@ -22,7 +22,7 @@ pub(crate) struct Help {
     pub(crate) sections: &'static [(&'static str, &'static str)],
     /// The exit codes that only this subcommand has, or for which it has its own words.
     pub(crate) status: &'static str,
-    /// The exit codes that mean the same for all subcommands.
+    /// The exit codes with a common meaning, from [`exit::MEANINGS`].
     pub(crate) codes: &'static [u8],
     pub(crate) examples: &'static str,
 }
@@ -131,7 +131,7 @@ fn plain(arg: Arg) -> Arg {
     arg.hide_env_values(true).allow_negative_numbers(is_time)
 }
 
-/// The manual pages: the names of their files, and their texts.
+/// The names of the files of all manual pages, and their texts.
 pub(crate) fn pages() -> Vec<(String, String)> {
     let mut command = command();
     command.build();
@@ -193,7 +193,7 @@ const FILES: &str = "\
 ~/.local/state/leasehold/locks.db
        The locks of this user, if no store is named";
 
-/// The variables of a command: those that stand for its options, and those that its help describes.
+/// The variables that set options of a command, and the variables that its help describes.
 fn environment(command: &clap::Command, help: &Help) -> String {
     let option = |arg: &Arg| {
         let (name, long) = (arg.get_env()?.to_str()?, arg.get_long()?);

@@ -1,4 +1,4 @@
-//! Output: results on stdout, the rest on stderr. Neither a closed pipe nor a full disk makes it panic.
+//! Prints results on stdout and messages on stderr. A closed pipe or a full disk does not cause a panic.
 
 use std::io::{self, ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::os::fd::AsFd;
@@ -43,7 +43,7 @@ impl Report {
         let name = if stdout().is_terminal() {
             key.escaped().into_bytes()
         } else {
-            // A program that reads it gets the name that it may give back.
+            // A program can pass the unescaped name on to other commands.
             key.name().as_bytes().to_vec()
         };
         Self { name, text: Vec::new() }
@@ -69,12 +69,12 @@ pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
     print(format!("{value}\n").as_bytes())
 }
 
-/// Prints a result. A reader that has gone has read enough; any other failure is one of the command.
+/// Prints a result. A reader that has exited has read enough, so this is not an error.
 pub(crate) fn print(text: &[u8]) -> Result<(), Failure> {
     print_on(text).map(|_is_read| ())
 }
 
-/// Prints a line of a stream that goes on: `false` once its reader has gone.
+/// Prints a line of a continuing stream. Returns `false` if the reader of the stream has exited.
 pub(crate) fn print_on(text: &[u8]) -> Result<bool, Failure> {
     let mut out = stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
@@ -116,18 +116,18 @@ pub(crate) fn raw(text: &str) {
     drop(err.write_all(text.as_bytes()).and_then(|()| err.flush()));
 }
 
-/// The columns of a terminal. Some do not know.
+/// The width of a terminal, or 80 if the terminal does not report it.
 pub(crate) fn columns(terminal: impl AsFd) -> usize {
     let columns = tcgetwinsize(terminal).map_or(0, |size| usize::from(size.ws_col));
     if columns == 0 { 80 } else { columns }
 }
 
-/// The part of a line that has room in so many columns: a line that wraps cannot be written over.
+/// The part of a line that fits into `columns`. A line that wraps could not be overwritten.
 pub(crate) fn cut(line: &str, columns: usize) -> String {
     line.chars().take(columns).collect()
 }
 
-/// The name of a key in JSON, and its bytes where it is no text.
+/// The name of a key in JSON, and its bytes if it is not text.
 pub(crate) fn json_of(key: &Key) -> Value {
     let name = key.name();
     match name.to_str() {

@@ -27,7 +27,7 @@ pub(crate) enum Store {
     ZooKeeper,
 }
 
-/// The stores that this build supports: their features, and whether these are enabled.
+/// The stores, their names, their features, and whether this build has these features.
 const FEATURES: [(Store, &str, &str, bool); 9] = [
     (Store::Redis, "Redis", "redis", cfg!(any(feature = "redis", feature = "fred"))),
     (Store::RedisSentinel, "Redis", "redis", cfg!(any(feature = "redis", feature = "fred"))),

@@ -1,4 +1,4 @@
-//! The options of one command: from the command line, else from the environment, else from the configuration file.
+//! Reads the options of one command from the command line, the environment and the configuration file, in this order.
 //!
 //! Options conflict only with options of the same origin. A variable or a file that is set for all commands must not break one of them.
 
@@ -13,7 +13,7 @@ use strsim::damerau_levenshtein;
 use crate::exit::{self, Failure};
 use crate::{config, out, store};
 
-/// The variables that the command reads, and the ones that it sets for commands, without `LEASEHOLD_`.
+/// The variables that `leasehold` reads or sets for commands, without `LEASEHOLD_`.
 const KNOWN: [&str; 9] =
     ["BACKEND", "CONFIG", "DESCRIPTION", "KEY", "PREFIX", "TOKEN", "TTL", "VALUE", "WAIT"];
 
@@ -125,7 +125,7 @@ fn meant_by(suffix: &str) -> Option<&'static str> {
     })
 }
 
-/// Leaves out variables that are set to nothing, except for the store: a command that should share its locks must not lock a local file.
+/// Ignores empty variables, except for the store. A command that should share its locks must not lock a local file.
 fn without_empty_variables(command: Command) -> Command {
     command.mut_subcommands(|subcommand| {
         subcommand.mut_args(|arg| {

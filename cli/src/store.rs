@@ -14,7 +14,7 @@ use crate::args::Backend;
 use crate::exit::{self, Failure};
 use crate::place::Place;
 
-/// Between two attempts to connect: short beside the start of a server, long beside the attempt.
+/// The pause between two attempts to connect. A server takes longer to start, and an attempt is much shorter.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The URL of the file in this user's state directory.
@@ -24,7 +24,7 @@ const LOCAL: &str = "local";
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Patience {
     None,
-    /// As long as any caller that waits for a lock.
+    /// The default of the library for callers that wait for a lock.
     Usual,
     For(Duration),
 }
@@ -45,7 +45,7 @@ impl Backend {
         Self { url: Some(url.to_owned()), prefix: None, shared: false }
     }
 
-    /// Connects as soon as the store is up, and says once that it waits for it.
+    /// Connects as soon as the store is up.
     pub(crate) async fn connect_patiently(
         &self,
         patience: Patience,
@@ -65,8 +65,7 @@ impl Backend {
         }
     }
 
-    /// Says that the lock is local if no store is named. Somebody who reads the output of a terminal knows, a crontab on several machines does
-    /// not.
+    /// Prints a message that the lock is local if no store is named and stderr is not a terminal, as in a crontab on several machines.
     ///
     /// # Errors
     ///
@@ -106,7 +105,7 @@ impl Backend {
         }
     }
 
-    /// The URL of the store, with the prefix: `named`, or that of `--backend`, or that of this user's file.
+    /// The URL of the store, with the prefix. The store is `named`, or else the value of `--backend`, or else the file of this user.
     pub(crate) fn url_or(&self, named: Option<&str>) -> Result<String, Failure> {
         match named.or(self.url.as_deref()) {
             Some("") => Err(Failure::usage("the backend is empty; name a store")),
@@ -126,7 +125,7 @@ impl Backend {
         Ok(format!("{url}?{}", query.join("&")))
     }
 
-    /// Opens this user's file, and says once where it is.
+    /// Opens the file of this user. The first time, prints where the file is.
     #[cfg(feature = "sqlite")]
     async fn open_default_file(&self) -> Result<LockClient, Failure> {
         const REMEDY: &str = "to have the file elsewhere, set XDG_STATE_HOME; to use another store, \
@@ -182,7 +181,7 @@ fn url_of(file: &Path) -> String {
     format!("sqlite:{path}")
 }
 
-/// A byte of a parameter or path. Not all stores decode these, and none needs more than the plain ones.
+/// Encodes a byte of a parameter or path, unless it is plain. Not all stores decode plain bytes.
 fn encode(byte: u8) -> String {
     match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b':' | b'/' => {

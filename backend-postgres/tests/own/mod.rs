@@ -128,7 +128,7 @@ async fn servers_without_a_primary_are_read_only_just_now() {
     let url = format!("{}?target_session_attrs=read-write", postgres.url());
     let error = PostgresBackend::connect(&patiently(&url)).await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(error.kind(), ErrorKind::NotWritable, "{error}");
     assert!(error.to_string().contains("the database is read-only"), "{error}");
 }
 

@@ -50,11 +50,11 @@ leasehold hold deploy     # in one terminal, while you work in another
 
 # In a script, `leasehold run deploy ./deploy.sh` is better, because it
 # stops ./deploy.sh if the lock is lost. If the script itself must hold
-# the lock, wait for the first line, which is empty if `hold` has failed:
-coproc leasehold hold --wait 1m deploy
-read -r held <&${COPROC[0]} || exit 75
+# the lock, wait for the first line, which is missing if `hold` fails:
+exec 3< <(leasehold hold --wait 1m deploy); holder=$!
+read -r held <&3 || exit 75
 ./deploy.sh
-kill $COPROC_PID",
+kill $holder",
     ..Help::LOCKING
 };
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use leasehold_testbed::Folder;
 
-use crate::support::{Home, Running, file, until};
+use crate::support::{Home, Running, code, file, text, until};
 
 /// Starts `hold` in the background of a script, which then waits to be killed.
 fn script(home: &Home, folder: &Folder, options: &str) -> Running {
@@ -47,6 +47,24 @@ fn lock_outlives_its_script_if_told_so() {
     assert_eq!(waited.status.code(), Some(75), "it is held and renewed");
     home.on_path("kill").arg(&holder).status().unwrap();
     until("the lock is released", || !is_held(&home));
+}
+
+#[test]
+fn sample_script_of_the_help_runs_and_does_not_hang_if_the_lock_is_busy() {
+    let home = Home::new();
+    let help = text(&home.leasehold().args(["hold", "--help"]).output().unwrap().stdout);
+    let (_, script) = help.split_once("  exec 3<").expect("the help has a sample script");
+    let script = format!("exec 3<{script}");
+    let script = script.replace("--wait 1m", "--no-wait").replace("./deploy.sh", "echo deployed");
+    let run = || home.on_path("bash").args(["-c", &script]).output().unwrap();
+
+    let free = run();
+    assert_eq!((code(&free), text(&free.stdout).as_str()), (0, "deployed\n"), "{script}");
+
+    let mut other = Running::start(home.leasehold().args(["hold", "--wait", "5s", "deploy"]));
+    other.line();
+    let busy = run();
+    assert_eq!((code(&busy), text(&busy.stdout).as_str()), (75, ""), "{script}");
 }
 
 #[test]

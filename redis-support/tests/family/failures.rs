@@ -268,9 +268,9 @@ async fn a_replica_takes_no_locks() {
 
     let error = acquire(&backend, &lease("job")).await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::NotWritable);
     assert!(error.to_string().contains("READONLY"), "{error}");
-    assert_eq!(backend.ping().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(backend.ping().await.unwrap_err().kind(), ErrorKind::NotWritable);
     redis.command(&["REPLICAOF", "NO", "ONE"]).await;
     acquire(&backend, &lease("job")).await.unwrap();
     backend.ping().await.unwrap();
@@ -286,7 +286,7 @@ async fn a_primary_without_enough_replicas_answers_no_ping() {
     redis.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
 
     let error = backend.ping().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::NotWritable);
     assert!(error.to_string().contains("NOREPLICAS"), "{error}");
 }
 
@@ -412,7 +412,7 @@ async fn a_primary_that_wants_replicas_refuses_for_now() {
 
     let error = acquire(&backend(&redis).await, &lease("job")).await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::NotWritable);
     assert!(error.to_string().contains("NOREPLICAS"), "{error}");
 }
 

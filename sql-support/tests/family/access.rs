@@ -98,7 +98,7 @@ async fn tables_are_made_where_they_may_be() {
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     let error = refusal(&format!("{url}?tables=exist")).await;
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
-    assert!(error.to_string().contains("run the migration"), "{error}");
+    assert!(error.to_string().contains("leasehold tables"), "{error}");
 
     server.sql(crate::CREATE_SCHEMA).await;
     let url = format!("{url}?schema=app&prefix=my_");
@@ -116,7 +116,7 @@ async fn wrong_passwords_are_denied_and_none_is_shown() {
         assert_eq!(refusal(&server.url_as(&user)).await.kind(), ErrorKind::Denied);
     }
     let error = refusal(&server.url_as(&format!("locker:{SECRET}-not"))).await;
-    let said = format!("connect on {name}: {}: wrong user or password", server.address());
+    let said = format!("cannot connect to {name}: {}: wrong user or password", server.address());
     assert_eq!(error.to_string(), said);
     let user = format!("locker:{SECRET}");
     for (address, reason) in [
@@ -125,7 +125,7 @@ async fn wrong_passwords_are_denied_and_none_is_shown() {
     ] {
         let error = refusal(&server.url_at(&user, &address)).await;
         assert_eq!(error.kind(), ErrorKind::Unavailable);
-        assert_eq!(error.to_string(), format!("connect on {name}: {address}: {reason}"));
+        assert_eq!(error.to_string(), format!("cannot connect to {name}: {address}: {reason}"));
     }
 
     let url = server.url_as(&user);

@@ -62,7 +62,7 @@ async fn missing_tables_are_refused_and_named() {
 
     let error = acquire(&backend, &lease("job")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
-    assert!(error.to_string().contains("run the migration"), "{error}");
+    assert!(error.to_string().contains("leasehold tables"), "{error}");
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn a_read_only_server_is_unavailable() {
 
     server.set_read_only(true).await;
     let is_refused = |error: Error| {
-        error.kind() == ErrorKind::Unavailable && error.to_string().contains("read-only")
+        error.kind() == ErrorKind::NotWritable && error.to_string().contains("read-only")
     };
     let refused = async || acquire(&backend, &other).await.is_err_and(is_refused);
     until("acquisitions are refused", refused).await;

@@ -81,7 +81,7 @@ async fn emptied_tables_are_no_member() {
         server.sql(&format!("DELETE FROM {table}")).await;
         let error = backend.standing(StoreId::new()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Refused, "{table}: {error}");
-        assert!(error.to_string().contains("run the migration"), "{error}");
+        assert!(error.to_string().contains("leasehold tables"), "{error}");
         claim(&backend).await.unwrap_err();
         server.sql(&Config::from_url(&server.url()).unwrap().migration()).await;
     }
@@ -114,7 +114,7 @@ async fn read_only_server_has_no_standing() {
     let refused = until_some("the standing is refused", async || {
         backend.standing(StoreId::new()).await.err()
     });
-    assert_eq!(refused.await.kind(), ErrorKind::Unavailable);
+    assert_eq!(refused.await.kind(), ErrorKind::NotWritable);
 }
 
 #[tokio::test]

@@ -66,11 +66,11 @@ impl Scratch {
         URL.get_or_init(|| self.url.clone());
     }
 
-    /// Removes the leftovers of the suite, or names those that it cannot remove.
+    /// Removes what the suite has left in the store. Returns a message about anything that it cannot remove.
     pub(super) fn clean(self) -> Option<String> {
         if let Some(file) = &self.file {
             for end in ["", "-wal", "-shm"] {
-                // One that is not there need not be removed.
+                // A missing file need not be removed.
                 drop(fs::remove_file(format!("{}{end}", file.display())));
             }
             return None;
