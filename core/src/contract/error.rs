@@ -65,6 +65,9 @@ pub enum ErrorKind {
     Invalid,
     /// The lease ended before its holder released it.
     LeaseLost,
+    /// The store answers, but cannot write at the moment, for example because the server is a read-only
+    /// replica or has fewer replicas than required. The request was not applied.
+    NotWritable,
     /// The owner has entered the lock as often as [`LockOptions::reentry_limit`](crate::LockOptions::reentry_limit) allows.
     ReentryLimit,
     /// The store is reachable but refuses writes until an operator acts, for example because its disk is full.
