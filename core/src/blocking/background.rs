@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(*left.0.lock().unwrap(), ["k"]);
     }
 
-    /// The keys whose releases were given up.
+    /// The keys whose releases were abandoned.
     #[derive(Clone, Default)]
     struct LeftToTtl(Arc<Mutex<Vec<String>>>);
 

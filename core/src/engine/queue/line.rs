@@ -312,8 +312,8 @@ impl<H, N> Line<H, N> {
         }
     }
 
-    /// Returns whether the key was held at some time while this waiter was queued, and has not been
-    /// reported as unreachable since.
+    /// Returns whether the key was held at some time while this waiter was queued, and may still be
+    /// held.
     pub(super) fn was_seen_held_by(&self, ticket: u64) -> bool {
         match self.stand {
             Stand::Held(_) | Stand::Refused(_) => true,

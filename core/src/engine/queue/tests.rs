@@ -1,4 +1,4 @@
-//! The line of one key, from the side of its callers.
+//! Tests of the queue for one key, from the side of its callers.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ fn holder(answer: Result<Next<Hold>, Error>) -> Holder {
     }
 }
 
-/// Puts a lease in force that lasts for as long as clients have them by default.
+/// Grants a lease with the default TTL.
 fn granted(asker: Asker<Hold>, share: Share, clock: &dyn Clock) -> Arc<Hold> {
     let lease = Lease::new(&LockKey::new("k").unwrap(), LockOptions::DEFAULT_TTL);
     let granted = Granted::at_once(lease.with_share(share), clock.now());
