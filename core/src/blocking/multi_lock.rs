@@ -150,8 +150,8 @@ impl MultiLock {
         Ok(self.guard(guard))
     }
 
-    /// Blocks until this thread can acquire all parts, until `instant` on the client's clock, for
-    /// example `client.now() + wait`.
+    /// Blocks until this thread can acquire all parts, but not longer than until `instant` on the
+    /// client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///

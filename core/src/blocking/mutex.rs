@@ -95,8 +95,8 @@ impl Mutex {
         self.background.lock(self.mutex.try_lock_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock, until `instant` on the client's clock, for
-    /// example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock, but not longer than until `instant` on the
+    /// client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///

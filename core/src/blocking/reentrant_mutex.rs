@@ -60,7 +60,8 @@ impl ReentrantMutex {
         self.mutex.key()
     }
 
-    /// Blocks until this thread acquires the lock, or locks it again, and returns a guard.
+    /// Blocks until this thread acquires the lock, and returns a guard. If the owner already holds
+    /// the lock, returns another guard immediately.
     ///
     /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
     /// or call [`try_lock_for`](Self::try_lock_for).
@@ -73,8 +74,8 @@ impl ReentrantMutex {
         self.background.lock(self.mutex.lock())
     }
 
-    /// Makes one attempt to acquire the lock, or locks it again. The method does not wait for other
-    /// holders, only for the store's reply.
+    /// Makes one attempt to acquire the lock. If the owner already holds the lock, returns another
+    /// guard. The method does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
@@ -85,7 +86,8 @@ impl ReentrantMutex {
         self.background.lock(self.mutex.try_lock())
     }
 
-    /// Blocks until this thread can acquire the lock, for at most `wait`, or locks it again.
+    /// Blocks until this thread can acquire the lock, for at most `wait`. If the owner already
+    /// holds the lock, returns another guard immediately.
     ///
     /// # Errors
     ///
@@ -96,8 +98,9 @@ impl ReentrantMutex {
         self.background.lock(self.mutex.try_lock_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock, until `instant` on the client's clock, for
-    /// example `client.now() + wait`, or locks it again.
+    /// Blocks until this thread can acquire the lock, but not longer than until `instant` on the
+    /// client's clock, for example `client.now() + wait`. If the owner already holds the lock,
+    /// returns another guard immediately.
     ///
     /// # Errors
     ///
@@ -123,8 +126,7 @@ impl ReentrantMutex {
         self.lock()?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire the lock, or locks it again, and then runs `work` like
-    /// [`run`](Self::run).
+    /// Calls [`try_lock`](Self::try_lock) and, if it succeeds, runs `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
@@ -135,8 +137,8 @@ impl ReentrantMutex {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire the lock, for at most `wait`, or locks it again, and
-    /// then runs `work` like [`run`](Self::run).
+    /// Calls [`try_lock_for`](Self::try_lock_for) with `wait` and, if it succeeds, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///

@@ -104,8 +104,8 @@ impl RwLock {
         self.background.lock(self.lock.try_read_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock as a reader, until `instant` on the client's
-    /// clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock as a reader, but not longer than until
+    /// `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
@@ -153,8 +153,8 @@ impl RwLock {
         self.writer(self.lock.try_write_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock as the writer, until `instant` on the client's
-    /// clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock as the writer, but not longer than until
+    /// `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///

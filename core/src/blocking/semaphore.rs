@@ -96,8 +96,8 @@ impl Semaphore {
         self.background.lock(self.semaphore.try_acquire_for(permits, wait))
     }
 
-    /// Blocks until this thread can acquire `permits` permits, until `instant` on the client's
-    /// clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire `permits` permits, but not longer than until `instant`
+    /// on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///

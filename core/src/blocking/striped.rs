@@ -99,8 +99,8 @@ impl Striped {
         Ok(self.guard(guard))
     }
 
-    /// Blocks until this thread can acquire any segment, until `instant` on the client's clock, for
-    /// example `client.now() + wait`.
+    /// Blocks until this thread can acquire any segment, but not longer than until `instant` on the
+    /// client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///

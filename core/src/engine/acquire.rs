@@ -245,9 +245,9 @@ impl Acquisition<'_, '_, '_> {
         }
     }
 
-    /// Leaves the store's queue before the caller learns that the key is held, so that the entry
-    /// cannot block the next caller. The reaper completes a removal that the store does not confirm
-    /// in time.
+    /// Leaves the store's queue before this call reports that the key is held, so that the queue
+    /// entry cannot block the next caller. The reaper completes a removal that the store does not
+    /// confirm in time.
     async fn leave(self, held: Busy) -> Acquired {
         if self.doubt {
             let give_up = self.clock.now() + LEAVING;

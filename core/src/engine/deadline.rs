@@ -65,7 +65,7 @@ pub(crate) fn renewal_due(sent_at: Instant, ttl: Duration) -> Instant {
 
 /// Returns when the watchdog starts to handle a lease that was requested at `since`.
 ///
-/// From then on, the lease has a place in the schedule and a subscription. If the store reports
+/// At that time, the lease gets a place in the schedule and a subscription. If the store reports
 /// changes only after the first renewal, that renewal is due as well.
 pub(crate) fn of_age(since: Instant) -> Instant {
     since + YOUTH

@@ -25,8 +25,8 @@ use crate::sync::{Mutex, Notify, lock};
 /// The maximum number of concurrent releases.
 const MAX_IN_FLIGHT: usize = 64;
 
-/// How long a caller waits for its release before the reaper continues. Reconnecting takes less
-/// time, and so do most stalls of a busy machine.
+/// How long a caller waits for its release before the reaper continues. Reconnects, and most stalls
+/// of a busy machine, are shorter.
 const RELEASE_WAIT: Duration = Duration::from_secs(5);
 
 /// The pause between two attempts of such a release.
@@ -60,7 +60,7 @@ pub(super) struct Queue {
     /// The state of the thread that sends releases when no task is running.
     pub(super) stand_in: StandIn,
     next_id: u64,
-    /// Whether no more releases will be added.
+    /// Whether the queue accepts no further releases.
     finishing: bool,
 }
 

@@ -1,9 +1,9 @@
 //! Stage 4 of the pipeline: the watchdog renews all leases of a client in batches, and ends leases
 //! whose deadline passes.
 //!
-//! A new lease is only an entry in a list. It has no due time, and notifications about it do not
-//! wake a task. The watchdog starts to handle it after 50 ms. A loss does not depend on the
-//! watchdog, because every query of a hold compares the deadline with the clock.
+//! A new lease is only an entry in a list. The list has no due times, and notifications about a new
+//! lease do not wake a task. After 50 ms, the watchdog starts to handle the lease. A loss does not
+//! depend on the watchdog, because every query of a hold compares the deadline with the clock.
 
 mod pause;
 mod schedule;

@@ -94,7 +94,8 @@ impl MultiLock {
         Self { engine, options, parts: BTreeMap::new() }
     }
 
-    /// Returns this multi-lock with other options. They also apply to parts that are added later.
+    /// Returns this multi-lock with other options. The options also apply to parts that are added
+    /// later.
     ///
     /// # Errors
     ///
@@ -203,7 +204,7 @@ impl MultiLock {
     /// # Cancel safety
     ///
     /// This method is cancel safe. If the future is dropped, all leases that the store has granted
-    /// in the meantime are released in the background, at the latest after their TTL.
+    /// in the meantime are released in the background.
     pub async fn lock(&self) -> Result<MultiGuard, Error> {
         let asked_at = self.engine.now();
         let wait = Wait::lasting(self.options.wait, asked_at);
@@ -244,8 +245,8 @@ impl MultiLock {
         self.take(wait).await?.or_busy()
     }
 
-    /// Waits to acquire all parts, until `instant` on the client's clock, for example `client.now()
-    /// + wait`.
+    /// Waits to acquire all parts, until `instant` on the client's clock, for example
+    /// `client.now() + wait`.
     ///
     /// # Errors
     ///

@@ -71,7 +71,8 @@ impl ReentrantMutex {
         self.0.key()
     }
 
-    /// Waits for the lock, or locks it again, and returns a guard.
+    /// Waits for the lock, and returns a guard. If the owner already holds the lock, returns
+    /// another guard immediately.
     ///
     /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
     /// or call [`try_lock_for`](Self::try_lock_for).
@@ -91,8 +92,8 @@ impl ReentrantMutex {
         self.0.lock(Share::Whole, here()).await
     }
 
-    /// Makes one attempt to acquire the lock, or locks it again. The method does not wait for other
-    /// holders, only for the store's reply.
+    /// Makes one attempt to acquire the lock. If the owner already holds the lock, returns another
+    /// guard. The method does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
@@ -108,7 +109,8 @@ impl ReentrantMutex {
         self.0.try_lock(Share::Whole, here()).await
     }
 
-    /// Waits to acquire the lock for at most `wait`, or locks it again.
+    /// Waits to acquire the lock, for at most `wait`. If the owner already holds the lock, returns
+    /// another guard immediately.
     ///
     /// # Errors
     ///
@@ -124,8 +126,9 @@ impl ReentrantMutex {
         self.0.try_lock_for(Share::Whole, here(), wait).await
     }
 
-    /// Waits to acquire the lock until `instant` on the client's clock, for example `client.now() +
-    /// wait`, or locks it again.
+    /// Waits to acquire the lock, until `instant` on the client's clock, for example
+    /// `client.now() + wait`. If the owner already holds the lock, returns another guard
+    /// immediately.
     ///
     /// # Errors
     ///
@@ -169,8 +172,7 @@ impl ReentrantMutex {
         self.lock().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire the lock, or locks it again, and then runs `work` like
-    /// [`run`](Self::run).
+    /// Calls [`try_lock`](Self::try_lock) and, if it succeeds, runs `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
@@ -189,7 +191,7 @@ impl ReentrantMutex {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits to acquire the lock for at most `wait`, or locks it again, and then runs `work` like
+    /// Calls [`try_lock_for`](Self::try_lock_for) with `wait` and, if it succeeds, runs `work` like
     /// [`run`](Self::run).
     ///
     /// # Errors

@@ -434,8 +434,8 @@ impl WriteGuard {
     ///
     /// Returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease is lost. Returns
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the lock is
-    /// [reentrant](RwLock::reentrant) and its owner has other guards. An error also drops the
-    /// guard, as if the caller had dropped it.
+    /// [reentrant](RwLock::reentrant) and its owner has other guards. In both cases, the guard is
+    /// dropped.
     ///
     /// # Cancel safety
     ///

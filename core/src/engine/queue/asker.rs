@@ -66,8 +66,8 @@ impl<H: Held> Asker<H> {
         }
     }
 
-    /// Tells the callers behind this one that another client holds the key. The store named the
-    /// holder at the time `at`.
+    /// Notifies the queued callers that another client holds the key. `at` is the time at which the
+    /// store named the holder.
     pub(crate) fn refused(&self, holder: Option<&Holder>, at: Instant) {
         if let Some((lines, key)) = self.turn() {
             let told = holder.map(|holder| Box::new(Told { holder: holder.clone(), at }));
@@ -75,8 +75,8 @@ impl<H: Held> Asker<H> {
         }
     }
 
-    /// Tells the callers behind this one that the store has not answered since `since`. Returns the
-    /// start of the outage, which may be earlier.
+    /// Notifies the queued callers that the store has not answered since `since`. Returns the start
+    /// of the outage, which may be earlier.
     pub(crate) fn failed(&self, since: Instant, error: &Error) -> Instant {
         let Some((lines, key)) = self.turn() else { return since };
         let (since, told) = lines.at(key, |line| line.fail(since, error));
@@ -87,9 +87,9 @@ impl<H: Held> Asker<H> {
     /// Leaves the queue after a grant of `share`, and files the lease. An exclusive lease keeps the
     /// turn until it ends.
     ///
-    /// After a grant that is not exclusive, the turn goes to the next caller. Each grant lets two
-    /// queued callers ask. A crowd that finds free permits is therefore served in a few round
-    /// trips, and a crowd that finds none costs one extra request.
+    /// After any other grant, the turn goes to the next caller, and each grant lets two queued
+    /// callers ask. If there are enough permits, many callers are served in a few round trips. If
+    /// there are none left, the extra cost is one request.
     pub(crate) fn granted(
         self,
         share: Share,

@@ -136,7 +136,7 @@ impl<N> Messages<N> {
         Poll::Pending
     }
 
-    /// Rejects the last message from now on, and returns it if it has already arrived.
+    /// Rejects a last message that arrives later. Returns the message if it has already arrived.
     pub(super) fn leave(&self) -> Option<N> {
         let mut inbox = lock(&self.0.inbox);
         inbox.has_left = true;

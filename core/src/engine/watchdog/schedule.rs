@@ -54,7 +54,7 @@ impl Schedule {
         self.young.iter().chain(self.due.values().flatten())
     }
 
-    /// Adds a new lease. Returns `true` if a task must be woken for it.
+    /// Adds a new lease. Returns `true` if a task must be woken for the lease.
     pub(super) fn add(&mut self, hold: &Arc<Hold>) -> bool {
         put(&mut self.young, hold, Place::Young);
         self.next_of_age = self.next_of_age.min(hold.of_age());
@@ -62,7 +62,7 @@ impl Schedule {
     }
 
     /// Files `hold` by its current state, unless it is over. Returns `true` if a task must be woken
-    /// for it. A new lease stays in the list of new leases.
+    /// for the lease. A new lease stays in the list of new leases.
     pub(super) fn file(&mut self, hold: &Arc<Hold>, now: Instant) -> bool {
         if !matches!(hold.place(), Some(Place::Young(_))) {
             return self.file_by_due_time(hold, now);
@@ -71,8 +71,8 @@ impl Schedule {
         self.next_of_age < self.wakes_at
     }
 
-    /// Files a lease by its due time, even if it is new. Returns `true` if a task must be woken for
-    /// it.
+    /// Files a lease by its due time, even a new lease. Returns `true` if a task must be woken for
+    /// the lease.
     pub(super) fn file_by_due_time(&mut self, hold: &Arc<Hold>, now: Instant) -> bool {
         let Some(due) = hold.due() else {
             // The session keeps the lost lease alive in the store. File it for now, so that the
@@ -110,8 +110,8 @@ impl Schedule {
         true
     }
 
-    /// Returns the new leases that are old enough. They stay in the list until they are filed, so
-    /// that a shutdown does not miss them.
+    /// Returns the new leases that are old enough. The leases stay in the list until they are
+    /// filed, so that a shutdown does not miss them.
     pub(super) fn of_age(&mut self, now: Instant) -> Vec<Arc<Hold>> {
         if now < self.next_of_age {
             return Vec::new();
@@ -129,8 +129,8 @@ impl Schedule {
         grown
     }
 
-    /// Returns up to `count` leases that are due, the earliest first. They stay in their buckets
-    /// until they are filed again.
+    /// Returns up to `count` leases that are due, the earliest first. The leases stay in their
+    /// buckets until they are filed again.
     pub(super) fn due(&self, now: Instant, count: usize) -> Vec<Arc<Hold>> {
         // In reverse, because removing the last entry of a bucket does not move another entry.
         let due = self.due.range(..=now).flat_map(|(_, bucket)| bucket.iter().rev());
@@ -145,8 +145,8 @@ impl Schedule {
         self.wakes_at
     }
 
-    /// Returns when to check a lease with this due time. It is checked early if other leases with
-    /// its TTL are renewed anyway.
+    /// Returns when to check a lease with this due time. The lease is checked early if other leases
+    /// with the same TTL are renewed anyway.
     fn round(&mut self, due: Due, now: Instant) -> Instant {
         let (Some(rounds), Some(ttl)) = (&mut self.rounds, due.renews_with) else { return due.at };
         rounds.retain(|_, round| now < *round);
