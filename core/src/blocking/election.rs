@@ -111,8 +111,8 @@ impl Election {
         self.elected(self.election.try_campaign_for(value, wait))
     }
 
-    /// Blocks until this thread can become the leader and proclaim `value`, until `instant` on the
-    /// client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can become the leader and proclaim `value`, but not longer than
+    /// until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
@@ -193,7 +193,7 @@ impl Election {
 /// A guard of the leader: a [`Guard`] that can proclaim a new value. This is the blocking form of
 /// [`Leadership`](crate::election::Leadership).
 ///
-/// Dropping the guard resigns.
+/// If the guard is dropped, the leader resigns.
 ///
 /// ```
 /// use leasehold_core::blocking::LockClient;

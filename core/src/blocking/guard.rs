@@ -98,8 +98,8 @@ impl Guard {
     /// Blocks until the lease is lost, for at most `wait`. Returns the reason, or `None` if the
     /// lease was not lost.
     ///
-    /// The method returns when the deadline passes, even if the store and the network hang. Other
-    /// threads can use the guard in the meantime. See [`LockGuard::lost`].
+    /// A lease whose deadline has passed counts as lost, even if the store and the network hang.
+    /// Other threads can use the guard in the meantime. See [`LockGuard::lost`].
     ///
     /// # Errors
     ///

@@ -255,8 +255,8 @@ impl MultiGuard {
         self.guard.guards().iter().map(LockGuard::token)
     }
 
-    /// Returns the earliest deadline of the parts. The guard counts as lost from then on, unless
-    /// that part is renewed first.
+    /// Returns the earliest deadline of the parts. At that time, the guard counts as lost, unless
+    /// the part is renewed first.
     pub fn deadline(&self) -> Instant {
         self.guard.deadline()
     }

@@ -301,7 +301,7 @@ impl Election {
 
 /// A guard of the leader: a [`LockGuard`] that can proclaim a new value.
 ///
-/// Dropping the guard resigns in the background.
+/// If the guard is dropped, the leader resigns in the background.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

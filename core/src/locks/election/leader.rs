@@ -80,8 +80,8 @@ impl Leader {
     }
 }
 
-/// Returns whether the holder is a leader. Some stores do not report the lock type; there, any
-/// holder of a single unit counts.
+/// Returns whether the holder is a leader. If the store does not report the lock type, any holder
+/// of a single unit counts as a leader.
 fn is_candidate(holder: &Holder) -> bool {
     holder.units() == 1 && matches!(holder.kind(), None | Some(LockKind::Election))
 }

@@ -93,10 +93,9 @@ impl Observer {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the store has not
-    /// answered for [`LockOptions::outage_wait`](crate::LockOptions::outage_wait). During a longer
-    /// outage, every further `outage_wait` ends with such an error. If a retry cannot succeed,
-    /// returns the store's error immediately. The next call continues after a pause. Until then,
-    /// the state that was returned last is the last known state.
+    /// answered for [`LockOptions::outage_wait`](crate::LockOptions::outage_wait), and again after
+    /// every further `outage_wait`. Returns an error of the store immediately if a retry cannot
+    /// succeed. After such an error, the next call tries again after a pause.
     ///
     /// Returns [`ErrorKind::Closed`] if the client was shut down.
     ///

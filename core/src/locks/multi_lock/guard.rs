@@ -101,8 +101,8 @@ impl MultiGuard {
         self.guards.iter().find(|guard| *guard.key() == key)
     }
 
-    /// Returns the earliest [deadline](LockGuard::deadline) of the parts. The guard counts as lost
-    /// from then on, unless that part is renewed first.
+    /// Returns the earliest [deadline](LockGuard::deadline) of the parts. At that time, the guard
+    /// counts as lost, unless the part is renewed first.
     pub fn deadline(&self) -> Instant {
         self.guards.iter().map(LockGuard::deadline).min().unwrap_or(Instant::FAR_FUTURE)
     }
