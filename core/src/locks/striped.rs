@@ -59,7 +59,7 @@ use crate::options::LockOptions;
 /// A caller tries one segment after the other, starting with a random one, and acquires the first
 /// segment that is free. If all segments are held and the caller may wait, it queues for one of
 /// them. In the meantime, it tries all other segments after each pause of [`LockOptions::retry`].
-/// The default pauses start at 25 ms and grow to at most 1 s.
+/// The default pauses are random. They last at least 25 ms and grow to at most 1 s.
 ///
 /// With many segments, a waiting caller therefore sends many requests. Use only as many segments as
 /// there should be holders at the same time.
