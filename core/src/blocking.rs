@@ -1,23 +1,25 @@
-//! The same locks for code without a runtime: a call that waits blocks its thread.
+//! A blocking API for code without an async runtime. A call that waits blocks its thread.
 //!
-//! The types are named like the async ones, and promise the same. All that the docs of those say
-//! holds here, but for these differences:
+//! The types have the same names as the async types and give the same guarantees. The documentation
+//! of the async types applies here, with these differences:
 //!
-//! - **A thread in the background.** Each client has one of its own, named `leasehold`. It renews leases and releases
-//!   dropped guards, also between calls. It ends by itself when the client, its locks and its guards are gone and their
-//!   releases are confirmed, at most 10 s later. It does not keep the process alive.
-//! - **A drop waits.** Dropping a guard blocks until the store has confirmed the release, as [`Guard::release`] does, for two seconds at
-//!   most: a program that ends right after it leaves no lock behind. While the store does not answer, later drops do not wait again.
-//!   In async code no drop waits.
-//! - **A thread is an owner.** It enters a [`ReentrantMutex`] again. So do threads that share a
-//!   [scope](crate::OwnerId::sync_scope).
-//! - **Work is not stopped.** Nothing can stop a closure under `run` when the lease is lost; `run` returns
-//!   [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after it has ended. Long work looks at
-//!   [`Guard::is_held`] or [`Guard::ensure_held`] now and then.
-//! - **Not in async code.** A blocked thread would stop tasks that others wait for. Where a tokio runtime is entered (in
-//!   tasks, `block_on`, `spawn_blocking`, or under `Handle::enter`), every call that waits returns
-//!   [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) at once: await the async types there, in `spawn_blocking` by
-//!   `Handle::block_on`. Calls that do not wait are allowed there: making clients, asking guards, dropping both.
+//! - **Background thread.** Each client has one thread, named `leasehold`. The thread renews leases
+//!   and releases dropped guards. It ends after the client, its locks and its guards have been
+//!   dropped and their releases are confirmed, but at most 10 s after the last drop. The thread
+//!   does not keep the process alive.
+//! - **Dropping a guard blocks.** The drop waits until the store has confirmed the release, for at
+//!   most two seconds. A program that ends after the drop therefore leaves no lock behind. If the
+//!   store does not answer, later drops do not wait again. In async code, a drop never waits.
+//! - **Threads are owners.** A thread can lock a [`ReentrantMutex`] again. Threads that share a
+//!   [scope](crate::OwnerId::sync_scope) are one owner.
+//! - **Work is not cancelled.** A closure in `run` cannot be cancelled when the lease is lost.
+//!   `run` returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after the closure has
+//!   finished. Long work should call [`Guard::is_held`] or [`Guard::ensure_held`] regularly.
+//! - **Not for async code.** A blocked thread would also stop other tasks. Within a tokio runtime
+//!   (in tasks, `block_on`, `spawn_blocking`, or under `Handle::enter`), every call that waits
+//!   returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) immediately. Use the async
+//!   types there. In `spawn_blocking`, await them with `Handle::block_on`. Calls that do not wait
+//!   are allowed: creating a client, reading the state of a guard, and dropping either.
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Local time, as deadlines are counted.
+//! The clock from which deadlines are computed.
 
 use std::fmt::Debug;
 use std::future::poll_fn;
@@ -8,63 +8,52 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-/// A point in time on a [`Clock`], for example the [deadline](crate::LockGuard::deadline) of a lease.
-///
-/// Instants of different clocks cannot be compared with each other. For the time that is left, use
-/// [`LockGuard::remaining`](crate::LockGuard::remaining), which returns a [`Duration`].
+/// A point in the time of a [`Clock`]. Instants of different clocks cannot be compared.
 ///
 /// ```
 /// use std::time::Duration;
-/// use leasehold_core::LockClient;
-/// use leasehold_core::memory::MemoryBackend;
+/// use leasehold_core::clock::Instant;
 ///
-/// let client = LockClient::new(MemoryBackend::new());
-/// let end = client.now() + Duration::from_secs(2);
-/// assert!(end.since(client.now()) <= Duration::from_secs(2));
+/// let start = Instant::from_zero(Duration::from_secs(5));
+/// let later = start + Duration::from_secs(2);
+/// assert_eq!(later.since(start), Duration::from_secs(2));
+/// assert_eq!(start.since(later), Duration::ZERO);
 /// ```
-///
-/// # Why not `std::time::Instant`
-///
-/// - On Linux, `std::time::Instant` reads `CLOCK_MONOTONIC`, which stands still while the machine is suspended. The store's clock does not
-///   stand still, so a holder would wake up and consider an expired lease valid. [`SystemClock`] reads `CLOCK_BOOTTIME`, which counts the
-///   suspension.
-/// - Only the operating system can create a `std::time::Instant`. Tests could not drive time: neither with tokio's paused clock
-///   ([`TokioClock`]) nor with a clock of their own.
-/// - Sums of this type saturate. `std::time::Instant` panics if a caller waits for [`Duration::MAX`].
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Instant {
-    /// Since the clock's zero: enough for 584 years.
+    /// Nanoseconds since the clock's zero. A `u64` is enough for 584 years.
     nanos: u64,
 }
 
 impl Instant {
-    /// Later than every instant that can be reached by waiting.
+    /// An instant that no wait ever reaches.
     pub const FAR_FUTURE: Self = Self { nanos: u64::MAX };
 
-    /// Creates the instant that is `elapsed` after the clock's zero, for implementations of [`Clock`].
+    /// Creates the instant that is `elapsed` after the clock's zero.
     pub const fn from_zero(elapsed: Duration) -> Self {
         Self { nanos: nanos(elapsed) }
     }
 
-    /// Returns the time from `earlier` to this instant, or zero if `earlier` is later.
+    /// Returns the time from `earlier` to this instant, or zero if `earlier` is later than this
+    /// instant.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.nanos.saturating_sub(earlier.nanos))
     }
 
-    /// The last multiple of `step` since the clock's zero that is not after this.
+    /// Rounds this instant down to a multiple of `step` since the clock's zero.
     pub(crate) fn rounded_down(self, step: Duration) -> Self {
         let past = self.nanos.checked_rem(nanos(step)).unwrap_or_default();
         Self { nanos: self.nanos - past }
     }
 }
 
-/// Saturates.
+/// Converts to nanoseconds. A larger duration becomes `u64::MAX`.
 const fn nanos(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos() as u64)
 }
 
-/// Saturates at [`Instant::FAR_FUTURE`].
+/// The result is at most [`Instant::FAR_FUTURE`].
 impl Add<Duration> for Instant {
     type Output = Self;
 
@@ -73,7 +62,7 @@ impl Add<Duration> for Instant {
     }
 }
 
-/// Saturates at the clock's zero.
+/// The result is at least the clock's zero.
 impl Sub<Duration> for Instant {
     type Output = Self;
 
@@ -82,39 +71,45 @@ impl Sub<Duration> for Instant {
     }
 }
 
-/// A future that ends when a clock has reached an instant.
+/// A future that resolves when a clock has reached an instant. [`Clock::sleep_until`] returns it.
 ///
 /// See [`TokioClock`] for an example.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The source of deadlines and of timed waits; a trait so that tests can drive time.
+/// A source of time for deadlines and timed waits. Tests can implement it to control time.
 ///
-/// It must never go back, must count the time that the machine is suspended, and must run at the
-/// rate of real time to well within 1 %, which is the drift that deadlines allow for.
+/// A clock must never go backwards, and it must count the time during which the machine is
+/// suspended. It must run at the rate of real time to well within 1 %, because deadlines allow for
+/// 1 % of drift.
 ///
-/// See [`TokioClock`] for an example.
+/// See the example of [`TokioClock`], which a test drives by hand.
 pub trait Clock: Debug + Send + Sync + 'static {
-    /// The time now.
+    /// Returns the current time.
     fn now(&self) -> Instant;
 
-    /// Waits until [`Clock::now`] is at `deadline` or past it.
+    /// Waits until [`Clock::now`] has reached `deadline`.
     fn sleep_until(&self, deadline: Instant) -> Sleep;
 
-    /// The time of day since 1970, which shows a pause of the whole machine that [`Clock::now`] does not count. `None` if it shows nothing.
+    /// Returns the time of day since 1970, or `None` if the clock does not know it.
     ///
-    /// It may be set at any time. The client compares how far both have advanced.
+    /// The client uses it to detect a pause of the whole machine, which [`Clock::now`] does not
+    /// count. The client compares how far both have advanced, so the time of day may be adjusted at
+    /// any time.
     fn time_of_day(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether it runs by itself. A clock that tests drive says no: then no drop waits in real time for a release, and leases that
-    /// the last runtime leaves behind end by their TTL.
+    /// Returns whether the clock advances without help. Return `false` for a clock that tests
+    /// control.
+    ///
+    /// With such a clock, a drop does not wait for its release. If the last runtime ends, its
+    /// leases expire after their TTL.
     fn is_real_time(&self) -> bool {
         true
     }
 }
 
-/// A shared clock is a clock.
+/// A shared clock behaves like the clock itself.
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Instant {
         (**self).now()
@@ -133,21 +128,29 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// The machine's own clock: on Linux `CLOCK_BOOTTIME`, which goes on while the machine is suspended.
+/// The clock of the machine. On Linux it reads `CLOCK_BOOTTIME`, which also counts the time during
+/// which the machine is suspended.
 ///
-/// Elsewhere it is [`std::time::Instant`], which on some systems stands still during a suspension;
-/// there a lease may seem held for as long as the machine slept. No clock of a machine counts a pause by its hypervisor, which only the
-/// [time of day](Clock::time_of_day) shows.
+/// On other systems it reads [`std::time::Instant`], which may stop during a suspension. A lease
+/// may then appear to be held for as long as the machine slept. No clock of a machine counts a
+/// pause by its hypervisor. Only the [time of day](Clock::time_of_day) reveals such a pause.
 ///
-/// See [`TokioClock`] for an example.
+/// ```
+/// use std::time::Duration;
+/// use leasehold_core::clock::{Clock, SystemClock};
+///
+/// let before = SystemClock.now();
+/// std::thread::sleep(Duration::from_millis(1));
+/// assert!(SystemClock.now().since(before) >= Duration::from_millis(1));
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
 impl SystemClock {
     /// The longest sleep before the clock is read again.
     ///
-    /// Timers stand still while a machine is suspended, so after it wakes a deadline that has passed
-    /// is noticed within this time. (Every check by a guard reads the clock itself.)
+    /// Timers stop while a machine is suspended. After the machine wakes up, a deadline that has
+    /// passed is therefore noticed within this time. Guards read the clock at every check.
     const SLICE: Duration = Duration::from_secs(1);
 }
 
@@ -190,7 +193,8 @@ fn since_boot() -> Duration {
     ZERO.elapsed()
 }
 
-/// Tokio's clock, for tests: `tokio::time::pause` stops it and `advance` drives it.
+/// Tokio's clock, for tests: `tokio::time::pause` stops it, and `tokio::time::advance` moves it
+/// forward.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
@@ -210,7 +214,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// Creates a clock whose zero is now.
+    /// Creates a clock whose zero is the current time.
     #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
     pub fn new() -> Self {
         Self { zero: tokio::time::Instant::now() }
@@ -239,14 +243,15 @@ impl Clock for TokioClock {
     }
 }
 
-/// Runs `future`, but no longer than until `deadline`: `None` means that it was dropped unfinished.
+/// Runs `future` until `deadline`. Returns `None` if the deadline passed first and the future was
+/// dropped.
 pub(crate) async fn until<F: Future>(
     clock: &dyn Clock,
     deadline: Instant,
     future: F,
 ) -> Option<F::Output> {
     let mut future = pin!(future);
-    // A future that is ready at once, or that may take for ever, needs no timer.
+    // The timer is created at the first `Pending`, because most futures are ready immediately.
     let mut sleep = None;
     poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {

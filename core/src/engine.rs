@@ -1,4 +1,5 @@
-//! The one path of all locks: the pipeline, its stages in call order, and the upkeep of leases after the call.
+//! The engine: the pipeline that every lock request passes through, and the maintenance of leases
+//! after the call.
 
 pub(crate) mod pipeline;
 

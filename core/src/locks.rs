@@ -1,4 +1,4 @@
-//! The locks that callers hold: each kind is a thin face over the engine.
+//! The lock types. Each type is a thin layer over the engine.
 
 pub(crate) mod face;
 

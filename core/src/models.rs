@@ -1,11 +1,13 @@
-//! Models of concurrency: `shuttle` runs the layers that threads of one process share in many orders.
+//! Concurrency models: `shuttle` runs the code that threads of one process share in many orders.
 //!
-//! `shuttle` chooses at each scheduling point (`core/src/sync/modelled.rs`) which thread goes on, and reports a thread that waits for
-//! ever as a deadlock. No clock fires, so an event that is missed is missed for good. Small models run in all orders, larger ones
-//! in a bounded number of random orders. `scripts/verify` runs them.
+//! At each scheduling point (`core/src/sync/modelled.rs`), `shuttle` chooses the thread that
+//! continues. It reports a thread that waits indefinitely as a deadlock. Clocks never fire, so a
+//! missed event is missed for good. Small models run in all orders, and larger models run in a
+//! bounded number of random orders. `scripts/verify` runs the models.
 //!
-//! Memory is sequentially consistent in a model: it finds no ordering that is too weak. `loom` looks for those, but takes `SeqCst` for less
-//! than it is, and would report the handshake of [`reaper`] although it is right. An operation of tokio (`Notify`, `oneshot`) is one step.
+//! Memory is sequentially consistent in a model, so the models cannot find a memory ordering that
+//! is too weak. `loom` can, but it treats `SeqCst` as weaker than it is and would report the
+//! correct handshake of [`reaper`]. An operation of tokio (`Notify`, `oneshot`) is a single step.
 
 mod hand_over;
 mod queue;
@@ -25,13 +27,14 @@ use crate::clock::{Clock, Instant, Sleep};
 use crate::contract::key::LockKey;
 use crate::sync::scheduling_point;
 
-/// Random orders per model: all models together take about ten seconds of one core.
+/// The number of random orders per model. All models together take about ten seconds of one core.
 const RANDOM_ORDERS: usize = 4_000;
 
-/// Preemptions of a thread in an order that has few of them. Most races need one or two.
+/// The number of preemptions in an order with few preemptions. Most races need one or two.
 const PREEMPTIONS: usize = 3;
 
-/// Bytes of a thread's stack. The future of a whole call needs more than `shuttle` gives by itself, and an overflow is a mere crash.
+/// The stack size of a thread, in bytes. The future of a complete call needs more than the default
+/// of `shuttle`, and an overflow crashes without a message.
 const STACK_SIZE: usize = 256 * 1024;
 
 /// Runs `model` in all orders.
@@ -39,7 +42,8 @@ fn in_all_orders(model: fn()) {
     run(DfsScheduler::new(None, false), model);
 }
 
-/// Runs `model` in many orders: in half of them any step may come next, in the others threads are preempted rarely.
+/// Runs `model` in many orders. In half of them, any step can come next. In the other half, threads
+/// are rarely preempted.
 fn in_many_orders(model: impl Fn() + Copy + Send + Sync + 'static) {
     run(RandomScheduler::new(RANDOM_ORDERS / 2), model);
     run(PctScheduler::new(PREEMPTIONS, RANDOM_ORDERS / 2), model);
@@ -51,7 +55,7 @@ fn run(scheduler: impl Scheduler + 'static, model: impl Fn() + Send + Sync + 'st
     Runner::new(scheduler, config).run(model);
 }
 
-/// Polls `future` up to `polls` times and drops it unfinished, as a caller does that is cancelled.
+/// Polls `future` up to `polls` times and then drops it, like a caller that is cancelled.
 fn cancelled_after<T>(polls: u32, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     (0..polls).find_map(|_| {
@@ -60,7 +64,7 @@ fn cancelled_after<T>(polls: u32, future: impl Future<Output = T>) -> Option<T> 
     })
 }
 
-/// Waits until `threads` have ended, in this order.
+/// Waits until all `threads` have ended, in this order.
 fn join<T>(threads: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
     let join = |thread: JoinHandle<T>| thread.join().expect("a model ends with its first panic");
     threads.into_iter().map(join).collect()

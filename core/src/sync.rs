@@ -1,7 +1,7 @@
-//! The one way in which the threads of this crate share state.
+//! The synchronization primitives of this crate.
 //!
-//! The models of concurrency (`core/src/models.rs`) replace it: `shuttle` then decides which thread runs next. Counters that only make
-//! ids stay outside of it.
+//! The concurrency models (`core/src/models.rs`) replace this module, and `shuttle` then decides
+//! which thread runs next. Counters that only create IDs do not use it.
 
 #[cfg(all(test, shuttle))]
 mod modelled;

@@ -1,4 +1,4 @@
-//! The operators' side of a client.
+//! The blocking handle for operators.
 
 use super::background::Background;
 use crate::admin::{ForcedRelease, Inspection, Revocation};
@@ -6,11 +6,26 @@ use crate::contract::backend::Fingerprint;
 use crate::contract::error::Error;
 use crate::contract::key::{IntoKey, LockKey};
 
-/// The operator's handle: the [`Admin`](crate::admin::Admin) of code without a runtime.
+/// Inspects keys and releases the locks of other clients. This is the blocking form of
+/// [`Admin`](crate::admin::Admin).
 ///
-/// Its calls block until the store has answered.
+/// All methods block until the store has answered.
 ///
-/// See [`Admin`](crate::admin::Admin) for an example. Its methods have the same names in async code.
+/// ```
+/// use leasehold_core::blocking::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let client = LockClient::new(MemoryBackend::new())?;
+/// let guard = client.mutex("invoice:42")?.lock()?;
+///
+/// let admin = client.admin();
+/// for holder in admin.inspect("invoice:42")?.holders() {
+///     println!("held by {holder}");
+/// }
+/// admin.force_release("invoice:42", "its host is down")?;
+/// # drop(guard);
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Admin {
     admin: crate::admin::Admin,
@@ -22,7 +37,7 @@ impl Admin {
         Self { admin, background }
     }
 
-    /// Tells which leases are in force on `key`.
+    /// Returns the leases that are in force on `key`.
     ///
     /// # Errors
     ///
@@ -32,7 +47,8 @@ impl Admin {
         self.background.block_on(self.admin.inspect(key))
     }
 
-    /// Lists the keys in use whose names begin with `prefix`, which may be empty.
+    /// Lists the keys in use whose names start with `prefix`, which may be empty. This method does
+    /// no I/O yet.
     ///
     /// # Errors
     ///
@@ -41,7 +57,7 @@ impl Admin {
         Ok(KeyList { list: self.admin.list(prefix)?, background: self.background.clone() })
     }
 
-    /// Ends all leases in force on `key`, and notes the reason `why` in the log.
+    /// Ends all leases that are in force on `key`, and writes the reason `why` to the log.
     ///
     /// # Errors
     ///
@@ -51,11 +67,12 @@ impl Admin {
         self.background.block_on(self.admin.force_release(key, why))
     }
 
-    /// Ends the lease on `key` that has this fingerprint, and notes the reason `why` in the log.
+    /// Ends the lease on `key` that has this fingerprint, and writes the reason `why` to the log.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Admin::force_release_lease`](crate::admin::Admin::force_release_lease), and
+    /// Returns the errors of
+    /// [`Admin::force_release_lease`](crate::admin::Admin::force_release_lease), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn force_release_lease(
         &self,
@@ -70,7 +87,8 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Admin::request_lease_revocation`](crate::admin::Admin::request_lease_revocation), and
+    /// Returns the errors of
+    /// [`Admin::request_lease_revocation`](crate::admin::Admin::request_lease_revocation), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn request_lease_revocation(
         &self,
@@ -81,9 +99,20 @@ impl Admin {
     }
 }
 
-/// The keys in use whose names begin alike, page by page: the [`KeyList`](crate::admin::KeyList) of code without a runtime.
+/// The keys in use whose names start with a prefix, page by page. This is the blocking form of
+/// [`KeyList`](crate::admin::KeyList).
 ///
-/// See [`Admin::list`](crate::admin::Admin::list) for an example.
+/// ```
+/// use leasehold_core::blocking::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let client = LockClient::new(MemoryBackend::new())?;
+/// let mut keys = client.admin().list("invoice:")?;
+/// while let Some(page) = keys.next_page()? {
+///     page.iter().for_each(|key| println!("{key}"));
+/// }
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct KeyList {
     list: crate::admin::KeyList,
@@ -91,7 +120,8 @@ pub struct KeyList {
 }
 
 impl KeyList {
-    /// Blocks for the next page that has any keys; `None` after the last.
+    /// Blocks until the store has returned a page that contains keys, and returns the page. Returns
+    /// `None` after the last page.
     ///
     /// # Errors
     ///

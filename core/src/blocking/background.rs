@@ -1,4 +1,4 @@
-//! The runtime behind the calls that block.
+//! The background runtime of the blocking API.
 
 use std::fmt;
 use std::ops::Deref;
@@ -15,20 +15,22 @@ use crate::engine::process::Process;
 use crate::engine::reaper::Reaper;
 use crate::options::LockOptions;
 
-/// A runtime on a thread of its own, which goes on until this and all its clones are dropped.
+/// A runtime on a background thread. It runs until this value and all its clones are dropped.
 ///
-/// The thread owns the runtime and ends it, so that no drop anywhere else has to.
+/// The thread owns the runtime and shuts it down, because dropping a runtime blocks and is not
+/// allowed in async code.
 #[derive(Clone)]
 pub(super) struct Background {
     runtime: Handle,
     process: Process,
-    /// The thread lives for as long as a clone of this sender does.
+    /// Keeps the thread alive: it ends after all clones of this sender have been dropped.
     lives: UnboundedSender<Arc<Reaper>>,
-    /// `None` until there is a client.
+    /// `None` until the client has been created.
     reaper: Option<Arc<Reaper>>,
 }
 
-/// The background of a guard. Dropped after all leases of the guard, it blocks until they are released.
+/// The background of a guard. It is dropped after all leases of the guard, and its drop blocks
+/// until they are released.
 pub(super) struct Ending(Option<Background>);
 
 impl Background {
@@ -48,19 +50,20 @@ impl Background {
         Ok(Self { runtime: handle, process: Process::current(), lives, reaper: None })
     }
 
-    /// Makes the thread last until `reaper` has nothing left to release.
+    /// Keeps the thread alive until `reaper` has sent all its releases.
     pub(super) fn working_for(self, reaper: &Arc<Reaper>) -> Self {
-        // The thread receives for as long as there is a sender, so this cannot fail.
+        // Sending cannot fail, because the thread receives as long as a sender exists.
         let _sent = self.lives.send(Arc::clone(reaper));
         Self { reaper: Some(Arc::clone(reaper)), ..self }
     }
 
-    /// Blocks this thread until `call` has ended. This thread polls it, so the caller is the owner.
+    /// Blocks this thread until `call` has finished. This thread polls `call`, so this thread is
+    /// the owner of its locks.
     pub(super) fn block_on<T, E: From<Error>>(
         &self,
         call: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        // A forked process does not have the thread.
+        // A forked process does not have the background thread.
         self.process.check()?;
         if !may_block() {
             let message = "blocking calls are not for async code: await the async ones there";
@@ -69,7 +72,7 @@ impl Background {
         self.runtime.block_on(call)
     }
 
-    /// Blocks until `future` has ended, for at most `wait`.
+    /// Blocks until `future` has finished, for at most `wait`.
     pub(super) fn wait_for<T>(
         &self,
         future: impl Future<Output = T>,
@@ -84,7 +87,7 @@ impl Ending {
         Self(Some(background.clone()))
     }
 
-    /// Leaves the waiting to the caller.
+    /// Returns the background without blocking. The caller waits for the release instead.
     pub(super) fn take(mut self) -> Background {
         self.0.take().expect("it is taken once, by value")
     }
@@ -109,12 +112,14 @@ impl Drop for Ending {
     }
 }
 
-/// Whether this is no async code. On a thread that is ending, tokio cannot block either.
+/// Returns whether this thread may block. It may not in async code, nor while the thread is
+/// exiting, because tokio cannot block then.
 fn may_block() -> bool {
     Handle::try_current().is_err_and(|error| error.is_missing_context())
 }
 
-/// A runtime that may be dropped anywhere. If no thread can be made for it, that is where the client is made, which may be async code.
+/// A runtime that can be dropped anywhere. If its thread cannot be started, it is dropped by the
+/// code that creates the client, which may be async code.
 struct Owned(Option<Runtime>);
 
 impl Owned {
@@ -137,9 +142,11 @@ impl fmt::Debug for Background {
     }
 }
 
-/// Ends when the client, its locks and its guards are gone and their releases are confirmed.
+/// Runs until the client, its locks and its guards have been dropped and their releases are
+/// confirmed.
 ///
-/// While the store does not answer, the thread retries for as long as a waiting call would.
+/// If the store does not answer, the releases are retried for [`LockOptions::DEFAULT_OUTAGE_WAIT`],
+/// like the requests of a caller that waits.
 async fn last_until_settled(mut life: UnboundedReceiver<Arc<Reaper>>) {
     let mut reaper = None;
     while let Some(sent) = life.recv().await {
@@ -186,7 +193,7 @@ mod tests {
         assert_eq!(*left.0.lock().unwrap(), ["k"]);
     }
 
-    /// The keys whose releases were given up.
+    /// The keys whose releases were abandoned.
     #[derive(Clone, Default)]
     struct LeftToTtl(Arc<Mutex<Vec<String>>>);
 

@@ -1,4 +1,4 @@
-//! The client, which hands out locks by name.
+//! The blocking client.
 
 use std::time::Duration;
 
@@ -18,10 +18,21 @@ use crate::contract::error::Error;
 use crate::contract::key::IntoKey;
 use crate::options::LockOptions;
 
-/// Hands out locks by name: the [`LockClient`](crate::LockClient) of code without a runtime.
+/// Creates locks by name. This is the blocking form of [`LockClient`](crate::LockClient).
 ///
-/// Clones are cheap and share everything, the background thread included. Any number of threads may use
-/// one client.
+/// Clones are cheap and share all state, including the background thread. Any number of threads can
+/// use one client.
+///
+/// ```
+/// use leasehold_core::blocking::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let client = LockClient::new(MemoryBackend::new())?;
+/// let guard = client.mutex("invoice:42")?.lock()?;
+/// println!("held with token {}", guard.token());
+/// guard.release()?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct LockClient {
     client: crate::LockClient,
@@ -29,27 +40,25 @@ pub struct LockClient {
 }
 
 impl LockClient {
-    /// Creates a client with default options, over a backend that is connected to nothing.
+    /// Creates a client with default options, for a backend that has not opened a connection yet.
     ///
-    /// It does no I/O, and may be called anywhere.
+    /// This method does no I/O and can be called anywhere, including async code.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives us no thread.
+    /// Returns [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the operating system
+    /// cannot start a thread.
     pub fn new(backend: impl LockBackend) -> Result<Self, Error> {
         let background = Background::start()?;
         Ok(Self::with_background(crate::LockClient::new(backend).into_dyn(), background))
     }
 
-    /// Creates the client that `build` makes, with options of its own or a backend that connects.
+    /// Creates a client from the async client that `build` returns. Use it to set options, or to
+    /// connect to a store.
     ///
-    /// Blocks until `build` has ended. It runs inside the background runtime, since the connections
-    /// that it opens must stay there. No other code may use the client that it makes.
-    ///
-    /// # Errors
-    ///
-    /// The errors of `build`, and of [`new`](Self::new).
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// The method blocks until `build` has finished. `build` runs on the background runtime,
+    /// because the connections that it opens belong to that runtime. No other code may use the
+    /// async client.
     ///
     /// ```
     /// use std::time::Duration;
@@ -64,6 +73,11 @@ impl LockClient {
     /// # let _ = client.mutex("invoice:42")?.lock()?;
     /// # Ok::<(), leasehold_core::Error>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of `build` and of [`new`](Self::new), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn from_async(
         build: impl AsyncFnOnce() -> Result<crate::LockClient, Error>,
     ) -> Result<Self, Error> {
@@ -77,7 +91,7 @@ impl LockClient {
         Self { client, background }
     }
 
-    /// The mutex `key`: one holder at a time, which cannot enter again.
+    /// Returns the mutex `key`, which one holder at a time can acquire.
     ///
     /// # Errors
     ///
@@ -86,7 +100,7 @@ impl LockClient {
         Ok(Mutex::new(self.client.mutex(key)?, self.background.clone()))
     }
 
-    /// The mutex `key`, which the thread that holds it may enter again.
+    /// Returns the mutex `key` in a form that the thread that holds it can lock again.
     ///
     /// # Errors
     ///
@@ -95,7 +109,7 @@ impl LockClient {
         Ok(ReentrantMutex::new(self.client.reentrant_mutex(key)?, self.background.clone()))
     }
 
-    /// The reader-writer lock `key`: many readers, or one writer.
+    /// Returns the reader-writer lock `key`, which many readers or one writer can hold.
     ///
     /// # Errors
     ///
@@ -104,7 +118,7 @@ impl LockClient {
         Ok(RwLock::new(self.client.rw_lock(key)?, self.background.clone()))
     }
 
-    /// The semaphore `key` with so many permits.
+    /// Returns the semaphore `key`, which has `limit` permits.
     ///
     /// # Errors
     ///
@@ -113,12 +127,13 @@ impl LockClient {
         Ok(Semaphore::new(self.client.semaphore(key, limit)?, self.background.clone()))
     }
 
-    /// Several locks that are taken all or none. It has no part yet.
+    /// Returns a multi-lock without parts. Add the parts with [`MultiLock::mutex`] and similar
+    /// methods.
     pub fn multi_lock(&self) -> MultiLock {
         MultiLock::new(self.client.multi_lock(), self.background.clone())
     }
 
-    /// The resource `key`, split into so many `segments`, of which callers take any one.
+    /// Returns the striped lock `key` with `segments` interchangeable segments.
     ///
     /// # Errors
     ///
@@ -127,7 +142,7 @@ impl LockClient {
         Ok(Striped::new(self.client.striped(key, segments)?, self.background.clone()))
     }
 
-    /// The election `key`: one leader, which proclaims a value.
+    /// Returns the election `key`, which has one leader at a time.
     ///
     /// # Errors
     ///
@@ -136,47 +151,53 @@ impl LockClient {
         Ok(Election::new(self.client.election(key)?, self.background.clone()))
     }
 
-    /// Asks the present holders of `key` to finish early: see
+    /// Asks the current holders of `key` to finish early. Their guards report the request: see
     /// [`Guard::is_revocation_requested`](super::Guard::is_revocation_requested).
     ///
-    /// Blocks until the store has answered.
+    /// The method blocks until the store has answered.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockClient::request_revocation`](crate::LockClient::request_revocation), and
+    /// Returns the errors of
+    /// [`LockClient::request_revocation`](crate::LockClient::request_revocation), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn request_revocation(&self, key: impl IntoKey) -> Result<Revocation, Error> {
         self.background.block_on(self.client.request_revocation(key))
     }
 
-    /// The operators' side: look into a key, and end leases of other clients.
+    /// Returns the handle for operators, which can inspect keys and release the locks of other
+    /// clients.
     pub fn admin(&self) -> Admin {
         Admin::new(self.client.admin(), self.background.clone())
     }
 
-    /// The client's options, to start those of a lock from.
+    /// Returns the options of the client. Derive the options of a single lock from them.
     pub fn options(&self) -> LockOptions {
         self.client.options()
     }
 
-    /// The time now, on the clock that [deadlines](super::Guard::deadline) are counted on.
+    /// Returns the current time of the client's clock. [Deadlines](super::Guard::deadline) use the
+    /// same clock.
     pub fn now(&self) -> Instant {
         self.client.now()
     }
 
-    /// Asks the store whether it serves, and blocks until it has answered, for at most `within`. See [`LockClient::ping`](crate::LockClient::ping).
+    /// Asks the store whether it is serving, and blocks until it has answered, for at most
+    /// `within`. See [`LockClient::ping`](crate::LockClient::ping).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockClient::ping`](crate::LockClient::ping), and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
-    /// [async code](super).
+    /// Returns the errors of [`LockClient::ping`](crate::LockClient::ping), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn ping(&self, within: Duration) -> Result<(), Error> {
         self.background.block_on(self.client.ping(within))
     }
 
-    /// Refuses new acquisitions, and blocks until everything that this client and its clones hold is released, for at most `within`.
+    /// Refuses new acquisitions, and blocks until everything that this client and its clones hold
+    /// is released, for at most `within`.
     ///
-    /// See [`LockClient::drain`](crate::LockClient::drain) for an example. Call it from a thread that holds no lock.
+    /// See [`LockClient::drain`](crate::LockClient::drain) for an example. Call this method from a
+    /// thread that holds no lock.
     ///
     /// # Errors
     ///
@@ -186,10 +207,10 @@ impl LockClient {
         self.background.block_on(self.client.drain(within))
     }
 
-    /// Releases everything held through this client and its clones, then closes the backend.
+    /// Releases everything that this client and its clones hold, and then closes the backend.
     ///
-    /// Blocks for at most `within`, and for the time that the backend needs to close. Threads that
-    /// wait for a lock return [`ErrorKind::Closed`](crate::ErrorKind::Closed).
+    /// The method blocks for at most `within`, plus the time that the backend needs to close.
+    /// Threads that are waiting for a lock get [`ErrorKind::Closed`](crate::ErrorKind::Closed).
     ///
     /// # Errors
     ///

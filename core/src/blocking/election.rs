@@ -1,4 +1,4 @@
-//! One leader at a time, which proclaims a value to all others.
+//! The blocking leader election.
 
 use std::fmt;
 use std::ops::Deref;
@@ -14,8 +14,8 @@ use crate::contract::try_lock_error::TryLockError;
 use crate::locks::election::Leader;
 use crate::options::LockOptions;
 
-/// An election, in which candidates campaign and one of them leads: the [`Election`](crate::election::Election) of code
-/// without a runtime.
+/// An election of one leader among several candidates. This is the blocking form of
+/// [`Election`](crate::election::Election).
 ///
 /// ```
 /// use leasehold_core::blocking::LockClient;
@@ -41,21 +41,30 @@ impl Election {
         Self { election, background }
     }
 
-    /// The same election with other options.
+    /// Returns this election with other options.
+    ///
+    /// [`wait`](LockOptions::wait) and [`max_hold`](LockOptions::max_hold) apply to an election
+    /// only if they were set after the options were obtained from the client.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
+    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support one of them.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { election: self.election.with_options(options)?, ..self })
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &LockKey {
         self.election.key()
     }
 
-    /// Blocks until elected, for as long as [`LockOptions::wait`] says, and proclaims `value` from then on.
+    /// Blocks until this candidate is elected, and proclaims `value` as soon as it leads.
+    ///
+    /// This method waits without a limit, unless [`with_options`](Self::with_options) has set a
+    /// [`wait`](LockOptions::wait). The `wait` of the client does not apply, so a standby does not
+    /// give up.
     ///
     /// # Errors
     ///
@@ -70,12 +79,15 @@ impl Election {
         self.background.lock(term).map(Leadership)
     }
 
-    /// Makes one attempt to become the leader and to proclaim `value`. It does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to become the leader and to proclaim `value`. The method does not wait for
+    /// other candidates, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another candidate leads, or waits to be elected, and [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the attempt
-    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another candidate leads or waits to be elected, and
+    /// [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the attempt
+    /// failed. The method does not retry while the store is unreachable. See [`TryLockError`] for
+    /// an example.
     pub fn try_campaign<V>(&self, value: V) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
@@ -88,8 +100,9 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other candidates led throughout, and [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other candidates led until the end of the wait, and
+    /// [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the store refused
+    /// the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_campaign_for<V>(&self, value: V, wait: Duration) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
@@ -98,12 +111,14 @@ impl Election {
         self.elected(self.election.try_campaign_for(value, wait))
     }
 
-    /// Blocks until this thread can become the leader and proclaim `value`, until `instant` on the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can become the leader and proclaim `value`, but not longer than
+    /// until `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other candidates led throughout, and [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other candidates led until `instant`, and
+    /// [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the store refused
+    /// the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_campaign_until<V>(
         &self,
         value: V,
@@ -116,12 +131,26 @@ impl Election {
         self.elected(self.election.try_campaign_until(value, instant))
     }
 
-    /// Campaigns, does `work` while leading, and resigns.
+    /// Campaigns, runs `work` as the leader, and resigns.
+    ///
+    /// `work` is not cancelled if the leadership is lost. If `work` panics, the leader resigns in
+    /// the background.
+    ///
+    /// ```
+    /// use leasehold_core::blocking::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let election = LockClient::new(MemoryBackend::new())?.election("scheduler")?;
+    /// let report = election.run_leader("host-1", |term| format!("done with token {}", term.token()))?;
+    /// # let _ = report;
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// The errors of [`campaign`](Self::campaign), before `work` is called, and those of
-    /// [`Mutex::run`](super::Mutex::run): nothing stops `work` if the leadership is lost.
+    /// Returns the errors of [`campaign`](Self::campaign) before `work` is called. Returns
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if the
+    /// leadership was lost in the meantime.
     pub fn run_leader<V, T>(
         &self,
         value: V,
@@ -136,7 +165,7 @@ impl Election {
         leadership.0.run_and_release(|_guard| output)
     }
 
-    /// Asks the store for the leader, which may have changed by the time that the call returns.
+    /// Asks the store for the current leader. The answer may be outdated when this method returns.
     ///
     /// # Errors
     ///
@@ -146,7 +175,8 @@ impl Election {
         self.background.block_on(self.election.leader())
     }
 
-    /// Begins to observe the leader and its proclamations.
+    /// Returns an observer, which reports the leader and every later change. This method does no
+    /// I/O.
     pub fn observe(&self) -> Observer {
         Observer { observer: self.election.observe(), background: self.background.clone() }
     }
@@ -160,20 +190,33 @@ impl Election {
     }
 }
 
-/// The proof of leading, a [`Guard`] that proclaims a value to all clients: the [`Leadership`](crate::election::Leadership) of code
-/// without a runtime.
+/// A guard of the leader: a [`Guard`] that can proclaim a new value. This is the blocking form of
+/// [`Leadership`](crate::election::Leadership).
 ///
-/// See [`Election`] for an example.
+/// If the guard is dropped, the leader resigns.
+///
+/// ```
+/// use leasehold_core::blocking::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let election = LockClient::new(MemoryBackend::new())?.election("scheduler")?;
+/// let term = election.campaign("starting")?;
+/// term.proclaim("ready")?;
+/// assert_eq!(term.value().as_str(), "ready");
+/// term.resign()?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership(Guard);
 
 impl Leadership {
-    /// The proclaimed value, or the one that the next renewal will proclaim.
+    /// Returns the proclaimed value. If the store has not confirmed it yet, the next renewal sends
+    /// it.
     pub fn value(&self) -> Description {
         self.0.proclaimed()
     }
 
-    /// Proclaims another value, and blocks until the store has answered.
+    /// Proclaims a new `value`, and blocks until the store has answered.
     ///
     /// # Errors
     ///
@@ -187,7 +230,8 @@ impl Leadership {
         self.0.proclaim(value)
     }
 
-    /// Resigns, and blocks until the store has confirmed it: the next candidate is elected at once.
+    /// Resigns, and blocks until the store has confirmed it. The next candidate can then be elected
+    /// immediately.
     ///
     /// # Errors
     ///
@@ -211,9 +255,23 @@ impl fmt::Debug for Leadership {
     }
 }
 
-/// Observes the leader of an [`Election`]: the [`Observer`](crate::election::Observer) of code without a runtime.
+/// Observes the leader of an [`Election`]. This is the blocking form of
+/// [`Observer`](crate::election::Observer).
 ///
-/// See [`Election`] for an example.
+/// ```
+/// use std::time::Duration;
+/// use leasehold_core::blocking::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let election = LockClient::new(MemoryBackend::new())?.election("scheduler")?;
+/// let mut observer = election.observe();
+/// match observer.next_within(Duration::from_secs(5))? {
+///     Some(Some(leader)) => println!("{} leads", leader.value()),
+///     Some(None) => println!("there is no leader"),
+///     None => println!("nothing changed for 5 s"),
+/// }
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Observer {
     observer: crate::locks::election::Observer,
@@ -221,8 +279,9 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Returns the leader: on the first call at once, and from then on after the next change. Blocks for at
-    /// most `wait`; `None` if nothing changed.
+    /// Blocks until the leader changes, for at most `wait`, and returns the current leader. Returns
+    /// `None` if nothing changed. The first call returns the current state without waiting for a
+    /// change.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The proof of a lease.
+//! The guard of the blocking locks.
 
 use std::fmt;
 use std::iter;
@@ -14,16 +14,27 @@ use crate::contract::token::FencingToken;
 use crate::engine::runs;
 use crate::locks::guard::LockGuard;
 
-/// The proof of a lease on a key: the [`LockGuard`] of code without a runtime.
+/// A guard that holds a lease on a key. This is the blocking form of [`LockGuard`].
 ///
-/// While it lives, the lease is renewed in the background. Dropping it is a [release](Self::release) whose errors go to the log: it
-/// blocks until the store has confirmed it, for two seconds at most. In async code it does not block, and the background thread goes
-/// on with it.
+/// The background thread renews the lease while the guard exists. Dropping the guard releases the
+/// lock, and blocks until the store has confirmed the release, for at most two seconds. Errors are
+/// only logged. In async code, the drop does not block, and the background thread completes the
+/// release.
 ///
-/// See [`Mutex`](super::Mutex) for an example.
+/// ```
+/// use std::time::Duration;
+/// use leasehold_core::blocking::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let guard = LockClient::new(MemoryBackend::new())?.mutex("invoice:42")?.lock()?;
+/// guard.ensure_held(Duration::from_secs(1))?; // before a step that takes a second
+/// println!("UPDATE … WHERE fence <= {}", guard.token().as_i64());
+/// guard.release()?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[must_use = "dropping a guard releases its lock"]
 pub struct Guard {
-    // Dropped first, so that the background waits for its release.
+    // Dropped before `background`, so that the drop of `background` waits for the release.
     guard: LockGuard,
     background: Ending,
 }
@@ -33,108 +44,119 @@ impl Guard {
         Self { guard, background: Ending::new(background) }
     }
 
-    /// The key that is held.
+    /// Returns the key that is held.
     pub fn key(&self) -> &LockKey {
         self.guard.key()
     }
 
-    /// The fencing token, to be sent along with every write to the protected resource.
+    /// Returns the fencing token. Send it with every write to the protected resource.
     pub fn token(&self) -> &FencingToken {
         self.guard.token()
     }
 
-    /// How many units of the key are held: 1 for a mutex or a reader.
+    /// Returns how many units of the key are held. A mutex and a reader hold 1 unit, and a
+    /// semaphore guard holds 1 unit per permit.
     pub fn units(&self) -> u32 {
         self.guard.units()
     }
 
-    /// The instant, on the [client's clock](super::LockClient::now), from which the lease counts as
-    /// lost unless it is renewed before. See [`LockGuard::deadline`].
+    /// Returns the instant, on the [client's clock](super::LockClient::now), at which the lease
+    /// counts as lost unless it is renewed first. See [`LockGuard::deadline`].
     pub fn deadline(&self) -> Instant {
         self.guard.deadline()
     }
 
-    /// How long until the [deadline](Self::deadline); zero once the lease is lost.
+    /// Returns the time until the [deadline](Self::deadline), or zero if the lease is lost.
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()
     }
 
-    /// The state of the lease, by local knowledge and without I/O.
+    /// Returns the state of the lease. The state is known locally, so this method does no I/O.
     pub fn state(&self) -> LeaseState {
         self.guard.state()
     }
 
-    /// Whether the lease is in force, by local knowledge and without I/O. False is final.
+    /// Returns whether the lease is in force. The answer comes from local state, without I/O.
+    ///
+    /// `true` can become outdated while the caller acts on it. `false` never changes back to
+    /// `true`.
     pub fn is_held(&self) -> bool {
         self.guard.is_held()
     }
 
-    /// Makes sure, without I/O, that the lease is in force for at least `min_left`.
+    /// Checks that the lease is in force, and that at least `min_left` of it is left. The check
+    /// uses the local deadline and does no I/O.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockGuard::ensure_held`].
+    /// Returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease is lost, and
+    /// [`ErrorKind::ExpiresSoon`](crate::ErrorKind::ExpiresSoon) if less than `min_left` is left.
     pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
         self.guard.ensure_held(min_left)
     }
 
-    /// Blocks until the lease is lost, and tells why; `None` if it was not lost within `wait`.
+    /// Blocks until the lease is lost, for at most `wait`. Returns the reason, or `None` if the
+    /// lease was not lost.
     ///
-    /// The call ends at the latest when the deadline has passed, even if the store and the network
-    /// hang. Other threads may use the guard meanwhile. See [`LockGuard::lost`].
+    /// A lease whose deadline has passed counts as lost, even if the store and the network hang.
+    /// Other threads can use the guard in the meantime. See [`LockGuard::lost`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn wait_lost(&self, wait: Duration) -> Result<Option<LossReason>, Error> {
         Ok(self.background.wait_for(self.guard.lost(), wait)?.flatten())
     }
 
-    /// Whether a client has [asked](super::LockClient::request_revocation) the holders of the key to finish
-    /// early. See [`LockGuard::revocation_requested`].
+    /// Returns whether a client has [asked](super::LockClient::request_revocation) the holders of
+    /// the key to finish early. See [`LockGuard::revocation_requested`].
     pub fn is_revocation_requested(&self) -> bool {
         self.guard.is_revocation_requested()
     }
 
-    /// Renews the lease now, with another TTL from now on. Blocks until the store has answered.
+    /// Renews the lease now, with the TTL `ttl`. The method blocks until the store has answered.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockGuard::extend`], and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
-    /// [async code](super).
+    /// Returns the errors of [`LockGuard::extend`], and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
         self.background.block_on(self.guard.extend(ttl))
     }
 
-    /// Gives back some of the permits that it holds. Blocks until the store has answered.
+    /// Returns some of the permits that the guard holds to the semaphore. The method blocks until
+    /// the store has answered.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockGuard::give_back`], and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the errors of [`LockGuard::give_back`], and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn give_back(&self, permits: u32) -> Result<(), Error> {
         self.background.block_on(self.guard.give_back(permits))
     }
 
-    /// Ends the lease, and blocks until the store has confirmed it, for five seconds at most and no longer than until the
-    /// [deadline](Self::deadline).
+    /// Releases the lock, and blocks until the store has confirmed the release. The method blocks
+    /// for at most five seconds, and not longer than until the [deadline](Self::deadline).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockGuard::release`], and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
-    /// [async code](super). After any error the guard is gone just the same, and the
-    /// release goes on in the background.
+    /// Returns the errors of [`LockGuard::release`], and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super). After an
+    /// error, the guard no longer exists, and the release continues in the background.
     pub fn release(self) -> Result<(), Error> {
         self.background.take().block_on(self.guard.release())
     }
 
-    /// Runs `work`, then releases. A release that gets no answer does not take the result away.
+    /// Runs `work`, then releases the lock. If only the reply to the release is lost, returns the
+    /// result of `work`.
     pub(super) fn run_and_release<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
         let output = self.run(|| work(&self));
-        // A loss until now is found before the output is looked at.
+        // The async form checks for a loss before it returns `output`.
         self.background.take().block_on(self.guard.run_and_release(async |_guard| output))
     }
 
-    /// Runs `work` under the lock.
+    /// Runs `work` under the lock, so that a nested call for the same lock fails instead of waiting
+    /// for itself.
     pub(super) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
         runs::sync_within(iter::once(self.guard.to_run()), work)
     }
@@ -158,7 +180,7 @@ impl Guard {
 }
 
 impl Background {
-    /// Blocks until the call has a guard or fails.
+    /// Blocks until `call` returns a guard or an error.
     pub(super) fn lock<E: From<Error>>(
         &self,
         call: impl Future<Output = Result<LockGuard, E>>,

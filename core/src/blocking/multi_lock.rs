@@ -1,4 +1,4 @@
-//! Several locks, of one kind or of several, all or none.
+//! The blocking multi-lock.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::engine::runs;
 use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
 
-/// Several locks that are taken together, all of them or none: the [`MultiLock`](crate::MultiLock) of code
-/// without a runtime.
+/// Several locks that are acquired together, all of them or none. This is the blocking form of
+/// [`MultiLock`](crate::MultiLock).
 ///
 /// ```
 /// use leasehold_core::blocking::LockClient;
@@ -40,11 +40,13 @@ impl MultiLock {
         Self { lock, background }
     }
 
-    /// The same locks with other options, those that are added later included.
+    /// Returns this multi-lock with other options. They also apply to parts that are added later.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`MultiLock::with_options`](crate::MultiLock::with_options).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
+    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support one of them.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.with_options(options)?, ..self })
     }
@@ -53,16 +55,19 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`MultiLock::mutex`](crate::MultiLock::mutex).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or the options are not
+    /// valid, or if the multi-lock already has a part with this key. Returns
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn mutex(self, key: impl IntoKey) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.mutex(key)?, ..self })
     }
 
-    /// Adds the mutexes of all `keys`.
+    /// Adds a mutex for each key in `keys`.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`mutex`](Self::mutex).
+    /// Returns the errors of [`mutex`](Self::mutex) for the first key that cannot be added.
     pub fn mutexes(self, keys: impl IntoIterator<Item = impl IntoKey>) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.mutexes(keys)?, ..self })
     }
@@ -71,7 +76,10 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`MultiLock::read`](crate::MultiLock::read).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or the options are not
+    /// valid, or if the multi-lock already has a part with this key. Returns
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support
+    /// reader-writer locks or one of the options.
     pub fn read(self, key: impl IntoKey) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.read(key)?, ..self })
     }
@@ -85,21 +93,28 @@ impl MultiLock {
         Ok(Self { lock: self.lock.write(key)?, ..self })
     }
 
-    /// Adds so many `permits` of the semaphore `key` that has `limit` of them.
+    /// Adds `permits` permits of the semaphore `key`, which has `limit` permits in total. See
+    /// [`MultiLock::permits`](crate::MultiLock::permits) for an example.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`MultiLock::permits`](crate::MultiLock::permits).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or the options are not
+    /// valid, if the multi-lock already has a part with this key, or if `permits` is 0 or larger
+    /// than `limit`. Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store
+    /// does not support semaphores or one of the options.
     pub fn permits(self, key: impl IntoKey, permits: u32, limit: u32) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.permits(key, permits, limit)?, ..self })
     }
 
-    /// The keys of the parts, in the order in which they are taken.
+    /// Returns the keys of the parts, in the order in which the parts are acquired.
     pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
         self.lock.keys()
     }
 
-    /// Blocks until all parts are ours, for as long as [`LockOptions::wait`] says.
+    /// Blocks until all parts are acquired, and returns a guard that holds them.
+    ///
+    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
+    /// or call [`try_lock_for`](Self::try_lock_for).
     ///
     /// # Errors
     ///
@@ -110,12 +125,14 @@ impl MultiLock {
         Ok(self.guard(guard))
     }
 
-    /// Makes one attempt to acquire all parts. It does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to acquire all parts. The method does not wait for other holders, only for
+    /// the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller holds one of them, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt
-    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another caller holds one of the parts, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt failed. The
+    /// method does not retry while the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_lock(&self) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock())?;
         Ok(self.guard(guard))
@@ -125,50 +142,72 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a part was held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another caller held a part until the end of the wait, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock_for(wait))?;
         Ok(self.guard(guard))
     }
 
-    /// Blocks until this thread can acquire all parts, until `instant` on the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire all parts, but not longer than until `instant` on the
+    /// client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a part was held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another caller held a part until `instant`, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock_until(instant))?;
         Ok(self.guard(guard))
     }
 
-    /// Runs `work` while all parts are held, and releases them.
+    /// Runs `work` while all parts are held, and releases all parts.
+    ///
+    /// `work` is not cancelled if a part is lost. If `work` panics, the parts are released in the
+    /// background.
+    ///
+    /// ```
+    /// use leasehold_core::blocking::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let client = LockClient::new(MemoryBackend::new())?;
+    /// let transfer = client.multi_lock().mutexes(["account:2", "account:1"])?;
+    /// let tokens = transfer.run(|guard| guard.tokens().count())?;
+    /// assert_eq!(tokens, 2);
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::run`](super::Mutex::run) for each part.
+    /// Returns the errors of [`lock`](Self::lock) before `work` is called. Returns
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if any part
+    /// was lost in the meantime. If only the reply to a release is lost, this method returns the
+    /// result of `work`.
     pub fn run<T>(&self, work: impl FnOnce(&MultiGuard) -> T) -> Result<T, Error> {
         self.lock()?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire all parts and, if it succeeds, runs `work` like [`run`](Self::run).
+    /// Makes one attempt to acquire all parts and, if it succeeds, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
+    /// of [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run<T>(&self, work: impl FnOnce(&MultiGuard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_lock()?;
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire all parts, for at most `wait`, and runs `work` like [`run`](Self::run).
+    /// Blocks until this thread can acquire all parts, for at most `wait`, and runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the
+    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run_for<T>(
         &self,
         wait: Duration,
@@ -183,58 +222,82 @@ impl MultiLock {
     }
 }
 
-/// The proof of the leases on all keys of a [`MultiLock`]: the [`MultiGuard`](crate::MultiGuard) of code without a
-/// runtime.
+/// A guard that holds all parts of a [`MultiLock`]. This is the blocking form of
+/// [`MultiGuard`](crate::MultiGuard).
 ///
-/// See [`MultiLock`] for an example.
+/// Dropping the guard releases all parts, and blocks until the store has confirmed the releases,
+/// for at most two seconds.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold_core::blocking::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let client = LockClient::new(MemoryBackend::new())?;
+/// let guard = client.multi_lock().mutexes(["from", "to"])?.lock()?;
+/// guard.ensure_held(Duration::from_secs(1))?; // before a step that takes a second
+/// for token in guard.tokens() {
+///     println!("held with token {token}");
+/// }
+/// guard.release()?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[must_use = "dropping a guard releases its locks"]
 pub struct MultiGuard {
-    // Dropped first, so that the background waits for its releases.
+    // Dropped before `background`, so that the drop of `background` waits for the releases.
     guard: crate::MultiGuard,
     background: Ending,
 }
 
 impl MultiGuard {
-    /// The fencing tokens of the parts, in the order of their keys.
+    /// Returns the fencing tokens of the parts, sorted by key.
     pub fn tokens(&self) -> impl Iterator<Item = &FencingToken> {
         self.guard.guards().iter().map(LockGuard::token)
     }
 
-    /// The earliest of the parts' deadlines. See [`MultiGuard::deadline`](crate::MultiGuard::deadline).
+    /// Returns the earliest deadline of the parts. At that time, the guard counts as lost, unless
+    /// the part is renewed first.
     pub fn deadline(&self) -> Instant {
         self.guard.deadline()
     }
 
-    /// How long until the earliest deadline of a part; zero once any is lost.
+    /// Returns the time until the earliest deadline, or zero if any part is lost.
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()
     }
 
-    /// Whether all leases are in force, by local knowledge and without I/O. False is final.
+    /// Returns whether all leases are in force. The answer comes from local state, without I/O.
+    ///
+    /// `true` can become outdated while the caller acts on it. `false` never changes back to
+    /// `true`.
     pub fn is_held(&self) -> bool {
         self.guard.is_held()
     }
 
-    /// Makes sure, without I/O, that every lease is in force for at least `min_left`.
+    /// Checks that every lease is in force, and that at least `min_left` of it is left. The check
+    /// uses the local deadlines and does no I/O.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`MultiGuard::ensure_held`](crate::MultiGuard::ensure_held).
+    /// Returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if any lease is lost, and
+    /// [`ErrorKind::ExpiresSoon`](crate::ErrorKind::ExpiresSoon) if less than `min_left` of a lease
+    /// is left. [`Error::key`] returns the key of that lease.
     pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
         self.guard.ensure_held(min_left)
     }
 
-    /// Blocks until any part is lost, and tells which and why; `None` if none was lost within `wait`.
+    /// Blocks until any part is lost, for at most `wait`. Returns the key of that part and the
+    /// reason, or `None` if no part was lost.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn wait_lost(&self, wait: Duration) -> Result<Option<(LockKey, LossReason)>, Error> {
         Ok(self.background.wait_for(self.guard.lost(), wait)?.flatten())
     }
 
-    /// Ends all leases, and blocks until the store has confirmed it, for five seconds at most and no longer than until the
-    /// deadline.
+    /// Releases all parts, and blocks until the store has confirmed the releases. The method blocks
+    /// for at most five seconds, and not longer than until the deadlines of the parts.
     ///
     /// # Errors
     ///
@@ -244,17 +307,17 @@ impl MultiGuard {
         self.background.take().block_on(self.guard.release())
     }
 
-    /// Renews all leases now, with another TTL from now on. Blocks until the store has answered.
+    /// Renews all leases now, with the TTL `ttl`. The method blocks until the store has answered.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`MultiGuard::extend`](crate::MultiGuard::extend), and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
-    /// [async code](super).
+    /// Returns the errors of [`MultiGuard::extend`](crate::MultiGuard::extend), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
         self.background.block_on(self.guard.extend(ttl))
     }
 
-    /// Whether the holders of any part were asked to finish early.
+    /// Returns whether a client has asked the holders of any part to finish early.
     pub fn is_revocation_requested(&self) -> bool {
         self.guard.is_revocation_requested()
     }
@@ -262,7 +325,7 @@ impl MultiGuard {
     fn run_and_release<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
         let runs = self.guard.guards().iter().map(LockGuard::to_run);
         let output = runs::sync_within(runs, || work(&self));
-        // A loss until now is found before the output is looked at.
+        // The async form checks for a loss before it returns `output`.
         self.background.take().block_on(self.guard.run_and_release(async |_guard| output))
     }
 }

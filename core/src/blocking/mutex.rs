@@ -1,4 +1,4 @@
-//! One holder at a time.
+//! The blocking mutex.
 
 use std::time::Duration;
 
@@ -10,9 +10,10 @@ use crate::contract::key::LockKey;
 use crate::contract::try_lock_error::TryLockError;
 use crate::options::LockOptions;
 
-/// A lock that one holder has at a time: the [`Mutex`](crate::Mutex) of code without a runtime.
+/// A lock that one holder at a time can acquire. This is the blocking form of
+/// [`Mutex`](crate::Mutex).
 ///
-/// A thread that holds it and locks it again waits for itself.
+/// A thread that holds the mutex and locks it again waits for itself.
 ///
 /// ```
 /// # fn main() -> Result<(), leasehold_core::Error> {
@@ -41,21 +42,27 @@ impl Mutex {
         Self { mutex, background }
     }
 
-    /// The same lock with other options.
+    /// Returns this mutex with other options. [`Mutex::with_options`](crate::Mutex::with_options)
+    /// shows how to derive them from the options of the client.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
+    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support one of them.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { mutex: self.mutex.with_options(options)?, ..self })
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &LockKey {
         self.mutex.key()
     }
 
-    /// Blocks until the lock is ours, for as long as [`LockOptions::wait`] says.
+    /// Blocks until this thread acquires the lock, and returns a guard.
+    ///
+    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
+    /// or call [`try_lock_for`](Self::try_lock_for).
     ///
     /// # Errors
     ///
@@ -65,12 +72,14 @@ impl Mutex {
         self.background.lock(self.mutex.lock())
     }
 
-    /// Makes one attempt to acquire the lock. It does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to acquire the lock. The method does not wait for other holders, only for
+    /// the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller holds the lock, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt
-    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another caller holds the lock, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt failed. The
+    /// method does not retry while the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_lock(&self) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock())
     }
@@ -79,53 +88,69 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other callers held the lock until the end of the wait, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock, until `instant` on the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock, but not longer than until `instant` on the
+    /// client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other callers held the lock until `instant`, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_until(instant))
     }
 
-    /// Runs `work` under the lock, and releases it.
+    /// Runs `work` under the lock, and releases the lock.
     ///
-    /// Nothing stops `work` if the lease is lost: look at [`Guard::is_held`] in it. If it panics, the
-    /// lock is released in the background.
+    /// `work` is not cancelled if the lease is lost, so long work should call [`Guard::is_held`]
+    /// regularly. If `work` panics, the lock is released in the background.
+    ///
+    /// ```
+    /// use leasehold_core::blocking::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let invoice = LockClient::new(MemoryBackend::new())?.mutex("invoice:42")?;
+    /// let paid = invoice.run(|guard| format!("paid under token {}", guard.token()))?;
+    /// # let _ = paid;
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// The errors of [`lock`](Self::lock), before `work` is called.
-    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost), after it has ended, if the lease was lost
-    /// meanwhile: it may not have been alone. If the release gets no answer, that is no error.
+    /// Returns the errors of [`lock`](Self::lock) before `work` is called. Returns
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if the lease
+    /// was lost in the meantime, because another holder may have worked at the same time. If only
+    /// the reply to the release is lost, this method returns the result of `work`.
     pub fn run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.lock()?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire the lock and, if it succeeds, runs `work` like [`run`](Self::run).
+    /// Makes one attempt to acquire the lock and, if it succeeds, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
+    /// of [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_lock()?;
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire the lock, for at most `wait`, and runs `work` like [`run`](Self::run).
+    /// Blocks until this thread can acquire the lock, for at most `wait`, and runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the
+    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run_for<T>(
         &self,
         wait: Duration,
@@ -135,12 +160,13 @@ impl Mutex {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Asks the store whether the lock is held. The answer may be out of date by the time that the call returns.
+    /// Asks the store whether the lock is held. The answer may be outdated when this method
+    /// returns, so use it for displays only.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell, and in
-    /// [async code](super).
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot report
+    /// it, and in [async code](super).
     pub fn is_locked(&self) -> Result<bool, Error> {
         self.background.block_on(self.mutex.is_locked())
     }

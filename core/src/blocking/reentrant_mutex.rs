@@ -1,4 +1,4 @@
-//! One owner at a time, which may enter again.
+//! The blocking reentrant mutex.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::contract::key::LockKey;
 use crate::contract::try_lock_error::TryLockError;
 use crate::options::LockOptions;
 
-/// A lock that one thread has at a time, and that the same thread may enter again while holding it: the
-/// [`ReentrantMutex`](crate::ReentrantMutex) of code without a runtime.
+/// A mutex that its owner can lock again while holding it. This is the blocking form of
+/// [`ReentrantMutex`](crate::ReentrantMutex).
 ///
-/// The owner is the thread that calls, or its [scope](crate::OwnerId::sync_scope). Guards may be sent to other
-/// threads and released there.
+/// The owner is the calling thread, or its [scope](crate::OwnerId::sync_scope). Guards can be sent
+/// to other threads and released there.
 ///
 /// ```
 /// use leasehold_core::blocking::LockClient;
@@ -43,21 +43,28 @@ impl ReentrantMutex {
         Self { mutex, background }
     }
 
-    /// The same lock with other options.
+    /// Returns this mutex with other options. [`Mutex::with_options`](crate::Mutex::with_options)
+    /// shows how to derive them from the options of the client.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
+    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support one of them.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { mutex: self.mutex.with_options(options)?, ..self })
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &LockKey {
         self.mutex.key()
     }
 
-    /// Enters again, or blocks until the lock is ours, for as long as [`LockOptions::wait`] says.
+    /// Blocks until this thread acquires the lock, and returns a guard. If the owner already holds
+    /// the lock, returns another guard immediately.
+    ///
+    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
+    /// or call [`try_lock_for`](Self::try_lock_for).
     ///
     /// # Errors
     ///
@@ -67,62 +74,76 @@ impl ReentrantMutex {
         self.background.lock(self.mutex.lock())
     }
 
-    /// Makes one attempt to acquire the lock, or to enter it again. It does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to acquire the lock. If the owner already holds the lock, returns another
+    /// guard. The method does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another owner holds the lock, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt
-    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another owner holds the lock, and [`TryLockError::Failed`]
+    /// with an error of [`lock`](Self::lock) if the attempt failed. The method does not retry while
+    /// the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_lock(&self) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock())
     }
 
-    /// Blocks until this thread can acquire the lock, or enter it again, for at most `wait`.
+    /// Blocks until this thread can acquire the lock, for at most `wait`. If the owner already
+    /// holds the lock, returns another guard immediately.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another owner held the lock throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another owner held the lock until the end of the wait, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock, or enter it again, until `instant` on the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock, but not longer than until `instant` on the
+    /// client's clock, for example `client.now() + wait`. If the owner already holds the lock,
+    /// returns another guard immediately.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another owner held the lock throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another owner held the lock until `instant`, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_until(instant))
     }
 
-    /// Runs `work` under the lock, and releases it. See [`Mutex::run`](super::Mutex::run).
+    /// Runs `work` under the lock, and releases the lock. See [`Mutex::run`](super::Mutex::run) for
+    /// an example.
+    ///
+    /// `work` is not cancelled if the lease is lost. If `work` panics, the lock is released in the
+    /// background.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`lock`](Self::lock) and [`Mutex::run`](super::Mutex::run).
+    /// Returns the errors of [`lock`](Self::lock) before `work` is called. Returns
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if the lease
+    /// was lost in the meantime.
     pub fn run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.lock()?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire the lock, or to enter it again and, if it succeeds, runs `work` like [`run`](Self::run).
+    /// Calls [`try_lock`](Self::try_lock) and, if it succeeds, runs `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
+    /// of [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_lock()?;
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire the lock, or enter it again, for at most `wait`, and runs `work` like [`run`](Self::run).
+    /// Calls [`try_lock_for`](Self::try_lock_for) with `wait` and, if it succeeds, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the
+    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run_for<T>(
         &self,
         wait: Duration,
@@ -132,12 +153,13 @@ impl ReentrantMutex {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Asks the store whether the lock is held, by the caller or by another.
+    /// Asks the store whether the lock is held, by this thread or by another owner. The answer may
+    /// be outdated when this method returns, so use it for displays only.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell, and in
-    /// [async code](super).
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot report
+    /// it, and in [async code](super).
     pub fn is_locked(&self) -> Result<bool, Error> {
         self.background.block_on(self.mutex.is_locked())
     }

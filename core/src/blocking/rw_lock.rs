@@ -1,4 +1,4 @@
-//! Many readers or one writer at a time.
+//! The blocking reader-writer lock.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,8 +12,8 @@ use crate::contract::key::LockKey;
 use crate::contract::try_lock_error::TryLockError;
 use crate::options::LockOptions;
 
-/// A lock that many readers share, or that one writer has alone: the [`RwLock`](crate::RwLock) of code
-/// without a runtime.
+/// A lock that many readers or one writer can hold. This is the blocking form of
+/// [`RwLock`](crate::RwLock).
 ///
 /// ```
 /// use leasehold_core::blocking::LockClient;
@@ -42,29 +42,36 @@ impl RwLock {
         Self { lock, background }
     }
 
-    /// The same lock with other options.
+    /// Returns this lock with other options. [`Mutex::with_options`](crate::Mutex::with_options)
+    /// shows how to derive them from the options of the client.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
+    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support one of them.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.with_options(options)?, ..self })
     }
 
-    /// The same lock, which the thread that holds it may enter again: a reader as a reader, a writer as both.
+    /// Returns this lock in a form that the thread that holds it can lock again.
     ///
-    /// See [`RwLock::reentrant`](crate::RwLock::reentrant).
+    /// A reader can then read again, and a writer can read or write again. See
+    /// [`RwLock::reentrant`](crate::RwLock::reentrant) for an example.
     #[must_use]
     pub fn reentrant(self) -> Self {
         Self { lock: self.lock.reentrant(), ..self }
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &LockKey {
         self.lock.key()
     }
 
-    /// Blocks until we may read, for as long as [`LockOptions::wait`] says.
+    /// Blocks until this thread can read, and returns a guard.
+    ///
+    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
+    /// or call [`try_read_for`](Self::try_read_for).
     ///
     /// # Errors
     ///
@@ -74,12 +81,14 @@ impl RwLock {
         self.background.lock(self.lock.read())
     }
 
-    /// Makes one attempt to acquire the lock as a reader. It does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to acquire the lock as a reader. The method does not wait for other
+    /// holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a writer holds the lock or waits for it, and [`TryLockError::Failed`] with an error of [`read`](Self::read) if the attempt
-    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if a writer holds the lock or waits for it, and
+    /// [`TryLockError::Failed`] with an error of [`read`](Self::read) if the attempt failed. The
+    /// method does not retry while the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_read(&self) -> Result<Guard, TryLockError> {
         self.background.lock(self.lock.try_read())
     }
@@ -88,23 +97,29 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a writer held the lock throughout, and [`TryLockError::Failed`] with an error of [`read`](Self::read) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if writers kept the lock until the end of the wait, and
+    /// [`TryLockError::Failed`] with an error of [`read`](Self::read) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_read_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.lock.try_read_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock as a reader, until `instant` on the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock as a reader, but not longer than until
+    /// `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a writer held the lock throughout, and [`TryLockError::Failed`] with an error of [`read`](Self::read) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if writers kept the lock until `instant`, and
+    /// [`TryLockError::Failed`] with an error of [`read`](Self::read) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_read_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.lock.try_read_until(instant))
     }
 
-    /// Blocks until we may write, for as long as [`LockOptions::wait`] says.
+    /// Blocks until this thread can write, and returns a guard.
+    ///
+    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
+    /// or call [`try_write_for`](Self::try_write_for).
     ///
     /// # Errors
     ///
@@ -115,12 +130,14 @@ impl RwLock {
         self.background.lock(write).map(WriteGuard)
     }
 
-    /// Makes one attempt to acquire the lock as the writer. It does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to acquire the lock as the writer. The method does not wait for other
+    /// holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller holds the lock or waits for it, and [`TryLockError::Failed`] with an error of [`write`](Self::write) if the attempt
-    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another caller holds the lock or waits for it, and
+    /// [`TryLockError::Failed`] with an error of [`write`](Self::write) if the attempt failed. The
+    /// method does not retry while the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_write(&self) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write())
     }
@@ -129,48 +146,68 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`write`](Self::write) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other callers kept the lock until the end of the wait, and
+    /// [`TryLockError::Failed`] with an error of [`write`](Self::write) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_write_for(&self, wait: Duration) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock as the writer, until `instant` on the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock as the writer, but not longer than until
+    /// `instant` on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`write`](Self::write) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other callers kept the lock until `instant`, and
+    /// [`TryLockError::Failed`] with an error of [`write`](Self::write) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_write_until(&self, instant: Instant) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write_until(instant))
     }
 
     /// Runs `work` as a reader, and releases the lock.
     ///
+    /// `work` is not cancelled if the lease is lost. If `work` panics, the lock is released in the
+    /// background.
+    ///
+    /// ```
+    /// use leasehold_core::blocking::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let lock = LockClient::new(MemoryBackend::new())?.rw_lock("catalogue")?;
+    /// let entries = lock.run_read(|_guard| 3)?;
+    /// lock.run_write(|guard| println!("entry {entries} under token {}", guard.token()))?;
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
-    /// The errors of [`read`](Self::read), before `work` is called, and the errors of [`Mutex::run`](super::Mutex::run).
+    /// Returns the errors of [`read`](Self::read) before `work` is called. Returns
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if the lease
+    /// was lost in the meantime.
     pub fn run_read<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.read()?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire the lock as a reader and, if it succeeds, runs `work` like [`run_read`](Self::run_read).
+    /// Makes one attempt to acquire the lock as a reader and, if it succeeds, runs `work` like
+    /// [`run_read`](Self::run_read).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_read`](Self::try_read) before `work` is called, and the errors of [`run_read`](Self::run_read) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_read`](Self::try_read) before `work` is called, and the errors
+    /// of [`run_read`](Self::run_read) as [`TryLockError::Failed`].
     pub fn try_run_read<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_read()?;
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire the lock as a reader, for at most `wait`, and runs `work` like [`run_read`](Self::run_read).
+    /// Blocks until this thread can acquire the lock as a reader, for at most `wait`, and runs
+    /// `work` like [`run_read`](Self::run_read).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_read_for`](Self::try_read_for) before `work` is called, and the errors of [`run_read`](Self::run_read) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_read_for`](Self::try_read_for) before `work` is called, and the
+    /// errors of [`run_read`](Self::run_read) as [`TryLockError::Failed`].
     pub fn try_run_read_for<T>(
         &self,
         wait: Duration,
@@ -180,32 +217,40 @@ impl RwLock {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Runs `work` as the writer, and releases the lock.
+    /// Runs `work` as the writer, and releases the lock. [`run_read`](Self::run_read) shows an
+    /// example of both methods.
+    ///
+    /// `work` is not cancelled if the lease is lost. If `work` panics, the lock is released in the
+    /// background.
     ///
     /// # Errors
     ///
-    /// The errors of [`write`](Self::write), before `work` is called, and the errors of [`Mutex::run`](super::Mutex::run).
+    /// Returns the errors of [`write`](Self::write) before `work` is called. Returns
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if the lease
+    /// was lost in the meantime.
     pub fn run_write<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.write()?.0.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire the lock as the writer and, if it succeeds, runs `work` like [`run_write`](Self::run_write).
+    /// Makes one attempt to acquire the lock as the writer and, if it succeeds, runs `work` like
+    /// [`run_write`](Self::run_write).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_write`](Self::try_write) before `work` is called, and the errors of [`run_write`](Self::run_write) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_write`](Self::try_write) before `work` is called, and the errors
+    /// of [`run_write`](Self::run_write) as [`TryLockError::Failed`].
     pub fn try_run_write<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_write()?;
         Ok(guard.0.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire the lock as the writer, for at most `wait`, and runs `work` like [`run_write`](Self::run_write).
+    /// Blocks until this thread can acquire the lock as the writer, for at most `wait`, and runs
+    /// `work` like [`run_write`](Self::run_write).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_write_for`](Self::try_write_for) before `work` is called, and the errors of [`run_write`](Self::run_write) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_write_for`](Self::try_write_for) before `work` is called, and
+    /// the errors of [`run_write`](Self::run_write) as [`TryLockError::Failed`].
     pub fn try_run_write_for<T>(
         &self,
         wait: Duration,
@@ -215,12 +260,13 @@ impl RwLock {
         Ok(guard.0.run_and_release(work)?)
     }
 
-    /// Asks the store whether the lock is held. The answer may be out of date by the time that the call returns.
+    /// Asks the store whether the lock is held. The answer may be outdated when this method
+    /// returns, so use it for displays only.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell, and in
-    /// [async code](super).
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot report
+    /// it, and in [async code](super).
     pub fn is_locked(&self) -> Result<bool, Error> {
         self.background.block_on(self.lock.is_locked())
     }
@@ -234,26 +280,41 @@ impl RwLock {
     }
 }
 
-/// The proof of a writer's lease: a [`Guard`] that can become a reader's.
+/// A guard of a writer: a [`Guard`] that can be [downgraded](Self::downgrade) to a reader.
 ///
-/// See [`RwLock`] for an example.
+/// Dropping the guard releases the lock.
+///
+/// ```
+/// use leasehold_core::blocking::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let lock = LockClient::new(MemoryBackend::new())?.rw_lock("catalogue")?;
+/// let writer = lock.write()?;
+/// println!("writing under token {}", writer.token());
+/// let reader = writer.downgrade()?;
+/// reader.release()?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[must_use = "dropping a guard releases its lock"]
 pub struct WriteGuard(Guard);
 
 impl WriteGuard {
-    /// Becomes a reader: other readers may enter, and no writer enters in between.
+    /// Turns the writer into a reader, and returns a reader's guard. No other writer can acquire
+    /// the lock in between.
     ///
-    /// Blocks until the store has answered.
+    /// The method blocks until the store has answered.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`WriteGuard::downgrade`](crate::WriteGuard::downgrade), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super). The guard is gone then.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super). An error
+    /// also drops the guard.
     pub fn downgrade(self) -> Result<Guard, Error> {
         self.0.share_with_readers()
     }
 
-    /// Ends the lease, as [`Guard::release`] does.
+    /// Releases the lock, and blocks until the store has confirmed the release. See
+    /// [`Guard::release`].
     ///
     /// # Errors
     ///
@@ -262,7 +323,7 @@ impl WriteGuard {
         self.0.release()
     }
 
-    /// Forgets that it can become a reader's.
+    /// Returns the plain guard, which still holds the writer's lease but cannot be downgraded.
     pub fn into_guard(self) -> Guard {
         self.0
     }

@@ -1,4 +1,4 @@
-//! A number of permits.
+//! The blocking semaphore.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::contract::key::LockKey;
 use crate::contract::try_lock_error::TryLockError;
 use crate::options::LockOptions;
 
-/// A number of permits that callers take some of, and give back: the [`Semaphore`](crate::Semaphore) of
-/// code without a runtime.
+/// A lock that limits how many permits are in use at the same time. This is the blocking form of
+/// [`Semaphore`](crate::Semaphore).
 ///
 /// ```
 /// use leasehold_core::blocking::LockClient;
@@ -36,26 +36,33 @@ impl Semaphore {
         Self { semaphore, background }
     }
 
-    /// The same semaphore with other options.
+    /// Returns this semaphore with other options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
+    /// options of the client.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
+    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support one of them.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { semaphore: self.semaphore.with_options(options)?, ..self })
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &LockKey {
         self.semaphore.key()
     }
 
-    /// How many permits there are.
+    /// Returns the total number of permits.
     pub fn limit(&self) -> u32 {
         self.semaphore.limit()
     }
 
-    /// Blocks until so many `permits` are ours, for as long as [`LockOptions::wait`] says.
+    /// Blocks until `permits` permits are free, and returns a guard that holds them.
+    ///
+    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
+    /// or call [`try_acquire_for`](Self::try_acquire_for).
     ///
     /// # Errors
     ///
@@ -65,12 +72,15 @@ impl Semaphore {
         self.background.lock(self.semaphore.acquire(permits))
     }
 
-    /// Makes one attempt to acquire `permits` permits. It does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to acquire `permits` permits. The method does not wait for other holders,
+    /// only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if fewer permits are free, and [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the attempt
-    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if the store cannot grant `permits` permits now, and
+    /// [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the attempt failed.
+    /// The method does not retry while the store is unreachable. See [`TryLockError`] for an
+    /// example.
     pub fn try_acquire(&self, permits: u32) -> Result<Guard, TryLockError> {
         self.background.lock(self.semaphore.try_acquire(permits))
     }
@@ -79,37 +89,47 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if fewer permits were free throughout, and [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if too few permits became free in time, and
+    /// [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the store refused
+    /// the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_acquire_for(&self, permits: u32, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.semaphore.try_acquire_for(permits, wait))
     }
 
-    /// Blocks until this thread can acquire `permits` permits, until `instant` on the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire `permits` permits, but not longer than until `instant`
+    /// on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if fewer permits were free throughout, and [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if too few permits became free in time, and
+    /// [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the store refused
+    /// the request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_acquire_until(&self, permits: u32, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.semaphore.try_acquire_until(permits, instant))
     }
 
-    /// Runs `work` with so many `permits`, and gives them back. See [`Mutex::run`](super::Mutex::run).
+    /// Acquires `permits` permits, runs `work`, and releases the permits. See
+    /// [`Mutex::run`](super::Mutex::run) for an example.
+    ///
+    /// `work` is not cancelled if the lease is lost. If `work` panics, the permits are released in
+    /// the background.
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Self::acquire), and those of [`Mutex::run`](super::Mutex::run).
+    /// Returns the errors of [`acquire`](Self::acquire) before `work` is called. Returns
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if the lease
+    /// was lost in the meantime.
     pub fn run<T>(&self, permits: u32, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.acquire(permits)?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire `permits` permits and, if it succeeds, runs `work` like [`run`](Self::run).
+    /// Makes one attempt to acquire `permits` permits and, if it succeeds, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_acquire`](Self::try_acquire) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_acquire`](Self::try_acquire) before `work` is called, and the
+    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run<T>(
         &self,
         permits: u32,
@@ -119,12 +139,13 @@ impl Semaphore {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire `permits` permits, for at most `wait`, and runs `work` like [`run`](Self::run).
+    /// Blocks until this thread can acquire `permits` permits, for at most `wait`, and runs `work`
+    /// like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_acquire_for`](Self::try_acquire_for) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_acquire_for`](Self::try_acquire_for) before `work` is called,
+    /// and the errors of [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run_for<T>(
         &self,
         permits: u32,
@@ -135,12 +156,13 @@ impl Semaphore {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Asks the store how many permits are free. It may have changed by the time you read it.
+    /// Asks the store how many permits are free. The answer may be outdated when this method
+    /// returns, so use it for displays only.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell, and in
-    /// [async code](super).
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot report
+    /// its holders, and in [async code](super).
     pub fn available(&self) -> Result<u32, Error> {
         self.background.block_on(self.semaphore.available())
     }

@@ -1,4 +1,4 @@
-//! A resource in segments, of which callers take any one.
+//! The blocking striped lock.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,8 +12,8 @@ use crate::contract::key::LockKey;
 use crate::contract::try_lock_error::TryLockError;
 use crate::options::LockOptions;
 
-/// A resource that many want at once, split into segments: the [`Striped`](crate::Striped) of code without
-/// a runtime.
+/// A lock with several interchangeable segments. This is the blocking form of
+/// [`Striped`](crate::Striped).
 ///
 /// ```
 /// use leasehold_core::blocking::LockClient;
@@ -37,26 +37,33 @@ impl Striped {
         Self { striped, background }
     }
 
-    /// The same segments with other options.
+    /// Returns this lock with other options. [`Mutex::with_options`](crate::Mutex::with_options)
+    /// shows how to derive them from the options of the client.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
+    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support one of them.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { striped: self.striped.with_options(options)?, ..self })
     }
 
-    /// The key of the whole, which is never locked itself.
+    /// Returns the key from which the keys of the segments are derived. This key itself is never
+    /// locked.
     pub fn key(&self) -> &LockKey {
         self.striped.key()
     }
 
-    /// The keys of the segments, by index.
+    /// Returns the keys of the segments. The position of a key is the index of its segment.
     pub fn segments(&self) -> &[LockKey] {
         self.striped.segments()
     }
 
-    /// Blocks until any segment is ours, for as long as [`LockOptions::wait`] says.
+    /// Blocks until any segment is free, and returns a guard that holds it.
+    ///
+    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
+    /// or call [`try_lock_for`](Self::try_lock_for).
     ///
     /// # Errors
     ///
@@ -67,12 +74,14 @@ impl Striped {
         Ok(self.guard(guard))
     }
 
-    /// Makes one attempt to acquire any segment. It does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to acquire any segment. The method does not wait for other holders, only
+    /// for the store's replies.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if all segments are held, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt
-    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if all segments are held, and [`TryLockError::Failed`] with
+    /// an error of [`lock`](Self::lock) if the attempt failed. The method does not retry while the
+    /// store is unreachable. See [`TryLockError`] for an example.
     pub fn try_lock(&self) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock())?;
         Ok(self.guard(guard))
@@ -82,50 +91,70 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if all segments were held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if no segment became free in time, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused a
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock_for(wait))?;
         Ok(self.guard(guard))
     }
 
-    /// Blocks until this thread can acquire any segment, until `instant` on the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire any segment, but not longer than until `instant` on the
+    /// client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if all segments were held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if no segment became free in time, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused a
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock_until(instant))?;
         Ok(self.guard(guard))
     }
 
-    /// Runs `work` with any segment, and releases it.
+    /// Acquires any segment, runs `work`, and releases the segment.
+    ///
+    /// `work` is not cancelled if the lease is lost. If `work` panics, the segment is released in
+    /// the background.
+    ///
+    /// ```
+    /// use leasehold_core::blocking::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let stock = LockClient::new(MemoryBackend::new())?.striped("stock:umbrellas", 10)?;
+    /// let sold = stock.run(|guard| format!("from counter {}", guard.segment()))?;
+    /// # let _ = sold;
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`lock`](Self::lock) and [`Mutex::run`](super::Mutex::run).
+    /// Returns the errors of [`lock`](Self::lock) before `work` is called. Returns
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if the lease
+    /// was lost in the meantime.
     pub fn run<T>(&self, work: impl FnOnce(&StripedGuard) -> T) -> Result<T, Error> {
         self.lock()?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire any segment and, if it succeeds, runs `work` like [`run`](Self::run).
+    /// Makes one attempt to acquire any segment and, if it succeeds, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
+    /// of [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run<T>(&self, work: impl FnOnce(&StripedGuard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_lock()?;
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire any segment, for at most `wait`, and runs `work` like [`run`](Self::run).
+    /// Blocks until this thread can acquire any segment, for at most `wait`, and runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the
+    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run_for<T>(
         &self,
         wait: Duration,
@@ -141,9 +170,19 @@ impl Striped {
     }
 }
 
-/// The proof of a lease on one segment: a [`Guard`] that knows which.
+/// A guard that holds one segment of a [`Striped`] lock: a [`Guard`] with the index of its segment.
 ///
-/// See [`Striped`] for an example.
+/// Dropping the guard releases the segment.
+///
+/// ```
+/// use leasehold_core::blocking::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let guard = LockClient::new(MemoryBackend::new())?.striped("stock:umbrellas", 10)?.lock()?;
+/// println!("selling from counter {}", guard.segment()); // 0 to 9
+/// guard.release()?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[must_use = "dropping a guard releases its lock"]
 pub struct StripedGuard {
     guard: Guard,
@@ -151,17 +190,18 @@ pub struct StripedGuard {
 }
 
 impl StripedGuard {
-    /// The index of the segment that is held, from 0.
+    /// Returns the index of the segment. The first segment has index 0.
     pub fn segment(&self) -> u32 {
         self.segment
     }
 
-    /// Forgets which segment it is of.
+    /// Returns the plain guard, which still holds the segment but does not report its index.
     pub fn into_guard(self) -> Guard {
         self.guard
     }
 
-    /// Ends the lease, as [`Guard::release`] does.
+    /// Releases the segment, and blocks until the store has confirmed the release. See
+    /// [`Guard::release`].
     ///
     /// # Errors
     ///

@@ -1,4 +1,14 @@
-//! Stage 3: attempt; if held, wait for news, a pause or the deadline; attempt again.
+//! Stage 3 of the pipeline: asks the store for a lease, and waits as long as another client holds
+//! the key.
+//!
+//! After a refusal, the next attempt starts when a notification arrives, when the holder's lease
+//! would expire, when the queue entry must be refreshed, or when a pause ends. The earliest of
+//! these times counts. After an error that is retryable, the next attempt starts after a growing
+//! pause.
+//!
+//! All attempts of a call send the same lease IDs. If the reply to an attempt is lost, a later
+//! attempt is granted the same lease. If the call ends before that, the reaper releases every lease
+//! that the store may have granted.
 
 mod pending;
 
@@ -26,41 +36,52 @@ use crate::observe::{Call, Events, WakeUp};
 use crate::options::LockOptions;
 use crate::retry::{Pauses, Retry};
 
-/// Attempts in a row that may follow news at once. A hand-over takes one or two; more are a flood.
+/// The number of attempts that may follow notifications without a delay. A hand-off needs one or
+/// two attempts, so a larger number is a flood.
 const FREE_LOOKS: u32 = 8;
 
-/// How far apart attempts are in a flood of news.
+/// The minimum time between attempts during a flood of notifications.
 const LOOK_SPACING: Duration = Duration::from_millis(10);
 
-/// How long a caller whose wait is over stays to leave the store's queue: ten round trips to a server nearby.
+/// How long a caller whose wait has ended may take to leave the store's queue. Ten round trips to a
+/// nearby server fit into this time.
 const LEAVING: Duration = Duration::from_millis(50);
 
-/// A store that is silent for so long is down, also if the caller's wait ends then. A shorter wait says nothing of the store.
+/// After this time without a reply, the store counts as down, even if the caller's wait ends now. A
+/// shorter silence is not reported.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// How much later than its holder's TTL a key is looked at: stores expire keys to the millisecond.
+/// How long to wait after a holder's TTL before the next attempt. Stores expire keys with
+/// millisecond precision.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
 
-/// The outcome of an acquisition.
+/// The result of an acquisition.
 #[derive(Debug)]
 pub(crate) enum Acquired {
-    /// The leases are ours, to be [taken](PendingLease::take) from each that was asked for.
+    /// All leases were granted. The caller [takes](PendingLease::take) each lease from its
+    /// `PendingLease`.
     Granted,
-    /// Others hold a key. If it is the only one, the wait or the attempts are used up.
+    /// Another client holds a key. For a single key, the wait or the attempts are also used up.
     Held(Busy),
 }
 
-/// Acquires the `pending` leases of `claims`, of which there is one at least, on behalf of `askers`, within `wait`: each attempt is
-/// for all of them.
+/// Acquires the leases of all `claims` or none of them, within `wait`. Every attempt asks for all
+/// claims.
 ///
-/// Several are asked for again if the store fails, but not waited for if others hold one of them: a caller that waits must
-/// take them one after the other, or would be passed for ever by callers that want fewer.
+/// `claims` must not be empty, and `pending` contains one entry per claim, in the same order.
+/// `askers` share the results with the callers of this process that are queued behind this one.
 ///
-/// A caller whose wait ends has left the store's queue by then, unless the store takes longer than [`LEAVING`] to confirm that.
+/// Several claims are not waited for. The first refusal ends the call, and only errors of the store
+/// are retried. Otherwise, callers that need a single key would overtake this caller indefinitely.
+/// To wait for several keys, acquire them one after the other.
+///
+/// If the wait ends, the queue entry is removed before this function returns, unless the store
+/// needs more than [`LEAVING`] to confirm it. The reaper then completes the removal.
 ///
 /// # Cancel safety
 ///
-/// Safe to drop at any point: the reaper releases leases that the store may have granted.
+/// This function is cancel safe. If the future is dropped, the reaper releases all leases that the
+/// store may have granted.
 #[inline]
 pub(crate) fn acquire<'a>(
     upkeep: &'a Upkeep,
@@ -72,7 +93,8 @@ pub(crate) fn acquire<'a>(
     call: &'a Call<'_>,
 ) -> impl Future<Output = Result<Acquired, Error>> {
     let (backend, reaper, clock) = (upkeep.backend(), upkeep.reaper(), upkeep.clock());
-    // Before the first attempt, so that nothing between it and the waiting or holding is missed.
+    // Subscribe before the first attempt, so that no release between the attempt and the wait is
+    // missed.
     let watch = backend.watch_claim(&claims[0]);
     let started = clock.now();
     let acquisition = Acquisition {
@@ -108,49 +130,53 @@ struct Acquisition<'a, 'r, 'b> {
     reaper: &'a Reaper,
     claims: &'a [Claim],
     pending: &'a mut [PendingLease<'r, 'b>],
-    /// They hear of the answers.
+    /// The callers that share the replies of the store.
     askers: &'a [Asker<Hold>],
     clock: &'a dyn Clock,
     events: &'a Events,
     call: &'a Call<'a>,
     watch: KeyWatch,
-    /// The last attempt was refused.
+    /// The refusal of the last attempt, if it was refused.
     refused: Option<Busy>,
-    /// The store keeps a place for the claim, and calls it up from there.
+    /// Whether the store has queued the claim and will notify this caller individually.
     is_called: bool,
-    /// The store may have something of ours: an earlier attempt that was granted without our knowing, or
-    /// a place in its queue.
+    /// Whether the store may hold something for this call: a lease from an attempt without a reply,
+    /// or a queue entry.
     doubt: bool,
-    /// An attempt got no answer: however late, it may put the lease in force once more.
+    /// Whether an attempt got no reply. However late it arrives at the store, it may put the lease
+    /// in force again.
     is_unanswered: bool,
-    /// The error of the last attempt, if it failed: the cause if the wait ends before the next attempt has an answer.
+    /// The error of the last attempt, if it failed. It becomes the cause if the wait ends before
+    /// the next reply.
     last_failure: Option<Error>,
     wait: Wait,
     tries: &'a mut Tries,
-    /// By when the place in the store's queue is to be asked for again.
+    /// When the queue entry in the store must be refreshed.
     place_due: Instant,
-    /// Pauses after attempts that failed, at a pace of their own, since an outage may be over soon.
+    /// The pauses between failed attempts. They are separate from `tries`, because an outage may
+    /// end soon.
     outage_pauses: Pauses,
-    /// Where the attempts so far would lie, had they been evenly spaced.
+    /// The time of the last attempt if all attempts had been [`LOOK_SPACING`] apart. Limits the
+    /// rate of attempts.
     spaced: Instant,
     outage_wait: Duration,
     lock_delay: Duration,
-    /// With less left, a grant is of no use.
+    /// A grant that leaves less time than this is rejected.
     min_validity: Duration,
-    /// When the store last answered, or this caller came, whichever is later.
+    /// When the store last answered, or when this caller arrived if that was later.
     answered_at: Instant,
 }
 
-/// The outcome of one attempt.
+/// The result of one attempt.
 enum Attempted {
     Granted,
     Refused(Refusal),
     Failed(Error),
-    /// The caller's wait was over before the reply came.
+    /// The caller's wait ended before the reply arrived.
     CutOff(Error),
 }
 
-/// The store's answer that others hold a key.
+/// The store's reply that another client holds a key.
 struct Refusal {
     held: Busy,
     retry_after: Option<Duration>,
@@ -169,7 +195,7 @@ impl Acquisition<'_, '_, '_> {
                 }
                 Attempted::Refused(refusal) => Ok(refusal),
                 Attempted::CutOff(error) => match self.refused.take() {
-                    // It was held a moment ago, and the wait is over.
+                    // The key was held a moment ago, so report that instead of the missing reply.
                     Some(held) => return Ok(self.leave(held).await),
                     None => Err(match self.last_failure.take() {
                         Some(cause) => error.with_source(cause),
@@ -191,8 +217,11 @@ impl Acquisition<'_, '_, '_> {
         }
     }
 
-    /// The news up to now is the reason for the next attempt, and none to doubt its grant; unless an earlier attempt was granted
-    /// unseen, and the news is of that grant.
+    /// Discards the notifications that caused the next attempt, because they do not cast doubt on
+    /// its grant.
+    ///
+    /// If an earlier attempt got no reply, the notifications are kept, because that attempt may
+    /// have been granted and they may concern its lease.
     fn skip_news(&mut self) {
         self.watch.skip();
         if !self.is_unanswered {
@@ -200,13 +229,15 @@ impl Acquisition<'_, '_, '_> {
         }
     }
 
-    /// Lets the callers behind this one share the answer.
+    /// Shares the result of an attempt with the callers of this process that are queued behind this
+    /// one.
     fn report(&mut self, refusal: &Result<Refusal, Error>) {
         for asker in self.askers {
             match refusal {
                 Ok(Refusal { held, .. }) => asker.refused(held.holder(), self.answered_at),
                 Err(error) => {
-                    // An outage that this caller has waited through in line counts, too.
+                    // An outage that began while this caller was queued in the process counts as
+                    // well.
                     let since = asker.failed(self.answered_at, error);
                     self.answered_at = since.max(self.wait.asked_at()).min(self.answered_at);
                 }
@@ -214,8 +245,9 @@ impl Acquisition<'_, '_, '_> {
         }
     }
 
-    /// Gives up the place in the store's queue before the caller is told that the key is held: a caller that comes next must not
-    /// meet it. The reaper goes on with a request that the store is slow to confirm.
+    /// Leaves the store's queue before this call reports that the key is held, so that the queue
+    /// entry cannot block the next caller. The reaper completes a removal that the store does not
+    /// confirm in time.
     async fn leave(self, held: Busy) -> Acquired {
         if self.doubt {
             let give_up = self.clock.now() + LEAVING;
@@ -225,7 +257,8 @@ impl Acquisition<'_, '_, '_> {
         Acquired::Held(held.later(self.clock.now().since(self.answered_at)))
     }
 
-    /// One attempt, always with the same claims: if an earlier one was granted unseen, so is this.
+    /// Makes one attempt. All attempts send the same claims, so this attempt is granted if an
+    /// earlier one was granted without a reply.
     async fn attempt(&mut self, sent_at: Instant) -> Attempted {
         self.spaced = self.spaced.max(sent_at) + LOOK_SPACING;
         self.pending.iter_mut().for_each(PendingLease::incur);
@@ -271,16 +304,18 @@ impl Acquisition<'_, '_, '_> {
         if cut_off { Attempted::CutOff(error) } else { Attempted::Failed(error) }
     }
 
-    /// Notes by when the claim's place in the queue must be asked for again, if it has one.
+    /// Records when the queue entry of the claim must be refreshed. Returns `false` if there is no
+    /// entry.
     fn keeps_place(&mut self, contention: &Contention, sent_at: Instant) -> bool {
-        // An attempt for several takes no place.
+        // The store does not queue a request for several keys.
         let [claim] = self.claims else { return false };
         let Some(place) = claim.place().or(contention.place()) else { return false };
         self.place_due = deadline::renewal_due(sent_at, place);
         true
     }
 
-    /// An attempt is waited for until the caller's wait ends, and no longer than its grant would be of use.
+    /// Returns how long to wait for the reply: until the caller's wait ends, but no longer than a
+    /// grant would still be useful.
     fn attempt_end(&self, sent_at: Instant) -> Instant {
         let ends = self.pending.iter().map(|lease| lease.deadline(None, sent_at, self.lock_delay));
         let of_use = ends.min().unwrap_or(sent_at) - self.min_validity;
@@ -288,7 +323,7 @@ impl Acquisition<'_, '_, '_> {
         of_use.min(if is_known { self.wait.end() } else { self.wait.reply_end() })
     }
 
-    /// Takes note of the grants; `false` if it is too late for one of them.
+    /// Records the grants. Returns `false` if one of them leaves too little time.
     fn granted(&mut self, grants: &Few<Grant>, sent_at: Instant, now: Instant) -> bool {
         let (lock_delay, is_unanswered) = (self.lock_delay, self.is_unanswered);
         let needed = now + self.min_validity;
@@ -310,8 +345,7 @@ impl Acquisition<'_, '_, '_> {
         }
     }
 
-    /// Waits for news, a pause, the end of the obstacle, or the time at which the place in the queue
-    /// must be asked for again; `false` if no time or no attempt is left.
+    /// Waits until the next attempt is due. Returns `false` if no time or no attempts are left.
     async fn wait_to_look_again(&mut self, refusal: &Result<Refusal, Error>) -> bool {
         let now = self.clock.now();
         let outage_ends = match refusal {
@@ -325,7 +359,8 @@ impl Acquisition<'_, '_, '_> {
             return false;
         };
         self.call.waits(refusal.as_ref().ok().map(|refusal| &refusal.held));
-        // Only news comes in floods: a pause that the caller has stated is not made longer.
+        // Only notifications come in floods. A pause that the caller has configured is not
+        // extended.
         let unhurried = (self.spaced - LOOK_SPACING * FREE_LOOKS).min(pause_ends);
         if unhurried > now {
             self.clock.sleep_until(unhurried.min(self.wait.end())).await;
@@ -344,11 +379,12 @@ impl Acquisition<'_, '_, '_> {
         goes_on
     }
 
-    /// The end of the pause that we are in, or else of the next one.
+    /// Returns the end of the current pause, or of the next pause if none has started.
     fn pause_ends(&mut self, now: Instant, refusal: Option<&Refusal>) -> Option<Instant> {
         let is_called = self.is_called && self.place_due < Instant::FAR_FUTURE;
         if self.tries.are_by_default() && is_called {
-            // The store calls us up, and hears of us again when it is asked to keep our place.
+            // The store will notify this caller, and it is contacted anyway when the queue entry is
+            // refreshed.
             return Some(Instant::FAR_FUTURE);
         }
         self.tries.pause_ends(now, refusal.and_then(Refusal::holder_left))
@@ -361,9 +397,9 @@ impl Refusal {
     }
 }
 
-/// The store's answer to claims.
+/// The store's reply to a request.
 enum Answer {
-    /// One grant for each claim.
+    /// One grant per claim.
     Granted(Few<Grant>),
     Held(LockKey, Contention),
 }

@@ -1,90 +1,98 @@
-//! The arithmetic of leases: how long to believe in one, and when to renew it.
+//! The arithmetic of leases: how long a lease is valid, and when to renew it.
 
 use std::time::Duration;
 
 use crate::clock::Instant;
 
-/// A third of the TTL: after one failed renewal there is time for two more before the deadline.
+/// One third of the TTL: after a failed renewal, there is time for two more before the deadline.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// Renewals fall due at so many points of that time and none between them, so that those of many leases share round trips: each is
-/// early by less than 1 %.
+/// The number of points within that interval at which renewals can be due, so that many leases
+/// share a round trip. Each renewal is early by less than 1 %.
 const POINTS_PER_RENEWAL: u32 = 128;
 
-/// A sixth of the TTL: with the pause below, two attempts that hang and a third fit into the
-/// two thirds that are left when a renewal falls due.
+/// One sixth of the TTL. When a renewal becomes due, two thirds of the TTL are left. Two attempts
+/// that hang, the pauses between them and a third attempt fit into that time.
 const ATTEMPTS_PER_TTL: u32 = 6;
 
-/// A twelfth of the TTL between a failed renewal and the next.
+/// One twelfth of the TTL: the pause between a failed renewal and the next one.
 const PAUSES_PER_TTL: u32 = 12;
 
-/// Ten round trips to a server nearby: most leases are released before.
+/// Most leases are released before they reach this age. Ten round trips to a nearby server fit into
+/// this time.
 const YOUTH: Duration = Duration::from_millis(50);
 
-/// However much news there is of a lease, it is looked at no more often.
+/// The minimum time between two checks of a lease, regardless of the number of notifications.
 const BETWEEN_NEWS: Duration = Duration::from_millis(10);
 
-/// A server that breaks off whenever it is asked, and is there again at once, is news as well.
+/// The minimum time between a failed renewal and a check because of a notification. A server that
+/// drops the connection at every request, and comes back immediately, also causes notifications.
 const NEWS_AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// The drift allowance takes more than half of a shorter TTL.
+/// With a shorter TTL, the drift allowance would exceed half of the TTL.
 pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(6);
 
-/// The allowance for the drift of clocks over a TTL: 1 % of it, in whole milliseconds, and 2 ms for
-/// stores that expire keys to the millisecond.
+/// Returns the allowance for clock drift over a TTL: 1 % of the TTL, rounded up to whole
+/// milliseconds, plus 2 ms for stores that expire keys with millisecond precision.
 pub(crate) fn drift(ttl: Duration) -> Duration {
     const MS: u64 = 1_000_000;
 
-    // In nanoseconds, since each acquisition needs it several times, and to divide a `Duration` takes longer.
+    // Computed in nanoseconds, because each acquisition needs it several times and dividing a
+    // `Duration` is slower.
     let nanos = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
     Duration::from_nanos((nanos / 100).next_multiple_of(MS) + 2 * MS)
 }
 
-/// How long a lease may be believed in.
+/// Returns how long a lease is valid for its holder.
 pub(crate) fn validity(ttl: Duration) -> Duration {
     ttl.saturating_sub(drift(ttl))
 }
 
-/// Until when a lease may be believed in, if it was asked for at `sent_at`.
+/// Returns until when a lease is valid if it was requested at `sent_at`.
 ///
-/// Counted from before the first byte was sent: the store cannot have begun to count earlier.
+/// The time is counted from before the first byte was sent, because the store cannot have started
+/// to count earlier.
 pub(crate) fn deadline(sent_at: Instant, ttl: Duration) -> Instant {
     sent_at + validity(ttl)
 }
 
-/// When the lease granted or renewed at `sent_at` falls due for renewal, together with others of its TTL.
+/// Returns when a lease that was granted or renewed at `sent_at` is due for renewal, together with
+/// other leases that have the same TTL.
 pub(crate) fn renewal_due(sent_at: Instant, ttl: Duration) -> Instant {
     let interval = ttl / RENEWALS_PER_TTL;
     (sent_at + interval).rounded_down(interval / POINTS_PER_RENEWAL)
 }
 
-/// When a lease that was asked for at `since` is of age: it takes a place in the schedule, a watch, and, where the store tells nothing of a
-/// lease before its first renewal, that renewal.
+/// Returns when the watchdog starts to handle a lease that was requested at `since`.
+///
+/// At that time, the lease gets a place in the schedule and a subscription. If the store reports
+/// changes only after the first renewal, that renewal is due as well.
 pub(crate) fn of_age(since: Instant) -> Instant {
     since + YOUTH
 }
 
-/// When a lease that was renewed at `sent_at` is looked at once there is news of it.
+/// Returns when a lease that was renewed at `sent_at` may be checked because of a notification.
 pub(crate) fn next_news_due(sent_at: Instant) -> Instant {
     sent_at + BETWEEN_NEWS
 }
 
-/// When a lease of which there is news at `now` is looked at, if it could not be renewed the last time.
+/// Returns when a lease is checked because of a notification at `now`, if its last renewal failed.
 pub(crate) fn news_due_after_failure(now: Instant) -> Instant {
     now + NEWS_AFTER_FAILURE
 }
 
-/// When a renewal sent at `sent_at` is given up on.
+/// Returns when the wait for the reply to a renewal that was sent at `sent_at` ends.
 pub(crate) fn attempt_end(sent_at: Instant, ttl: Duration) -> Instant {
     sent_at + ttl / ATTEMPTS_PER_TTL
 }
 
-/// Renewals of one class are given up on after times that differ by less than a factor of two.
+/// Returns the class of a renewal. The time limits of one class differ by less than a factor of
+/// two.
 pub(crate) fn attempt_class(ttl: Duration) -> u32 {
     (ttl / ATTEMPTS_PER_TTL).as_nanos().max(1).ilog2()
 }
 
-/// When to renew again after a failure at `now`.
+/// Returns when to renew again after a failure at `now`.
 pub(crate) fn retry_due(now: Instant, ttl: Duration) -> Instant {
     now + ttl / PAUSES_PER_TTL
 }

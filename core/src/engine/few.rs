@@ -1,8 +1,8 @@
-//! A list that holds one item without a heap.
+//! A list that stores a single item without a heap allocation.
 
 use std::slice;
 
-/// One item, or several: nearly all calls are for one key.
+/// One item or several. Nearly all calls are for one key.
 #[derive(Debug)]
 pub(crate) enum Few<T> {
     One(T),
@@ -10,7 +10,7 @@ pub(crate) enum Few<T> {
 }
 
 impl<T> Few<T> {
-    /// Makes one item of each of `sources`, of which there is one at least.
+    /// Creates one item per source. `sources` must not be empty.
     pub(crate) fn of<'s, S>(sources: &'s [S], mut make: impl FnMut(&'s S) -> T) -> Self {
         match sources {
             [source] => Self::One(make(source)),
@@ -32,7 +32,7 @@ impl<T> Few<T> {
         }
     }
 
-    /// The item of a list that was made of one.
+    /// Returns the item of a list that was created from one source.
     pub(crate) fn into_one(self) -> T {
         match self {
             Self::One(item) => item,

@@ -1,4 +1,5 @@
-//! One lease as this process sees it: Held, Unconfirmed or Lost, and how many guards share it.
+//! A lease as this process sees it: held, unconfirmed or lost, and the number of guards that share
+//! it.
 
 mod alarm;
 mod renewing;
@@ -33,19 +34,20 @@ use crate::observe::{AskedKind, Events};
 use crate::options::{LockOptions, RenewalMode};
 use crate::sync::{Mutex, Notify, lock};
 
-/// How long a lease is passed on within this process before it goes back to the store, for the sake of other processes.
+/// How long a lease is handed on within this process before it returns to the store, so that other
+/// processes get their turn.
 const TIME_SHARE: Duration = Duration::from_millis(20);
 
-/// A lease that was granted, shared by its guards and the watchdog.
+/// A granted lease, which its guards and the watchdog share.
 ///
-/// Whether it is lost is read from the clock whenever anybody asks, so no task that is late, hung
-/// or gone can keep it alive. Once seen as lost, it stays lost.
+/// Every query compares the deadline with the clock. A task that is late, hung or gone therefore
+/// cannot keep a lost lease alive. A lost lease stays lost.
 #[derive(Debug)]
 pub(crate) struct Hold {
     lease: Lease,
-    /// That of the grant; each holder after the first has the next one.
+    /// The token of the first holder. Each later holder has the next token.
     token: u64,
-    /// How many more tokens there are.
+    /// How many holders after the first one can get a token.
     spare_tokens: u32,
     kind: AskedKind,
     events: Events,
@@ -56,11 +58,12 @@ pub(crate) struct Hold {
     alarm: Arc<Alarm<Self>>,
 }
 
-/// When the watchdog is to look at a lease.
+/// When the watchdog must check a lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
     pub(crate) at: Instant,
-    /// The TTL of the renewal that is due then, if the store keeps the lease alive together with others.
+    /// The TTL of the renewal that is due at that time, if one renewal keeps all leases of a
+    /// session alive.
     pub(crate) renews_with: Option<Duration>,
 }
 
@@ -70,46 +73,50 @@ pub(crate) struct Granted {
     pub(crate) lease: Lease,
     pub(crate) token: u64,
     pub(crate) spare_tokens: u32,
-    /// The clock before the request was sent.
+    /// The time before the request was sent.
     pub(crate) sent_at: Instant,
-    /// The clock when the answer came.
+    /// The time at which the reply arrived.
     pub(crate) answered_at: Instant,
-    /// The TTL to believe in.
+    /// The TTL from which the deadline is computed.
     pub(crate) ttl: Duration,
-    /// The TTL that was asked for before without an answer, if any was.
+    /// The TTL of an earlier attempt that got no reply, if there was one.
     pub(crate) unanswered: Option<Duration>,
-    /// Whether the store reports events on the lease already, and not only from its first renewal on.
+    /// Whether the store already reports changes of the lease. If not, it starts with the first
+    /// renewal.
     pub(crate) has_news: bool,
-    /// News of the lease since before the grant.
+    /// Notifications about the lease, from before the grant on.
     pub(crate) watch: KeyWatch,
 }
 
-/// A lease on its way to another holder.
+/// A lease that is being handed to another holder.
 #[derive(Debug)]
 pub(crate) struct Passed {
     /// The next holder.
     pub(crate) waiter: Waiter<Next<Hold>>,
     pub(crate) term: Term,
-    /// The owner before.
+    /// The previous owner.
     pub(crate) owner: Option<OwnerId>,
-    /// For how long.
+    /// How long the previous holder held the lease.
     pub(crate) held: Duration,
-    /// The watchdog is to look at it earlier than before, and has to file it anew.
+    /// Whether the watchdog must check the lease earlier than before, so that it has to be filed
+    /// again.
     pub(crate) is_due_earlier: bool,
 }
 
-/// How a guard left.
+/// The effect of dropping a guard.
 #[derive(Debug)]
 pub(crate) enum Leave {
-    /// Other guards of the owner remain.
+    /// The owner still has other guards.
     Inner(LeaseState),
-    /// It was the last one. The turn is for the next caller, once the store knows of the release.
+    /// This was the last guard. The turn goes to the next caller after the store has confirmed the
+    /// release.
     Last(LeaseState, Option<Turn<Hold>>),
 }
 
 #[cfg(test)]
 impl Granted {
-    /// The only grant of a lease, by a store that took no time and sends no news.
+    /// A lease with a single token, from a store that answers immediately and sends no
+    /// notifications.
     pub(crate) fn at_once(lease: Lease, now: Instant) -> Self {
         let (token, spare_tokens, ttl) = (1, 0, lease.ttl());
         let (unanswered, has_news, watch) = (None, true, KeyWatch::silent());
@@ -180,12 +187,12 @@ impl Hold {
         &self.lease
     }
 
-    /// The token of one of its holders.
+    /// Returns the token of the holder of `term`.
     pub(crate) fn token(&self, term: Term) -> FencingToken {
         FencingToken::new(self.lease.key(), self.number(term))
     }
 
-    /// The number of that token.
+    /// Returns the number of the token of `term`.
     pub(crate) fn number(&self, term: Term) -> u64 {
         self.token + u64::from(term.0)
     }
@@ -194,17 +201,17 @@ impl Hold {
         self.kind
     }
 
-    /// The owner.
+    /// Returns the current owner.
     pub(crate) fn owner(&self) -> Option<OwnerId> {
         lock(&self.state).owner
     }
 
-    /// Where the watchdog has filed it.
+    /// Returns where the watchdog has filed the lease.
     pub(crate) fn place(&self) -> Option<Place> {
         lock(&self.state).place
     }
 
-    /// Notes where the watchdog files it from now on, and tells where it did before.
+    /// Records where the watchdog files the lease now, and returns the previous place.
     pub(crate) fn file(&self, place: Option<Place>) -> Option<Place> {
         mem::replace(&mut lock(&self.state).place, place)
     }
@@ -221,15 +228,15 @@ impl Hold {
         lock(&self.state).deadline
     }
 
-    /// When the watchdog takes charge of it: of a young lease nothing is due earlier.
+    /// Returns when the watchdog starts to handle the lease. Nothing is due before that time.
     pub(crate) fn of_age(&self) -> Instant {
         deadline::of_age(self.granted_at).min(lock(&self.state).due)
     }
 
-    /// When the watchdog is to look at it next; never again if it is over.
+    /// Returns when the watchdog must check the lease next, or `None` if the lease is over.
     ///
-    /// This does not notice a passed deadline: the values that a lost hold lets go of must not be dropped under a
-    /// lock.
+    /// This method does not detect a passed deadline, because the watchdog calls it under a lock.
+    /// The values that a lost hold drops must not be dropped under a lock.
     pub(crate) fn due(&self) -> Option<Due> {
         let state = lock(&self.state);
         if state.is_over() {
@@ -243,23 +250,24 @@ impl Hold {
         Some(Due { at: state.due, renews_with: renews_next.then_some(state.ttl) })
     }
 
-    /// How it stands. A deadline that has passed ends it here and now.
+    /// Returns the state of the lease. A deadline that has passed ends the lease now.
     pub(crate) fn state(&self, now: Instant) -> LeaseState {
         self.update(now, |state| state.as_seen())
     }
 
-    /// The lease to end in the store once its last guard has gone.
+    /// Returns the lease to release in the store after its last guard has been dropped.
     pub(crate) fn unwanted(&self) -> Unwanted {
         let state = lock(&self.state);
-        // The store may not have heard of a shorter TTL.
+        // The store may not have received the shorter TTL yet.
         let kept = state.ttl.max(state.in_force) + self.options.lock_delay;
         let stored = self.wanted(&state).clone().with_ttl(kept);
         let unwanted = Unwanted::new(stored).closed_until(state.min_until);
         if state.renewing { unwanted.not_before(state.due.min(state.min_until)) } else { unwanted }
     }
 
-    /// Waits for a renewal under way if the key is to stay closed after the lease: it could reach the store after the last renewal, and
-    /// open the key early. Tells the time.
+    /// Waits for a renewal in progress if the key must stay locked after the lease. Otherwise that
+    /// renewal could reach the store after the last one and free the key too early. Returns the
+    /// time.
     pub(crate) async fn wait_to_close(&self, clock: &dyn Clock, mut now: Instant) -> Instant {
         while self.options.min_hold.is_some() {
             let changes = self.changes();
@@ -276,42 +284,46 @@ impl Hold {
         now
     }
 
-    /// Lets the key be open as soon as it has ended.
+    /// Allows the key to be free immediately after the release.
     pub(crate) fn waive_min_hold(&self) {
         lock(&self.state).min_until = Instant::from_zero(Duration::ZERO);
     }
 
-    /// Whether the store may still have it, and is to be told to end it, though it was lost for `reason`.
+    /// Returns whether the store may still hold the lease after a loss for `reason`, so that it
+    /// must be released.
     pub(crate) fn is_owed_after(&self, reason: LossReason) -> bool {
         match reason {
-            // The store does not have it, it was given back already, or it belongs to the parent.
+            // The store does not hold the lease, the lease was already released, or it belongs to
+            // the parent process.
             LossReason::Taken
             | LossReason::Vanished
             | LossReason::Shutdown
             | LossReason::Forked => false,
-            // After a deadline that passed unanswered, the store may still have it: it goes now, unless the
-            // key is to stay closed for a while after a loss.
+            // If the deadline passed without a reply, the store may still hold the lease. It is
+            // released now, unless the key must stay locked for a while after a loss.
             LossReason::Expired | LossReason::MaxHold => self.options.lock_delay.is_zero(),
         }
     }
 
-    /// Whether it was lost, and the store may have it for as long as others are renewed.
+    /// Returns whether the lease was lost but stays alive in the store as long as other leases of
+    /// its session are renewed.
     pub(crate) fn may_outlast_its_loss(&self, now: Instant) -> bool {
         let is_owed = self.loss(now).is_some_and(|reason| self.is_owed_after(reason));
         is_owed && self.wanted(&lock(&self.state)).tenure() == Tenure::Kept
     }
 
-    /// How much of the key it is.
+    /// Returns the share of the key.
     pub(crate) fn share(&self) -> Share {
         self.wanted(&lock(&self.state)).share()
     }
 
-    /// The description of the lease, or the one that its next renewal will store.
+    /// Returns the description of the lease. If it was changed, the next renewal stores the
+    /// returned description.
     pub(crate) fn description(&self) -> Option<Description> {
         self.wanted(&lock(&self.state)).description().cloned()
     }
 
-    /// Its holder, as others may see it.
+    /// Returns the holder, as other clients see it.
     pub(crate) fn holder(&self, now: Instant) -> Holder {
         let state = lock(&self.state);
         let lease = self.wanted(&state);
@@ -323,34 +335,35 @@ impl Hold {
             .with_token(Some(self.token + u64::from(state.term.0)))
     }
 
-    /// Whether its holder of this term was asked to finish early.
+    /// Returns whether a client has asked the holder of this term to finish early.
     pub(crate) fn is_asked_back_from(&self, term: Term) -> bool {
         let state = lock(&self.state);
         state.asked_back && state.term == term
     }
 
-    /// Why it was lost, if it was.
+    /// Returns the reason of the loss if the lease was lost.
     pub(crate) fn loss(&self, now: Instant) -> Option<LossReason> {
         self.update(now, |state| state.loss())
     }
 
-    /// Why its holder of this term lost it, if he did.
+    /// Returns the reason if the holder of this term lost the lease.
     pub(crate) fn loss_of(&self, term: Term, now: Instant) -> Option<LossReason> {
         self.update(now, |state| if state.term == term { state.loss() } else { None })
     }
 
-    /// Whether it is lost or released.
+    /// Returns whether the lease was lost or released.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.update(now, |state| state.is_over())
     }
 
-    /// Whether no guard of this term is left.
+    /// Returns whether no guard of this term exists.
     pub(crate) fn is_abandoned(&self, term: Term) -> bool {
         let state = lock(&self.state);
         state.depth == 0 || state.term != term
     }
 
-    /// Notices that the machine may have been paused from outside: the lease is unconfirmed, and due for renewal now.
+    /// Handles a possible pause of the whole machine: the lease becomes unconfirmed, and its
+    /// renewal is due now.
     pub(crate) fn doubt(&self, reason: &Error, now: Instant) {
         let renewal = self.options.renewal;
         self.update_after(Some(reason), now, |state| {
@@ -360,7 +373,7 @@ impl Hold {
         });
     }
 
-    /// Ends it for `reason`, unless it is over already.
+    /// Ends the lease for `reason`, unless it is already over.
     pub(crate) fn lose(&self, reason: LossReason, now: Instant) {
         self.update(now, |state| {
             if !state.is_over() {
@@ -369,10 +382,10 @@ impl Hold {
         });
     }
 
-    /// Adds a guard of the owner of this term; `false` if none is left to join.
+    /// Adds a guard for the owner of this term. Returns `false` if the owner has no guard left.
     ///
-    /// The lease must have at least the requested share: a reader cannot become a writer, since two readers that try
-    /// would wait for each other.
+    /// The lease must have at least the requested share. A reader cannot become a writer, because
+    /// two readers that tried would wait for each other.
     pub(crate) fn enter_again(
         &self,
         term: Term,
@@ -404,9 +417,10 @@ impl Hold {
         .map_err(|error| error.with_operation(Operation::Acquire).with_key(self.lease.key()))
     }
 
-    /// Gives up the local turn and a part of the key, as `reduced` says: from now on others may come in beside it.
+    /// Gives up the turn in the local queue and a part of the key, so that other callers can
+    /// acquire that part.
     ///
-    /// The store learns of it by the next renewal. Refused if other guards count on the rest.
+    /// The next renewal informs the store. The call fails if other guards rely on the full share.
     pub(crate) fn start_sharing(
         &self,
         reduced: impl FnOnce(Share) -> Result<Share, Error>,
@@ -428,10 +442,11 @@ impl Hold {
         })
     }
 
-    /// Passes it on to the next caller of this process that waits for it, if that may be.
+    /// Hands the lease to the next waiting caller of this process, if a hand-off is allowed.
     ///
-    /// The lease must be as good as a new one, for a while without the store, and there must be no news of it. A store
-    /// that would not tell of its end must have confirmed it a moment ago, and the watchdog then looks at it soon.
+    /// The lease must be as good as a new one, and it must not have pending notifications. If the
+    /// store does not report the end of a lease, it must have confirmed the lease a moment ago, and
+    /// the watchdog then checks the lease soon.
     pub(crate) fn pass_on(&self, now: Instant) -> Option<Passed> {
         self.update(now, |state| {
             let is_last = state.phase == Phase::Held && state.depth == 1;
@@ -460,7 +475,7 @@ impl Hold {
         })
     }
 
-    /// Takes a guard away.
+    /// Removes a guard.
     pub(crate) fn leave(&self, now: Instant) -> Leave {
         self.update(now, |state| {
             let seen = state.as_seen();
@@ -475,7 +490,8 @@ impl Hold {
         })
     }
 
-    /// Waits until its holder of this term loses it; `None` if its last guard goes before that.
+    /// Waits until the holder of this term loses the lease. Returns `None` if its last guard is
+    /// dropped first.
     pub(crate) async fn wait_lost(&self, term: Term, clock: &dyn Clock) -> Option<LossReason> {
         loop {
             let changes = self.changes();
@@ -489,7 +505,7 @@ impl Hold {
         }
     }
 
-    /// Waits until the lease is lost, or its last guard is gone.
+    /// Waits until the lease is lost or its last guard has been dropped.
     pub(crate) async fn wait_ended(&self, clock: &dyn Clock) {
         loop {
             let changes = self.changes();
@@ -502,7 +518,8 @@ impl Hold {
         }
     }
 
-    /// Waits until its holder of this term is asked to finish early; `false` if its last guard goes before that.
+    /// Waits until a client asks the holder of this term to finish early. Returns `false` if its
+    /// last guard is dropped first.
     pub(crate) async fn wait_asked_back(&self, term: Term) -> bool {
         loop {
             let changes = self.changes();
@@ -516,7 +533,7 @@ impl Hold {
         }
     }
 
-    /// Waits until it is unconfirmed or lost.
+    /// Waits until the lease is unconfirmed or lost.
     pub(crate) async fn wait_unconfirmed(&self, clock: &dyn Clock) -> LeaseState {
         loop {
             let changes = self.changes();
@@ -530,37 +547,37 @@ impl Hold {
         }
     }
 
-    /// Notified of every change that a task may wait for.
+    /// Returns the notifier for all changes that a task can wait for.
     fn changes(&self) -> Arc<Notify> {
         Arc::clone(lock(&self.state).changed.get_or_insert_default())
     }
 
-    /// The deadline is never pushed past it.
+    /// Returns the limit for the deadline.
     fn max_until(&self) -> Instant {
         max_until(&self.options, self.granted_at)
     }
 
-    /// When time alone may change it next.
+    /// Returns the next time at which the lease can change without an event.
     fn next_moment(&self) -> Instant {
         let state = lock(&self.state);
-        // The due time of a renewal's repetition is never after the deadline.
+        // The repetition of a renewal is never due after the deadline.
         if state.renewing { state.due } else { state.deadline }
     }
 
-    /// The lease that renewals ask for, apart from the TTL.
+    /// Returns the lease that renewals request, apart from its TTL.
     fn wanted<'a>(&'a self, state: &'a State<Turn<Self>>) -> &'a Lease {
         state.amended.as_deref().unwrap_or(&self.lease)
     }
 
-    /// Asks for news of the key, now and from now on; the watchdog hears of it through the alarm.
+    /// Subscribes to notifications about the key. They reach the watchdog through the alarm.
     pub(crate) fn listen(self: &Arc<Self>, now: Instant) {
         if self.options.renewal == RenewalMode::Off {
-            // The only way to look again is to renew, which was not asked for.
+            // Only a renewal could check the lease, and renewals are off.
             return;
         }
         let waker = Waker::from(Arc::clone(self));
         let mut cx = Context::from_waker(&waker);
-        // Declared before the lock, to be dropped after it.
+        // Declared before the lock, so that it is dropped after the lock.
         let mut _replaced = Replaced::new();
         let mut state = lock(&self.state);
         while !state.is_over() {
@@ -584,8 +601,10 @@ impl Hold {
         self.update_after(None, now, change)
     }
 
-    /// The only way to end the lease or push its deadline. It notices first an end by time alone, and drops the parts that a lease
-    /// which is over no longer needs. An `error` may be the reason.
+    /// Changes the state. This is the only way to end the lease or to extend its deadline.
+    ///
+    /// It first checks whether the deadline has passed, and it drops the parts that a lease does
+    /// not need after its end. `error` may be the reason for the change.
     fn update_after<R>(
         &self,
         error: Option<&Error>,
@@ -612,12 +631,12 @@ impl Hold {
     }
 }
 
-/// Until when a lease that was asked for at `granted_at` may be held.
+/// Returns until when a lease that was requested at `granted_at` may be held.
 fn max_until(options: &LockOptions, granted_at: Instant) -> Instant {
     options.max_hold.map_or(Instant::FAR_FUTURE, |limit| granted_at + limit)
 }
 
-/// Wakes the watchdog when there is news of the key.
+/// Wakes the watchdog when a notification about the key arrives.
 impl Wake for Hold {
     fn wake(self: Arc<Self>) {
         let alarm = Arc::clone(&self.alarm);
@@ -630,7 +649,7 @@ mod tests {
     use super::*;
     use crate::locks::guard::LockGuard;
 
-    /// A process may hold a million leases, each of them for long.
+    /// A process may hold a million leases for a long time.
     #[test]
     fn a_held_lease_is_small() {
         assert!(size_of::<Hold>() <= 408, "{}", size_of::<Hold>());

@@ -1,4 +1,4 @@
-//! The engine as a whole: whether its store serves, and its end.
+//! The engine as a whole: health checks, drain and shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::engine::reaper::Debt;
 use crate::sync::atomic::Ordering;
 
 impl Engine {
-    /// Asks the store whether it serves.
+    /// Asks the store whether it is serving.
     pub(crate) async fn ping(&self, within: Duration) -> Result<(), Error> {
         let give_up = self.now() + within;
         let answer = clock::until(self.clock(), give_up, async {
@@ -27,13 +27,14 @@ impl Engine {
         answer.map_err(|error| error.with_operation(Operation::Ping).with_backend(backend))
     }
 
-    /// Ends all waits with an error, admits no new calls, and waits until no lease is held.
+    /// Ends all waits with an error, refuses new calls, and waits until no lease is held.
     pub(crate) async fn drain(&self, within: Duration) -> Result<(), Error> {
         let (upkeep, give_up) = (&self.upkeep, self.now() + within);
         self.stop_admitting()?;
         let drained = clock::until(upkeep.clock(), give_up, async {
             loop {
-                // The reaper also counts acquisitions that are under way. Once it has settled, no further lease is granted.
+                // The reaper also counts acquisitions in progress. After this wait, no further
+                // lease is granted.
                 upkeep.reaper().wait_settled().await;
                 let held = self.held();
                 if held.is_empty() {
@@ -58,7 +59,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The leases that are held at present.
+    /// Returns the leases that are currently held.
     fn held(&self) -> Vec<Arc<Hold>> {
         let now = self.now();
         let mut holds = self.upkeep.watchdog().holds();
@@ -66,7 +67,7 @@ impl Engine {
         holds
     }
 
-    /// Ends all waits with an error, and admits no new calls.
+    /// Ends all waits with an error, and refuses new calls.
     fn stop_admitting(&self) -> Result<(), Error> {
         let upkeep = &self.upkeep;
         upkeep.process().check().map_err(|error| error.with_operation(Operation::Shutdown))?;
@@ -76,7 +77,7 @@ impl Engine {
         upkeep.ensure_running()
     }
 
-    /// Releases everything, ends all waits and holds with an error, and closes the backend.
+    /// Releases all leases, ends all waits and holds with an error, and closes the backend.
     pub(crate) async fn shutdown(&self, within: Duration) -> Result<(), Error> {
         let (upkeep, give_up) = (&self.upkeep, self.now() + within);
         self.stop_admitting()?;
@@ -94,16 +95,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends all leases, and waits until no release is owed.
+    /// Ends all leases, and waits until no release is pending.
     async fn end_all(&self) {
         self.end_filed();
         self.upkeep.reaper().wait_settled().await;
-        // A lease that was granted during the first look may have been handed over since. From now on none is granted.
+        // A lease that was granted during the first round may have been handed on since then. No
+        // lease is granted from here on.
         self.end_filed();
         self.upkeep.reaper().wait_settled().await;
     }
 
-    /// Ends the leases that the watchdog has on file, and leaves their releases to the reaper.
+    /// Ends the leases in the watchdog's schedule. The reaper releases them.
     fn end_filed(&self) {
         let (upkeep, now) = (&self.upkeep, self.now());
         for hold in self.held() {

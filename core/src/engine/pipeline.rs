@@ -1,7 +1,7 @@
-//! The page that shows the order: one `lock()` call, top to bottom.
+//! The pipeline: one `lock()` call from its first stage to its last.
 //!
-//! Two stages call back: stage 3 reports the store's answers to the line of stage 2, and a guard that ends gives up its part in
-//! stages 4, 2 and 1.
+//! Two stages call back. Stage 3 reports the replies of the store to the queue of stage 2. A guard
+//! that ends leaves stages 4, 2 and 1.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -35,35 +35,35 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Engine {
     pub(super) upkeep: Arc<Upkeep>,
     pub(super) queue: LocalQueue<Hold>,
-    /// The options of locks without options of their own.
+    /// The options of locks that have no other options.
     options: Arc<LockOptions>,
     pub(super) closed: AtomicBool,
-    /// Notified once, after `closed` is true.
+    /// Notified once, after `closed` is set.
     pub(super) closing: Notify,
 }
 
 /// The outcome of a call.
 pub(crate) enum Outcome {
-    /// A guard for each request, in their order.
+    /// One guard per request, in the same order.
     Granted(Few<LockGuard>),
     Held(Busy),
-    /// Nothing is taken, and the keys may be had one after the other: one is held and there is time to wait, or the store cannot
-    /// grant several at once.
+    /// Nothing was acquired, and the keys can be acquired one after the other. Either a key is held
+    /// and the caller may wait, or the store cannot grant several keys in one step.
     Apart,
 }
 
-/// The end of stage 1.
+/// The result of stage 1.
 enum Entered {
-    /// The locks are to be taken, by this owner if one may enter again.
+    /// The locks must be acquired, on behalf of an owner if the lock is reentrant.
     First(Option<Entering>),
     Done(Outcome),
 }
 
-/// The end of stage 2.
+/// The result of stage 2.
 enum Turns {
     /// The turn for each request.
     Ask(Few<Asker<Hold>>),
-    /// The lease of the holder before.
+    /// The lease of the previous holder.
     Guard(LockGuard),
     Held(Busy),
 }
@@ -91,14 +91,15 @@ impl Engine {
         }
     }
 
-    /// Takes the locks of all requests through all stages, unless the client is shut down meanwhile, and lets `finish` make the answer
-    /// of the outcome.
+    /// Acquires the locks of all requests, unless the client is shut down in the meantime. `finish`
+    /// turns the outcome into the result.
     ///
-    /// Several requests have no owners, and the same options and wait. Each attempt is for all of them.
+    /// Several requests have no owner and share their options and their wait. Each attempt covers
+    /// all of them.
     ///
     /// # Cancel safety
     ///
-    /// Every stage is safe to drop, so the whole is.
+    /// This method is cancel safe, because each stage is.
     pub(crate) async fn lock<T, E: From<Error>>(
         &self,
         requests: Few<LockRequest<'_>>,
@@ -116,7 +117,7 @@ impl Engine {
         finish(outcome?)
     }
 
-    /// The stages, in order.
+    /// Runs the stages in order.
     async fn stages(
         &self,
         requests: &[LockRequest<'_>],
@@ -185,7 +186,7 @@ impl Engine {
         }
     }
 
-    /// Stage 1: enters the lock of the request's owner once more, if it has one and holds it already.
+    /// Stage 1: locks again if the request has an owner that already holds the key.
     async fn enter(&self, requests: &[LockRequest<'_>], call: &Call<'_>) -> Result<Entered, Error> {
         let upkeep = &self.upkeep;
         for request in requests.iter().filter(|request| !request.wait.is_once()) {
@@ -213,8 +214,10 @@ impl Engine {
         })
     }
 
-    /// Stage 2: waits for the turn of the request. Several requests get all turns at once or none, since to wait for one with others in
-    /// hand may be to wait in a circle.
+    /// Stage 2: waits for the turn of the request.
+    ///
+    /// Several requests get all their turns immediately or none. Waiting for one turn while holding
+    /// another could cause a deadlock.
     async fn turns(
         &self,
         requests: &[LockRequest<'_>],
@@ -242,10 +245,11 @@ impl Engine {
         Ok(Turns::Ask(Few::Several(askers)))
     }
 
-    /// Lets the owner enter again, now that there is a guard.
+    /// Publishes the lease, so that its owner can lock it again.
     ///
-    /// A shutdown that began just now may have counted its leases before the latest were filed. These end here, before their debts are
-    /// forgiven, so that the shutdown waits for them.
+    /// A shutdown that has just started may have collected the leases before this one was filed. In
+    /// this case the guards are dropped here, before their pending releases are discarded, so that
+    /// the shutdown waits for them.
     fn entered(
         &self,
         entering: Option<Entering>,
@@ -258,7 +262,7 @@ impl Engine {
         if self.is_closed() { Err(Error::closed()) } else { Ok(Outcome::Granted(guards)) }
     }
 
-    /// Has a lease renewed while it is held.
+    /// Registers a lease with the watchdog, which renews it.
     fn watch_over(
         &self,
         granted: Granted,
@@ -277,7 +281,8 @@ impl Engine {
         hold
     }
 
-    /// The outcome for the caller of these requests: that of a shutdown, if one has begun and nothing was taken.
+    /// Returns the outcome for the caller. If nothing was acquired and the client is being shut
+    /// down, the outcome is `Closed`.
     fn conclude(
         &self,
         requests: &[LockRequest<'_>],
@@ -296,7 +301,7 @@ impl Engine {
         })
     }
 
-    /// Runs a call that may wait, inside a runtime, unless the client is shut down meanwhile.
+    /// Runs a call that may wait, inside a runtime, unless the client is shut down in the meantime.
     pub(crate) async fn while_open<T>(
         &self,
         call: Pin<&mut impl Future<Output = Result<T, Error>>>,
@@ -306,9 +311,9 @@ impl Engine {
         self.unless_closing(call).await
     }
 
-    /// Lets a call begin, inside a runtime.
+    /// Starts a call, inside a runtime.
     async fn admit(&self) -> Result<(), Error> {
-        // A task that locks again and again, and never has to wait, lets others run all the same.
+        // A task that locks in a loop without ever waiting must let other tasks run.
         coop::consume_budget().await;
         if self.is_closed() {
             return Err(Error::closed());
@@ -316,13 +321,14 @@ impl Engine {
         self.upkeep.ensure_running()
     }
 
-    /// Runs a stage that may wait for the store, or for another call, until the client is shut down. The local queue ends its waits by
-    /// itself.
+    /// Runs a stage that may wait until the client is shut down. The local queue does not need
+    /// this, because it ends its waits during a shutdown.
     async fn unless_closing<T>(
         &self,
         mut stage: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
-        // It hears of a shutdown from now on, but costs next to nothing before it is polled: when the stage has to wait.
+        // Subscribed from here on. The subscription costs almost nothing until it is polled, which
+        // happens only if the stage has to wait.
         let mut closing = pin!(self.closing.notified());
         if self.is_closed() {
             return Err(Error::closed());
@@ -342,7 +348,7 @@ impl Engine {
         LockGuard::new(hold, term, Arc::clone(&self.upkeep))
     }
 
-    /// The error of a caller that has waited since `asked_at`.
+    /// Creates the error for a caller that has waited since `asked_at`.
     pub(crate) fn timeout(&self, busy: Busy, asked_at: Instant) -> Error {
         let waited = self.now().since(asked_at);
         let error = busy.into_error(format_args!("within {waited:.1?}"));
@@ -353,12 +359,12 @@ impl Engine {
         Arc::clone(&self.options)
     }
 
-    /// The backend, to be asked about itself.
+    /// Returns the backend, for queries about its capabilities.
     pub(crate) fn backend(&self) -> &dyn LockBackend {
         self.upkeep.backend()
     }
 
-    /// The backend, for requests to the store.
+    /// Returns the backend, for requests to the store.
     pub(crate) fn store(&self) -> Result<&dyn LockBackend, Error> {
         self.upkeep.process().check()?;
         Ok(self.upkeep.backend())
@@ -390,7 +396,7 @@ impl<G> Locked<G> {
         }
     }
 
-    /// The guard, or the error of a caller that has waited since `asked_at`.
+    /// Returns the guard, or the error for a caller that has waited since `asked_at`.
     pub(crate) fn in_time(self, engine: &Engine, asked_at: Instant) -> Result<G, Error> {
         match self {
             Self::Guard(guard) => Ok(guard),
@@ -400,7 +406,7 @@ impl<G> Locked<G> {
 }
 
 impl Outcome {
-    /// The outcome of a call for one key.
+    /// Returns the outcome of a call for one key.
     pub(crate) fn of_one(self) -> Locked {
         match self {
             Self::Granted(guards) => Locked::Guard(guards.into_one()),
@@ -409,7 +415,8 @@ impl Outcome {
         }
     }
 
-    /// The answer of the call to those that observe; `None` if later calls have it.
+    /// Returns the refusal that observers see. `None` if there is none, or if later calls report
+    /// it.
     fn refusal(&self) -> Option<&Busy> {
         match self {
             Self::Held(busy) => Some(busy),
@@ -418,7 +425,8 @@ impl Outcome {
     }
 }
 
-/// Whether the store refused an attempt that is not the caller's last, or failed for the time being (`false`); `None` if it did neither.
+/// Returns `Some(true)` if the store refused an attempt that may be repeated, and `Some(false)` if
+/// the attempt failed with a retryable error.
 fn refused_for_now(acquired: &Result<Acquired, Error>) -> Option<bool> {
     match acquired {
         Ok(Acquired::Held(_)) => Some(true),

@@ -1,13 +1,14 @@
-//! The process that made a client.
+//! Detects whether a client is used in a forked process.
 
 use std::process;
 
 use crate::contract::error::{Error, ErrorKind};
 
-/// The process that made a client.
+/// The process that created a client.
 ///
-/// A forked process has a copy of the client, but not its threads, and shares its connections with the parent. Nothing in the copy may be
-/// used, not even its mutexes, because another thread of the parent may have locked them at the time of the fork.
+/// A forked process gets a copy of the client without its threads, and the copy shares its
+/// connections with the parent. Nothing in the copy may be used. Even its mutexes may be locked,
+/// because another thread of the parent may have held them during the fork.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Process(u32);
 
@@ -16,12 +17,12 @@ impl Process {
         Self(process::id())
     }
 
-    /// Whether the caller is in another process, which was forked.
+    /// Returns whether the caller runs in a forked process.
     pub(crate) fn was_left(self) -> bool {
         self != Self::current()
     }
 
-    /// Refuses a forked process.
+    /// Returns an error in a forked process.
     pub(crate) fn check(self) -> Result<(), Error> {
         if !self.was_left() {
             return Ok(());

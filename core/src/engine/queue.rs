@@ -1,9 +1,10 @@
-//! Stage 2: how a caller comes to ask the store, among the callers of this process.
+//! Stage 2 of the pipeline: the queue of the callers of this process.
 //!
-//! Callers that want one key stand in line here, first come, first served, so that a process sends one contender to the
-//! store, however many of its tasks want the key. The caller with the *turn* asks on behalf of all and reports the store's
-//! answers to the [`Line`], so that the callers behind it share a refusal, an outage and the end of both. A holder may leave
-//! the next caller its lease along with the turn.
+//! Callers that want the same key are queued here, first come, first served. A process therefore
+//! sends a single contender to the store, even if many of its tasks want the key. The caller with
+//! the *turn* asks the store on behalf of all of them and reports the replies to the [`Line`]. The
+//! callers behind it share a refusal, an outage, and the end of both. A holder can hand its lease
+//! to the next caller together with the turn.
 
 mod asker;
 mod line;
@@ -31,14 +32,14 @@ use crate::contract::key::LockKey;
 use crate::engine::request::LockRequest;
 use crate::engine::tries::Tries;
 
-/// The callers of this process, in a line for each key.
+/// The callers of this process, with one queue per key.
 #[derive(Debug)]
 pub(crate) struct LocalQueue<H: Held> {
     lines: Arc<Lines<H>>,
     max_waiters: usize,
 }
 
-/// The outcome of coming for a key.
+/// The result of joining the queue.
 enum Joining<'a, H: Held> {
     Done(Next<H>),
     Line(Waiting<'a, H>),
@@ -49,21 +50,24 @@ impl<H: Held> LocalQueue<H> {
         Self { lines: Arc::default(), max_waiters }
     }
 
-    /// Waits until the caller may ask the store, is handed a lease, or knows that others hold the key, at the end of its wait or its
-    /// attempts.
+    /// Waits until the caller may ask the store or receives a lease, or until its wait or attempts
+    /// end while another client holds the key.
     ///
-    /// A call that makes one attempt never waits here. It is answered at once if the key is known to be held, by this process or
-    /// by the store's last answer to the caller with the turn. Otherwise it asks the store itself: as long as that answer is
-    /// outstanding, or was a failure, no other way tells a held key from an outage.
+    /// A call with a single attempt never waits here. If the key is known to be held, the call
+    /// returns immediately. Otherwise it asks the store itself, because only a new reply can
+    /// distinguish a held key from an outage.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TooManyWaiters`] at once. An outage's error, if the store has not answered the caller with the turn for
-    /// [`outage_wait`](crate::LockOptions::outage_wait) since this caller came, or when the wait ends.
+    /// Returns [`ErrorKind::TooManyWaiters`] immediately if too many callers are waiting. Returns
+    /// the error of an outage if the store has not answered for
+    /// [`outage_wait`](crate::LockOptions::outage_wait) since this caller arrived, or when the wait
+    /// ends.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: the place in line is lost, and a turn or lease that was just given is passed on.
+    /// This method is cancel safe. If the future is dropped, the caller loses its position, and a
+    /// turn or lease that it has just received goes to the next caller.
     pub(crate) async fn turn(
         &self,
         request: &LockRequest<'_>,
@@ -73,7 +77,8 @@ impl<H: Held> LocalQueue<H> {
     ) -> Result<Next<H>, Error> {
         let LockRequest { wait, share, options, .. } = *request;
         if wait.is_once() && !share.is_whole() {
-            // Beside a caller that waits for many units there may be some for a smaller request: the store knows.
+            // A small request may succeed while another caller waits for many units, and only the
+            // store knows.
             return Ok(Next::Ask(Asker::Alone));
         }
         match self.join(request, back, clock)? {
@@ -82,7 +87,7 @@ impl<H: Held> LocalQueue<H> {
         }
     }
 
-    /// Takes a place in line, unless the caller need not wait for the answer.
+    /// Joins the queue, unless the result is already known.
     fn join<'a>(
         &self,
         request: &LockRequest<'a>,
@@ -126,17 +131,17 @@ impl<H: Held> LocalQueue<H> {
         Ok(Joining::Done(Next::Ask(asker)))
     }
 
-    /// Ends all waits in line, and lets no further caller in.
+    /// Ends all waits, and admits no further callers.
     pub(crate) fn close(&self) {
         let in_line = self.lines.close().into_iter().flatten();
         in_line.for_each(|(_, waiter)| waiter.close());
     }
 
-    /// The holder of `key`, as far as the caller with the turn knows.
+    /// Returns the holder of `key`, as far as the caller with the turn knows it.
     ///
     /// # Errors
     ///
-    /// That of the store that does not answer the caller with the turn, if there is such a caller.
+    /// Returns the error of the store if it does not answer the caller with the turn.
     pub(crate) fn last_known(&self, key: &LockKey, now: Instant) -> Result<Option<Holder>, Error> {
         let known = self.lines.at(key, |line| match &line.stand {
             Stand::Out(outage) => Err(outage.error.repeated()),
@@ -145,7 +150,7 @@ impl<H: Held> LocalQueue<H> {
         Ok(known.holder(now))
     }
 
-    /// Whether the caller's own task took the lock that is in the way.
+    /// Returns whether the current task itself acquired the lock that it is waiting for.
     pub(crate) fn is_taken_by_caller(&self, key: &LockKey) -> bool {
         self.lines.at(key, |line| line.known()).was_taken_by_caller()
     }

@@ -1,4 +1,4 @@
-//! Releases leases that a drop or a cancelled future could not.
+//! The reaper: releases leases that a drop or a cancelled future could not release.
 
 mod absence;
 
@@ -22,83 +22,87 @@ use crate::retry::{Pauses, Retry};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, Notify, lock};
 
-/// Releases under way at once.
+/// The maximum number of concurrent releases.
 const MAX_IN_FLIGHT: usize = 64;
 
-/// How long a caller that awaits a release is kept at most, before the release is left to the reaper: longer than a reconnect, and
-/// than most stalls of a busy machine.
+/// How long a caller waits for its release before the reaper continues. Reconnects, and most stalls
+/// of a busy machine, are shorter.
 const RELEASE_WAIT: Duration = Duration::from_secs(5);
 
-/// The pause between two tries of such a release.
+/// The pause between two attempts of such a release.
 const RELEASE_PAUSE: Duration = Duration::from_millis(20);
 
-/// Leases that the store may still have and no caller wants.
+/// Leases that the store may still hold and that no caller wants.
 ///
-/// Each is tried until the store answers, or its TTL has freed it anyway.
+/// Each release is retried until the store answers or the TTL has freed the key.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     pub(super) clock: Arc<dyn Clock>,
     events: Events,
     pub(super) queue: Mutex<Queue>,
     pub(super) tasks: Tasks,
-    /// Notified of changes that all tasks must see, since the task of any runtime may be idle.
+    /// Notifies all tasks of changes, because the task of any runtime may be idle.
     changed: Notify,
-    /// How many releases are owed, or may be: by callers still, or left to the reaper. While one changes hands, it counts on both sides
-    /// rather than on none.
+    /// The number of pending releases, of callers and of the reaper. A release that moves from a
+    /// caller to the reaper is counted twice for a moment, never zero times.
     owed: AtomicUsize,
-    /// Whether a shutdown waits until none is owed: no caller may begin to owe one any more.
+    /// Whether a shutdown is waiting for all pending releases. If it is, no caller may start a new
+    /// acquisition.
     is_awaited: AtomicBool,
     settled: Notify,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// By when each is tried, for the first time or again: meanwhile it keeps no others from being tried.
+    /// Sorted by the time of the next attempt, so that a release that waits does not block other
+    /// releases.
     left: BTreeMap<Place, Left>,
-    /// Works while no task does.
+    /// The state of the thread that sends releases when no task is running.
     pub(super) stand_in: StandIn,
     next_id: u64,
-    /// No more will come.
+    /// Whether the queue accepts no further releases.
     finishing: bool,
 }
 
-/// A place in the reaper's queue: when, and which of those at that time.
+/// The key of an entry in the queue: the time of its next attempt, and a number that makes it
+/// unique.
 type Place = (Instant, u64);
 
-/// The time of those that were not tried yet, or whose try was interrupted.
+/// The time of releases that were not attempted yet or whose attempt was interrupted.
 const AT_ONCE: Instant = Instant::from_zero(Duration::ZERO);
 
-/// A release that is left to the reaper.
+/// A release that the reaper has to complete.
 #[derive(Debug)]
 struct Left {
     unwanted: Unwanted,
-    /// At about this time the store frees the key in any case.
+    /// The approximate time at which the store frees the key even without a release.
     free_anyway: Instant,
     pauses: Pauses,
 }
 
-/// A release that is being tried. Interrupted, with the runtime, it is left to the next one.
+/// A release that is being attempted. If the runtime ends, another runtime continues it.
 ///
-/// It stays in the queue, for when its time is over: the runtime that tries it may be driven no more.
+/// The entry stays in the queue with the end of the attempt as its time, because the runtime of the
+/// attempt may never run again.
 struct Trying<'a> {
     reaper: &'a Reaper,
     unwanted: Unwanted,
     give_up: Instant,
-    /// `None` once it has come to an end.
+    /// `None` after the attempt has ended.
     place: Option<Place>,
 }
 
-/// A lease to be ended in the store.
+/// A lease that must be released.
 #[derive(Clone, Debug)]
 pub(crate) struct Unwanted {
     lease: Lease,
-    /// The key is to stay closed until then.
+    /// The key must stay locked until this time.
     closed_until: Instant,
-    /// A renewal under way could undo an end before then.
+    /// A renewal that is in progress could undo a release before this time.
     not_before: Instant,
 }
 
-/// A release that may be owed to the store. Dropped while owed, it is left to the reaper.
+/// A release that may be pending. If it is dropped while pending, the reaper completes the release.
 #[derive(Debug)]
 pub(crate) struct Debt<'a> {
     unwanted: Unwanted,
@@ -107,24 +111,25 @@ pub(crate) struct Debt<'a> {
 }
 
 impl Unwanted {
-    /// A lease whose key may be open as soon as it has ended.
+    /// A lease whose key may be free immediately after the release.
     pub(crate) fn new(lease: Lease) -> Self {
         Self { lease, closed_until: AT_ONCE, not_before: AT_ONCE }
     }
 
-    /// Keeps the key closed until then.
+    /// Keeps the key locked until `instant`.
     pub(crate) fn closed_until(mut self, instant: Instant) -> Self {
         self.closed_until = instant;
         self
     }
 
-    /// Leaves the lease in force until then, unless its caller ends it.
+    /// Delays the reaper's release until `instant`. The caller may still release the lease earlier.
     pub(crate) fn not_before(mut self, instant: Instant) -> Self {
         self.not_before = instant;
         self
     }
 
-    /// Ends the lease: at once, or by a last renewal to the time that the key is to stay closed.
+    /// Releases the lease. If the key must stay locked, a last renewal sets the TTL to the
+    /// remaining time instead.
     pub(crate) async fn end(
         &self,
         backend: &dyn LockBackend,
@@ -144,12 +149,12 @@ impl Unwanted {
 }
 
 impl<'a> Debt<'a> {
-    /// Owes nothing yet.
+    /// Creates a record without a pending release.
     pub(crate) fn new(unwanted: Unwanted, reaper: &'a Arc<Reaper>) -> Self {
         Self { unwanted, owed: false, reaper }
     }
 
-    /// From now on the store may have the lease.
+    /// Records that the store may now hold the lease.
     pub(crate) fn incur(&mut self) {
         if !self.owed {
             self.owed = true;
@@ -157,7 +162,7 @@ impl<'a> Debt<'a> {
         }
     }
 
-    /// The store does not have the lease, or a caller wants it.
+    /// Discards the pending release: the store does not hold the lease, or a guard owns it.
     pub(crate) fn forgive(&mut self) {
         if self.owed {
             self.owed = false;
@@ -165,8 +170,8 @@ impl<'a> Debt<'a> {
         }
     }
 
-    /// Ends the lease now, with a few retries, but no later than the `deadline` of the lease; the reaper takes over a release
-    /// that fails.
+    /// Releases the lease with a few retries, but no later than its `deadline`. The reaper
+    /// continues a release that fails.
     pub(crate) async fn settle(
         &mut self,
         backend: &dyn LockBackend,
@@ -187,7 +192,8 @@ impl<'a> Debt<'a> {
                 }
                 Some(Ok(Release::NotHeld)) => {
                     self.forgive();
-                    // The lost reply of an earlier try may have been the release.
+                    // The lease may be gone because an earlier attempt succeeded and only its reply
+                    // was lost.
                     return Err(unanswered.unwrap_or_else(|| Error::lost(LossReason::Vanished)));
                 }
                 Some(Err(error)) => error,
@@ -229,7 +235,7 @@ impl Reaper {
         }
     }
 
-    /// Takes over a release that is owed.
+    /// Adds a pending release to the queue.
     fn push(&self, unwanted: Unwanted) {
         let free_anyway = self.clock.now() + unwanted.lease.ttl();
         let left = Left { unwanted, free_anyway, pauses: Retry::unlimited().pauses() };
@@ -237,24 +243,25 @@ impl Reaper {
         self.changed.notify_waiters();
     }
 
-    /// Makes the tasks end once all is settled.
+    /// Makes the tasks end after all releases have been completed.
     pub(crate) fn finish(&self) {
         lock(&self.queue).finishing = true;
         self.changed.notify_waiters();
     }
 
-    /// How many releases are owed.
+    /// Returns the number of pending releases.
     pub(crate) fn unsettled(&self) -> usize {
         self.owed.load(Ordering::SeqCst)
     }
 
-    /// Whether a shutdown waits until no release is owed. An acquisition counts its release *before* it reads this flag,
-    /// so the shutdown either waits for the release or stops the acquisition.
+    /// Returns whether a shutdown is waiting until no release is pending. An acquisition counts its
+    /// release *before* it reads this flag, so the shutdown either waits for the release or
+    /// prevents the acquisition.
     pub(crate) fn is_awaited(&self) -> bool {
         self.is_awaited.load(Ordering::SeqCst)
     }
 
-    /// Waits until none is owed any more, by callers neither.
+    /// Waits until no release is pending, including releases of callers.
     pub(crate) async fn wait_settled(&self) {
         self.is_awaited.store(true, Ordering::SeqCst);
         loop {
@@ -267,7 +274,7 @@ impl Reaper {
         }
     }
 
-    /// Tells that the releases which are left are tried no more.
+    /// Reports that the remaining releases will not be retried.
     #[cfg(feature = "blocking")]
     pub(crate) fn tell_given_up(&self) {
         let left: Vec<_> =
@@ -281,13 +288,13 @@ impl Reaper {
     }
 
     fn note_settled(&self) {
-        // Nearly always there is no shutdown, and this runs twice for each lock.
+        // Shutdowns are rare, and this code runs twice per lock, so check the counter first.
         if self.owed.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_awaited() {
             self.settled.notify_waiters();
         }
     }
 
-    /// One that was left to the tasks is settled: it may have been the last that they were kept for.
+    /// Records the end of a release that belonged to the tasks. The tasks end after the last one.
     fn note_done(&self) {
         self.note_settled();
         let mut queue = lock(&self.queue);
@@ -301,7 +308,8 @@ impl Reaper {
         }
     }
 
-    /// The task, of which each runtime has one. It ends after [`Reaper::finish`], when all is settled.
+    /// Runs the task, of which each runtime has one. It ends after [`Reaper::finish`], when no
+    /// release is pending.
     pub(crate) async fn run(&self, backend: &dyn LockBackend) {
         let mut releases = FuturesUnordered::new();
         loop {
@@ -316,7 +324,7 @@ impl Reaper {
             }
             let has_room = releases.len() < MAX_IN_FLIGHT;
             let look_at = if has_room { self.next_try() } else { Instant::FAR_FUTURE };
-            // In one order, as the watchdog.
+            // In a fixed order, as in the watchdog, so that runs with equal schedules are equal.
             tokio::select! {
                 biased;
                 Some(()) = releases.next() => {}
@@ -326,7 +334,7 @@ impl Reaper {
         }
     }
 
-    /// The release to be tried next: those that have not failed yet come first.
+    /// Returns the next release to attempt. Releases that have not failed yet come first.
     fn next(&self) -> Option<Trying<'_>> {
         let now = self.clock.now();
         let mut queue = lock(&self.queue);
@@ -338,7 +346,8 @@ impl Reaper {
         Some(Trying { reaper: self, unwanted, give_up, place: Some(place) })
     }
 
-    /// When the next of those that wait, or are being tried, is due.
+    /// Returns when the next release in the queue is due, including releases that are being
+    /// attempted.
     fn next_try(&self) -> Instant {
         lock(&self.queue).left.keys().next().map_or(Instant::FAR_FUTURE, |(at, _)| *at)
     }
@@ -369,10 +378,10 @@ impl Queue {
 }
 
 impl Trying<'_> {
-    /// Tries once.
+    /// Makes one attempt.
     async fn run(self, backend: &dyn LockBackend) {
         let clock = &*self.reaper.clock;
-        // A backend that panics must not take the releases of others along.
+        // If the backend panics, the releases of other leases must continue.
         let end = AssertUnwindSafe(self.unwanted.end(backend, clock.now())).catch_unwind();
         let ended = clock::until(clock, self.give_up, end).await;
         let ended = ended.map(|ended| ended.unwrap_or_else(|_panic| Err(panicked())));
@@ -387,17 +396,17 @@ impl Trying<'_> {
         }
     }
 
-    /// There is nothing left to do.
+    /// Records that the release is complete.
     fn settle(mut self) {
         let Some(place) = self.place.take() else { return };
-        // The task of another runtime may have it by now, or has settled it.
+        // The task of another runtime may have continued or completed the release.
         let was_left = lock(&self.reaper.queue).left.remove(&place).is_some();
         if was_left {
             self.reaper.note_done();
         }
     }
 
-    /// It is tried again after a pause, unless the store frees the key before.
+    /// Schedules the next attempt after a pause, unless the store frees the key earlier.
     fn pause(mut self, error: &Error) {
         let now = self.reaper.clock.now();
         let mut is_retried = None;
@@ -415,8 +424,9 @@ impl Trying<'_> {
         }
     }
 
-    /// Puts the release back in the queue, for another time: `true` if there is none, and it is left no more. Does nothing if the task of
-    /// another runtime has it by now, or has settled it.
+    /// Puts the release back into the queue for another time. Returns `true` if there is no other
+    /// time, so the release was given up. Does nothing if the task of another runtime has continued
+    /// or completed it.
     fn put_back(&mut self, time: impl FnOnce(&mut Left) -> Option<Instant>) -> bool {
         let Some(place) = self.place.take() else { return false };
         let mut queue = lock(&self.reaper.queue);

@@ -1,4 +1,5 @@
-//! Stage 1: an owner that holds the key already enters again, with the same lease and token.
+//! Stage 1 of the pipeline: an owner that already holds the key gets another guard of the same
+//! lease.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -14,30 +15,31 @@ use crate::engine::hold::{Hold, Term};
 use crate::engine::wait::Wait;
 use crate::sync::{Mutex, lock};
 
-/// The holds of each owner on each key. The table has no entry for an owner without holds.
+/// The holds of each owner on each key. An owner that holds nothing has no entry.
 #[derive(Debug, Default)]
 pub(crate) struct HoldTable {
     slots: Mutex<HashMap<(LockKey, OwnerId), Slot>>,
 }
 
-/// The hold of one owner on one key. Locked for as long as the owner acquires, so that a second
-/// call of the same owner meanwhile (joined futures) waits for the outcome of the first, not for
-/// itself.
+/// The hold of one owner on one key.
+///
+/// It is locked while the owner acquires. A second call of the same owner, for example from a
+/// joined future, then waits for the outcome of the first call instead of waiting for itself.
 type Slot = Arc<AsyncMutex<Entered>>;
 
-/// A lease, and in which of its terms it is the owner's.
+/// A lease, and the term in which the owner holds it.
 type Entered = (Weak<Hold>, Term);
 
 /// The outcome of an owner's call.
 #[derive(Debug)]
 pub(crate) enum Entry {
-    /// It held the key already, and now once more.
+    /// The owner already held the key, and now has one more guard.
     Again(Arc<Hold>, Term),
-    /// It must acquire.
+    /// The owner must acquire the key.
     First(Entering),
 }
 
-/// An owner on its way to hold a key. Dropping it gives the attempt up.
+/// An owner that is acquiring a key. Dropping it abandons the attempt.
 #[derive(Debug)]
 pub(crate) struct Entering {
     slot: Option<OwnedMutexGuard<Entered>>,
@@ -47,18 +49,20 @@ pub(crate) struct Entering {
 }
 
 impl HoldTable {
-    /// Enters `key` for `owner`; `None` if another call of the same owner is still acquiring it at the end of `wait`.
+    /// Enters `key` on behalf of `owner`. Returns `None` if another call of the same owner is still
+    /// acquiring the key when `wait` ends.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the owner held the key and lost it: a
-    /// new lease would hide the loss from the code around this call.
-    /// [`ErrorKind::ReentryLimit`](crate::ErrorKind::ReentryLimit) if it holds the key `limit` times,
-    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if it holds a smaller share of it.
+    /// Returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the owner lost the key and
+    /// still has guards, because a new lease would hide the loss from the code around this call.
+    /// Returns [`ErrorKind::ReentryLimit`](crate::ErrorKind::ReentryLimit) if the owner has `limit`
+    /// guards, and [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if it holds a
+    /// smaller share of the key.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: nothing was entered.
+    /// This method is cancel safe. If the future is dropped, nothing was entered.
     pub(crate) async fn enter(
         self: &Arc<Self>,
         key: &LockKey,
@@ -71,7 +75,8 @@ impl HoldTable {
         let slot = Arc::clone(lock(&self.slots).entry((key.clone(), owner)).or_default());
         let mut entering =
             Entering { slot: None, table: Arc::clone(self), key: key.clone(), owner };
-        // Not by a future that may pend: tokio makes it do so if the task has used up its budget, though the slot is free.
+        // Not by awaiting the mutex: if the task has used up its budget, tokio makes the future
+        // pend even though the slot is free.
         let free = Arc::clone(&slot).try_lock_owned().ok();
         let slot = match free {
             Some(slot) => slot,
@@ -91,12 +96,13 @@ impl HoldTable {
         Ok(Some(Entry::First(entering)))
     }
 
-    /// Forgets a slot that is empty, and that no call is about to enter.
+    /// Removes a slot that is empty and that no call is about to enter.
     pub(crate) fn tidy(&self, key: &LockKey, owner: OwnerId) {
         let mut slots = lock(&self.slots);
         let place = (key.clone(), owner);
         let unused = slots.get(&place).is_some_and(|slot| {
-            // Only the table knows it, so no call can lock it before the table is unlocked.
+            // The table has the only reference, so no call can lock the slot before the table is
+            // unlocked.
             Arc::strong_count(slot) == 1
                 && slot
                     .try_lock()
@@ -114,7 +120,7 @@ impl HoldTable {
 }
 
 impl Entering {
-    /// Makes `hold` the one that the owner enters from now on.
+    /// Makes `hold` the lease that later calls of the owner enter.
     pub(crate) fn publish(mut self, hold: &Arc<Hold>, term: Term) {
         if let Some(mut slot) = self.slot.take() {
             *slot = (Arc::downgrade(hold), term);

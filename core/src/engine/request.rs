@@ -1,4 +1,4 @@
-//! The request of a call for a lock, from the handle to the claim that a store sees.
+//! A lock request, from the public method to the claim that a store receives.
 
 use std::sync::Arc;
 
@@ -14,24 +14,24 @@ use crate::options::LockOptions;
 pub(crate) struct LockRequest<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) options: &'a Arc<LockOptions>,
-    /// How much of the key.
+    /// The requested share of the key.
     pub(crate) share: Share,
-    /// For those that observe.
+    /// The lock type, for events.
     pub(crate) kind: AskedKind,
-    /// Whether to stand in the store's queue while waiting.
+    /// Whether the caller always joins the store's queue while it waits.
     pub(crate) queues: bool,
-    /// The owner that may enter again, if one may.
+    /// The owner, if the lock is reentrant.
     pub(crate) owner: Option<OwnerId>,
     pub(crate) wait: Wait,
 }
 
 impl LockRequest<'_> {
-    /// The same, with another wait.
+    /// Returns this request with another wait.
     pub(crate) fn within(self, wait: Wait) -> Self {
         Self { wait, ..self }
     }
 
-    /// A claim of this request. It has one id per acquisition, for all its attempts.
+    /// Creates the claim of this request. All attempts of an acquisition share its lease ID.
     pub(crate) fn claim(&self) -> Claim {
         let options = self.options;
         let lease = Lease::new(self.key, options.first_ttl() + options.lock_delay)
@@ -51,7 +51,8 @@ impl LockRequest<'_> {
             .with_whole_ttl(options.needs_whole_ttl())
     }
 
-    /// How many tokens it has a use for besides its own; none if its lease may not be passed on.
+    /// Returns how many tokens the caller can use in addition to its own. Zero if the lease cannot
+    /// be handed on.
     fn spare_tokens(&self) -> u32 {
         if self.share.is_whole() { self.options.spare_tokens() } else { 0 }
     }

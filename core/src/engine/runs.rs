@@ -1,4 +1,5 @@
-//! The locks under which the code that runs here runs: to wait for one of them is to wait for oneself.
+//! The locks under which the current code runs. Code that waits for one of these locks would wait
+//! for itself.
 
 use std::sync::Arc;
 
@@ -8,10 +9,10 @@ use crate::contract::owner::OwnerId;
 use crate::engine::hold::Hold;
 use crate::engine::upkeep::Upkeep;
 
-/// A lock that is released when the work under it has ended, and not before.
+/// A lock that is released after the work under it has finished, and not earlier.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// Where its client is.
+    /// Identifies the client by the address of its state.
     client: usize,
     hold: Arc<Hold>,
 }
@@ -23,29 +24,30 @@ impl Run {
 }
 
 tokio::task_local! {
-    /// From the outermost to the innermost.
+    /// Sorted from the outermost to the innermost lock.
     static RUNS: Vec<Run>;
 }
 
-/// Runs `work` under these locks, and under those that the caller runs under.
+/// Runs `work` under the locks `inner`, in addition to the locks under which the caller runs.
 pub(crate) async fn within<F: Future>(inner: impl Iterator<Item = Run>, work: F) -> F::Output {
     RUNS.scope(and(inner), work).await
 }
 
-/// Runs `work` of a thread, as [`within`] does.
+/// Runs the `work` of a thread, like [`within`].
 #[cfg(feature = "blocking")]
 pub(crate) fn sync_within<T>(inner: impl Iterator<Item = Run>, work: impl FnOnce() -> T) -> T {
     RUNS.sync_scope(and(inner), work)
 }
 
-/// The locks that the caller runs under, and `inner`.
+/// Returns the locks under which the caller runs, followed by `inner`.
 fn and(inner: impl Iterator<Item = Run>) -> Vec<Run> {
     let mut runs = RUNS.try_with(Clone::clone).unwrap_or_default();
     runs.extend(inner);
     runs
 }
 
-/// Whether the caller runs under a lock of this client that leaves no room for `share` of `key`: it would wait for its own end.
+/// Returns whether the caller runs under a lock of this client that excludes `share` of `key`. It
+/// would then wait for its own end.
 pub(crate) fn keep_out(
     upkeep: &Arc<Upkeep>,
     key: &LockKey,
@@ -58,14 +60,15 @@ pub(crate) fn keep_out(
         run.client == client
             && run.hold.lease().key() == key
             && is_full(held, share)
-            // An owner enters its own locks again.
+            // An owner can lock its own locks again.
             && (by.is_none() || by != owner)
             && !run.hold.is_over(upkeep.now())
     };
     RUNS.try_with(|runs| runs.iter().any(keeps_out)).unwrap_or_default()
 }
 
-/// Whether there is no room for `wanted` beside `held`. Locks of two kinds do not wait for each other.
+/// Returns whether `held` leaves no capacity for `wanted`. Locks of different kinds do not wait for
+/// each other.
 fn is_full(held: Share, wanted: Share) -> bool {
     match (held, wanted) {
         (Share::Whole, Share::Whole) => true,

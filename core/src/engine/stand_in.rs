@@ -1,8 +1,9 @@
-//! Releases for which no runtime is left: a thread sends them, and the drops that leave them behind wait for it a little.
+//! Releases after the last runtime has ended: a thread sends them, and drops wait for the thread
+//! for a short time.
 //!
-//! A program that ends drops its guards in its last moments, and then its runtime, with the tasks that would have released them. The
-//! end of the last task therefore waits for the releases that it leaves behind. So does each drop that comes after it, of guards that
-//! other tasks of the same runtime held.
+//! A program that ends drops its last guards and then its runtime, including the tasks that would
+//! have sent the releases. The end of the last task therefore waits for the pending releases. Later
+//! drops, of guards that other tasks of the same runtime held, wait as well.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,10 +18,11 @@ use crate::engine::reaper::Reaper;
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 
-/// How long the thread stays when nothing is left: longer than a runtime takes to drop its tasks one after the other.
+/// How long the thread stays after the last release. A runtime needs less time to drop its tasks
+/// one after the other.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// A task that sends releases, for as long as it lives.
+/// Counts a task that sends releases as long as it exists.
 #[derive(Debug)]
 pub(crate) struct Attendance(Arc<Reaper>);
 
@@ -32,7 +34,8 @@ impl Reaper {
         Attendance(Arc::clone(self))
     }
 
-    /// Has a thread send the remaining releases, if no task is there to do it, and waits a little until none is left.
+    /// Starts a thread for the pending releases if no task is running, and waits for a short time
+    /// until they are complete.
     pub(super) fn stand_in(self: &Arc<Self>) {
         if self.tasks.alive.load(Ordering::SeqCst) > 0 || !self.clock.is_real_time() {
             return;
@@ -51,7 +54,7 @@ impl Reaper {
         self.wait_until_empty();
     }
 
-    /// Blocks until nothing is left, unless drops have waited for that long enough.
+    /// Blocks until no release is pending, unless drops have already waited long enough.
     pub(crate) fn wait_until_empty(&self) {
         let mut queue = lock(&self.queue);
         if queue.is_empty() || !self.clock.is_real_time() {
@@ -74,9 +77,9 @@ impl Reaper {
         }
     }
 
-    /// The thread.
+    /// The body of the thread.
     fn work_alone(&self, backend: &dyn LockBackend) {
-        // A runtime that has ended drives its connections no more.
+        // A runtime that has ended does not drive its connections.
         backend.disconnect();
         match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(self.run_until_idle(backend)),

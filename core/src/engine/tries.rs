@@ -1,11 +1,11 @@
-//! The attempts of one call, at the store and in line behind another caller of its process.
+//! The attempts of one call, both at the store and in the queue of the process.
 
 use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::retry::{Pauses, Retry};
 
-/// The attempts of one call. Each is followed by a pause, and the last one by none.
+/// The attempts of one call. A pause follows each attempt except the last one.
 #[derive(Debug)]
 pub(crate) struct Tries {
     pauses: Pauses,
@@ -21,17 +21,18 @@ impl Tries {
         Self { pauses, began, pause_ends: None, may_end, by_default: *retry == Retry::default() }
     }
 
-    /// Whether attempts may be used up before the wait is over.
+    /// Returns whether the attempts can be used up before the wait ends.
     pub(crate) fn may_end(&self) -> bool {
         self.may_end
     }
 
-    /// Whether the pauses have lengths that no caller has stated.
+    /// Returns whether the pauses are the default, so that the client may skip them.
     pub(crate) fn are_by_default(&self) -> bool {
         self.by_default
     }
 
-    /// The end of the pause that the call is in, or else of the next one; `None` if the attempts are used up.
+    /// Returns the end of the current pause, or of the next pause if none has started. Returns
+    /// `None` if no attempts are left.
     pub(crate) fn pause_ends(
         &mut self,
         now: Instant,

@@ -1,4 +1,5 @@
-//! The upkeep of leases after the call that took them: a task on each runtime that locks, with watchdog and reaper.
+//! The maintenance of leases after a call: one task per runtime, which runs the watchdog and the
+//! reaper.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use crate::engine::watchdog::Watchdog;
 use crate::observe::Events;
 use crate::sync::{Handle, Id, JoinHandle, Mutex, lock};
 
-/// The state that a client, its clones and its guards share. When the last of them goes, the tasks end.
+/// The state that a client, its clones and its guards share. The tasks end when the last of them is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
     backend: Arc<dyn LockBackend>,
@@ -23,7 +25,8 @@ pub(crate) struct Upkeep {
     reaper: Arc<Reaper>,
     events: Events,
     process: Process,
-    /// They share all work, so that none depends on a runtime that has ended or that nothing drives. A list, since a process has few runtimes.
+    /// The tasks share all work, so no lease depends on a runtime that has ended or is not driven.
+    /// A list, because a process has few runtimes.
     tasks: Mutex<Vec<(Id, JoinHandle<()>)>>,
 }
 
@@ -46,9 +49,10 @@ impl Upkeep {
         }
     }
 
-    /// Makes sure that a task runs on this runtime.
+    /// Ensures that a task runs on the current runtime.
     ///
-    /// The first call that locks starts it, so that a client can be made anywhere. Outside of all runtimes, a task on any is enough.
+    /// The first call that locks starts the task, so that a client can be created anywhere. Outside
+    /// of a runtime, a task on any runtime is sufficient.
     pub(crate) fn ensure_running(&self) -> Result<(), Error> {
         let runtime = Handle::try_current();
         let mut tasks = lock(&self.tasks);
@@ -66,7 +70,8 @@ impl Upkeep {
             let message = "locks need a tokio runtime: call from inside one";
             Error::new(ErrorKind::Unsupported, message).with_source(error)
         })?;
-        // Before anything is granted: without a timer, the task would panic, and leases would not be renewed.
+        // Checked before a lease is granted: without a timer, the task would panic, and leases
+        // would not be renewed.
         if self.clock.is_real_time() {
             check_timer()?;
         }
@@ -80,9 +85,9 @@ impl Upkeep {
         let backend = Arc::clone(&self.backend);
         let attendance = reaper.attend(&backend);
         async move {
-            // Dropped after all that is under way, which goes back to the reaper before.
+            // Dropped last, after releases in progress have returned to the reaper.
             let _attendance = attendance;
-            // Both are polled whenever one of them is woken, in this order.
+            // Each wake-up polls both, in this order.
             tokio::select! {
                 biased;
                 () = watchdog.run(&*backend, &reaper) => {}
@@ -91,7 +96,7 @@ impl Upkeep {
         }
     }
 
-    /// Forgets a hold whose last guard has gone.
+    /// Removes a hold after its last guard has been dropped.
     pub(crate) fn forget(&self, hold: &Hold) {
         self.watchdog.remove(hold);
         if let Some(owner) = hold.owner() {
@@ -99,7 +104,7 @@ impl Upkeep {
         }
     }
 
-    /// The process that made the client.
+    /// Returns the process that created the client.
     pub(crate) fn process(&self) -> Process {
         self.process
     }
@@ -112,7 +117,7 @@ impl Upkeep {
         &*self.clock
     }
 
-    /// A clock for parts that do not keep the client going.
+    /// Returns the clock for futures that must not keep the client alive.
     pub(crate) fn shared_clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
     }

@@ -4,26 +4,27 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 
-/// How long an answer is waited for, however short the wait: ten round trips to a server nearby.
+/// How long to wait for a reply at least, even if the wait is shorter. Ten round trips to a nearby
+/// server fit into this time.
 const REPLY_WAIT: Duration = Duration::from_millis(50);
 
-/// How long a call may wait: one budget for all stages.
+/// The time budget of a call, which all stages share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     asked_at: Instant,
-    /// No attempt begins past it, and only the first answer is waited for.
+    /// No attempt starts after this time. Only the first reply may arrive later.
     end: Instant,
-    /// A refusal or failure of the first attempt is the outcome.
+    /// Whether the call makes a single attempt and returns its refusal or error.
     once: bool,
 }
 
 impl Wait {
-    /// One attempt, for as long as the store takes to answer.
+    /// One attempt, which waits for the reply as long as necessary.
     pub(crate) fn once(asked_at: Instant) -> Self {
         Self { asked_at, end: Instant::FAR_FUTURE, once: true }
     }
 
-    /// So long, or for ever; without any time, one attempt.
+    /// Waits for at most `wait`, or without a limit if it is `None`. Zero means one attempt.
     pub(crate) fn lasting(wait: Option<Duration>, asked_at: Instant) -> Self {
         match wait {
             None => Self { asked_at, end: Instant::FAR_FUTURE, once: false },
@@ -32,7 +33,7 @@ impl Wait {
         }
     }
 
-    /// One attempt, within this wait.
+    /// One attempt within this wait.
     pub(crate) fn but_once(self) -> Self {
         Self { once: true, ..self }
     }
@@ -45,17 +46,19 @@ impl Wait {
         self.asked_at
     }
 
-    /// The instant past which no attempt begins, and none but the first is waited for.
+    /// Returns the time after which no attempt starts, and after which no reply except the first is
+    /// awaited.
     pub(crate) fn end(self) -> Instant {
         self.end
     }
 
-    /// The instant past which a first answer is not waited for. A wait that is shorter than a round trip would tell nothing else.
+    /// Returns the time until which the first reply is awaited. If a wait is shorter than a round
+    /// trip, the call could not otherwise know whether the key is held.
     pub(crate) fn reply_end(self) -> Instant {
         self.end.max(self.asked_at + REPLY_WAIT)
     }
 
-    /// Whether a caller that was refused at `now` is not to ask again.
+    /// Returns whether a caller that was refused at `now` has to give up.
     pub(crate) fn is_over(self, now: Instant) -> bool {
         self.once || now >= self.end
     }

@@ -1,7 +1,9 @@
-//! Stage 4: renews all leases of a client, in batches, and ends those whose deadline passes.
+//! Stage 4 of the pipeline: the watchdog renews all leases of a client in batches, and ends leases
+//! whose deadline passes.
 //!
-//! A lease is young at first: it has a place in a list, no due time, and no task that wakes up for it or for news of it. The watchdog takes
-//! charge of the leases that come of age. Loss needs no watchdog, since every look at a hold compares its deadline with the clock.
+//! A new lease is only an entry in a list. The list has no due times, and notifications about a new
+//! lease do not wake a task. After 50 ms, the watchdog starts to handle the lease. A loss does not
+//! depend on the watchdog, because every query of a hold compares the deadline with the clock.
 
 mod pause;
 mod schedule;
@@ -24,13 +26,14 @@ use crate::engine::reaper::{Debt, Reaper};
 use crate::observe::{self, Events};
 use crate::sync::{Mutex, lock};
 
-/// Leases whose renewal is under way at once: enough that slow ones, which go alone, leave room for the others.
+/// The maximum number of leases with a renewal in progress. Slow renewals run in small batches, and
+/// the limit leaves capacity for all other renewals.
 const MAX_UNDER_WAY: usize = 8 * BATCH;
 
-/// Renewals that share a request, at least one and at most [`BATCH`].
+/// Renewals that share a request: at least one, and at most [`BATCH`].
 type Batch = Vec<(Renewing, Lease)>;
 
-/// The watchdog over the leases of one client.
+/// The watchdog for the leases of one client.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     clock: Arc<dyn Clock>,
@@ -51,14 +54,14 @@ impl Watchdog {
         &self.alarm
     }
 
-    /// Begins to watch over `hold`.
+    /// Starts to watch `hold`.
     pub(crate) fn add(&self, hold: &Arc<Hold>) {
         if lock(&self.schedule).add(hold) {
             self.alarm.wake();
         }
     }
 
-    /// Files `holds` anew, after their due times have changed.
+    /// Files `holds` again after their due times have changed.
     pub(crate) fn file<'a>(&self, holds: impl IntoIterator<Item = &'a Arc<Hold>>) {
         self.file_by(Schedule::file, holds);
     }
@@ -80,19 +83,21 @@ impl Watchdog {
         }
     }
 
-    /// Stops watching over `hold`, which must be over; `false` if that was done before.
+    /// Stops watching `hold`, which must be over. Returns `false` if it was already removed.
     pub(crate) fn remove(&self, hold: &Hold) -> bool {
         lock(&self.schedule).remove(hold)
     }
 
-    /// All leases in force.
+    /// Returns all leases that are in force.
     pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
         lock(&self.schedule).holds().cloned().collect()
     }
 
-    /// The task, of which each runtime has one: the one that runs first renews the leases that are due. It ends only by being dropped.
+    /// Runs the task, of which each runtime has one. The task that runs first renews the leases
+    /// that are due. The task ends only by being dropped.
     ///
-    /// It leaves to `reaper` each lost lease that the store may keep alive together with others.
+    /// A lost lease may stay alive in the store together with other leases of its session. The task
+    /// leaves such a lease to `reaper`.
     pub(crate) async fn run(&self, backend: &dyn LockBackend, reaper: &Arc<Reaper>) {
         let (mut batches, mut under_way) = (FuturesUnordered::new(), 0);
         loop {
@@ -110,7 +115,8 @@ impl Watchdog {
                 }
             }
             let wakes_at = self.next_look(under_way < MAX_UNDER_WAY);
-            // In one order, so that equal schedules have equal runs: each turn of the loop looks at everything.
+            // In a fixed order, so that equal schedules lead to equal runs. Each iteration checks
+            // everything.
             tokio::select! {
                 biased;
                 Some(renewed) = batches.next() => under_way -= renewed,
@@ -120,7 +126,8 @@ impl Watchdog {
         }
     }
 
-    /// Listens for news of the leases that have come of age, or that the alarm was rung for, and files them by when they are due.
+    /// Subscribes to notifications for leases that are old enough or that rang the alarm, and files
+    /// them by due time.
     fn take_charge(&self) {
         let now = self.clock.now();
         let mut holds = self.alarm.answer();
@@ -132,7 +139,7 @@ impl Watchdog {
         self.file_by(Schedule::file_by_due_time, &holds);
     }
 
-    /// Has all leases renewed now if the machine seems to have been paused from outside.
+    /// Makes all leases due for renewal if the whole machine seems to have been paused.
     fn notice_pause(&self) {
         if !self.pauses.notice(&*self.clock) {
             return;
@@ -147,7 +154,7 @@ impl Watchdog {
         self.file_by(Schedule::file_by_due_time, &holds);
     }
 
-    /// When the task looks next, if nothing happens before.
+    /// Returns when the task must run next if nothing happens before.
     fn next_look(&self, has_room: bool) -> Instant {
         let mut schedule = lock(&self.schedule);
         let next = schedule.next_look(has_room);
@@ -155,12 +162,13 @@ impl Watchdog {
         if may_be_paused { next.min(self.clock.now() + pause::LOOK_EVERY) } else { next }
     }
 
-    /// Some of those that are due.
+    /// Returns some of the leases that are due.
     fn due(&self) -> Vec<Arc<Hold>> {
         lock(&self.schedule).due(self.clock.now(), BATCH)
     }
 
-    /// Begins the renewals that are due, the earliest deadline first, and ends leases that are past theirs.
+    /// Starts the renewals that are due, the earliest deadline first, and ends leases whose
+    /// deadline has passed.
     fn start(&self, due: Vec<Arc<Hold>>, reaper: &Arc<Reaper>) -> Vec<Batch> {
         let now = self.clock.now();
         let has_sessions = lock(&self.schedule).has_sessions();
@@ -169,7 +177,8 @@ impl Watchdog {
             match hold.start_renewal(now) {
                 Some(renewal) => renewals.push(renewal),
                 None if hold.may_outlast_its_loss(now) && has_sessions => {
-                    // Its guards may be there for long.
+                    // The guards of the lost lease may exist for a long time, so release it in the
+                    // store now.
                     let mut debt = Debt::new(hold.unwanted(), reaper);
                     debt.incur();
                     if !self.remove(hold) {
@@ -183,21 +192,21 @@ impl Watchdog {
         in_batches(renewals)
     }
 
-    /// Renews a batch, and tells how many leases it was.
+    /// Renews a batch, and returns the number of its leases.
     ///
-    /// A lease with a shorter time limit than the batch falls due again meanwhile.
+    /// A lease with a shorter time limit than the batch becomes due again in the meantime.
     async fn renew(&self, backend: &dyn LockBackend, batch: Batch) -> usize {
         let of = batch.len();
         let sent = batch.into_iter().map(|(renewing, lease)| (renewing.in_company_of(of), lease));
         let (mut batch, leases): (Vec<Renewing>, Vec<Lease>) = sent.unzip();
         let give_up = batch.iter().map(Renewing::attempt_end).max().unwrap_or(Instant::FAR_FUTURE);
-        // A backend that panics must not take the watchdog of all leases along.
+        // If the backend panics, the watchdog must continue for all other leases.
         let replies = AssertUnwindSafe(backend.renew_all(&leases)).catch_unwind();
         let replies = replies.instrument(observe::renew_span(of));
         let replies = clock::until(&*self.clock, give_up, replies).await;
         let now = self.clock.now();
         let mut replies = replies.and_then(Result::ok).into_iter().flatten();
-        // The first failure speaks for the request.
+        // The first error is reported for the whole request.
         let mut heard = Some(Ok(()));
         for renewing in &mut batch {
             let reply = replies.next();
@@ -212,7 +221,8 @@ impl Watchdog {
     }
 }
 
-/// Divides renewals into requests: those that share one wait for its reply for about as long, and have no more company than they may.
+/// Divides renewals into requests. The renewals of a request wait for its reply for a similar time,
+/// and no request exceeds the batch size of its leases.
 fn in_batches(mut renewals: Vec<(Renewing, Lease)>) -> Vec<Batch> {
     let group = |(renewing, _): &(Renewing, Lease)| (renewing.class(), renewing.company());
     let deadline = |(renewing, _): &(Renewing, Lease)| renewing.hold().deadline();

@@ -1,4 +1,4 @@
-//! One leader at a time, which proclaims a value to all others.
+//! Leader election: one leader at a time, which publishes a value that all clients can read.
 
 mod leader;
 mod observer;
@@ -24,23 +24,11 @@ use crate::locks::face::{Face, Kind};
 use crate::locks::guard::{self, LockGuard};
 use crate::options::LockOptions;
 
-/// An election: candidates campaign, one of them leads, and every client may see the leader and its proclamation.
+/// An election of one leader among several candidates.
 ///
-/// A leader holds a lease like that of any lock, so its leadership ends at a deadline unless it is renewed: a
-/// leader that dies is succeeded after its TTL, and one that is cut off knows of it before that. It
-/// *proclaims* a short text such as its address, a [`Description`] of 1 to [`Description::MAX_LEN`] bytes
-/// without control characters. The store keeps the text with the lease, from the moment of the election on,
-/// in the place of [`LockOptions::description`].
-///
-/// Candidates stand in the store's queue, and are elected in the order of asking. Candidates of one
-/// process that campaign at the same time send one of them to that queue, in their own order; with
-/// [`LockOptions::fair`] each stands there itself.
-///
-/// There is one leader among the processes that keep to their deadlines. If one does not, the
-/// [token](LockGuard::token) keeps data right, as with any lock: it grows from leader to leader.
-///
-/// A key is for elections or for something else: while another kind of lock has it, candidates get
-/// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType).
+/// Candidates campaign, and one of them leads. A leader holds a lease, which is renewed like the
+/// lease of any other lock. If the leader dies, the next candidate is elected after its TTL. A
+/// leader that loses its connection to the store is notified before its lease expires.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -63,11 +51,33 @@ use crate::options::LockOptions;
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # The proclaimed value
+///
+/// The leader *proclaims* a short text, such as its address. The store saves the text together with
+/// the lease, from the moment of the election, and every client can read it. The text is a
+/// [`Description`] of 1 to [`Description::MAX_LEN`] bytes without control characters. It replaces
+/// [`LockOptions::description`].
+///
+/// # Order
+///
+/// Candidates wait in the store's queue and are elected in the order in which they asked.
+/// Candidates of one process that campaign at the same time share one entry in that queue. With
+/// [`LockOptions::fair`], each candidate has its own entry.
+///
+/// # Safety
+///
+/// There is at most one leader, as long as every process stops leading when its lease is lost. A
+/// paused process cannot do that. Check the [fencing token](LockGuard::token) in every write that
+/// must not come from a former leader. The token grows from leader to leader.
+///
+/// Use the key only for elections. If it is in use as a mutex, candidates get
+/// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType).
 #[derive(Clone, Debug)]
 pub struct Election(Face);
 
-/// The only unit of the key. A store compares a lease of the whole key with the whole stored value, so
-/// the description of such a lease could never change.
+/// The share of a leader: the only unit of the key. A store compares a lease of the whole key with
+/// the complete stored value, so the description of such a lease could never change.
 const LEADER: Share = Share::Units { units: 1, limit: 1 };
 
 impl Election {
@@ -79,38 +89,43 @@ impl Election {
         Face::new(engine, key, Arc::new(options.of_election()), Kind::Election).map(Self)
     }
 
-    /// The same election with other options.
+    /// Returns this election with other options.
     ///
-    /// [`wait`](LockOptions::wait) and [`max_hold`](LockOptions::max_hold) apply to this election only if they were set after the options
-    /// were obtained from the client. Otherwise the limits of a client would end candidacies and leaderships, which are meant to last.
+    /// [`wait`](LockOptions::wait) and [`max_hold`](LockOptions::max_hold) apply to an election
+    /// only if they were set after the options were obtained from the client. Otherwise, the limits
+    /// of a client would end campaigns and leaderships, which should last.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
+    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support one of them.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         self.0.with_options(options.of_election()).map(Self)
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &LockKey {
         self.0.key()
     }
 
-    /// Waits to be elected, and proclaims `value` from then on.
+    /// Waits to be elected, and proclaims `value` as soon as this candidate leads.
     ///
-    /// Waits indefinitely unless [`with_options`](Self::with_options) has set a [`wait`](LockOptions::wait). The client's own `wait` does not
-    /// apply, so a standby does not give up.
+    /// This method waits without a limit, unless [`with_options`](Self::with_options) has set a
+    /// [`wait`](LockOptions::wait). The `wait` of the client does not apply, so a standby does not
+    /// give up.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) at once if `value` is empty, too long or has control characters.
-    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if another kind of lock has the key. Else as
-    /// [`Mutex::lock`](crate::Mutex::lock).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) immediately if `value` is empty,
+    /// too long or contains control characters, and
+    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the key is in use as a mutex. All
+    /// other errors are listed at [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, the candidate withdraws, and a lease that the store has granted in the meantime is released
-    /// in the background.
+    /// This method is cancel safe. If the future is dropped, the caller loses its position in the
+    /// queue, and a lease that the store has granted in the meantime is released in the background.
     pub async fn campaign<V>(&self, value: V) -> Result<Leadership, Error>
     where
         V: TryInto<Description>,
@@ -119,16 +134,20 @@ impl Election {
         self.candidate(value)?.lock(LEADER, None).await.map(Leadership)
     }
 
-    /// Makes one attempt to become the leader and to proclaim `value`. It does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to become the leader and to proclaim `value`. The method does not wait for
+    /// other candidates, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another candidate leads, or waits to be elected, and [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the attempt
-    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another candidate leads or waits to be elected, and
+    /// [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the attempt
+    /// failed. The method does not retry while the store is unreachable. See [`TryLockError`] for
+    /// an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_campaign<V>(&self, value: V) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
@@ -141,12 +160,14 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other candidates led throughout, and [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other candidates led until the end of the wait, and
+    /// [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the store refused
+    /// the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_campaign_for<V>(
         &self,
         value: V,
@@ -159,16 +180,19 @@ impl Election {
         self.candidate(value)?.try_lock_for(LEADER, None, wait).await.map(Leadership)
     }
 
-    /// Waits to become the leader and to proclaim `value`, until `instant` on the client's clock, for example `client.now() + wait`.
+    /// Waits to become the leader and to proclaim `value`, until `instant` on the client's clock,
+    /// for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other candidates led throughout, and [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other candidates led until `instant`, and
+    /// [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the store refused
+    /// the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_campaign_until<V>(
         &self,
         value: V,
@@ -181,9 +205,10 @@ impl Election {
         self.candidate(value)?.try_lock_until(LEADER, None, instant).await.map(Leadership)
     }
 
-    /// Campaigns, does `work` while leading, and resigns; drops `work` unfinished if the leadership is lost.
+    /// Campaigns, runs `work` as the leader, and resigns. If the leadership is lost, `work` is
+    /// dropped before it has finished.
     ///
-    /// A candidate that is to lead again after a loss campaigns again:
+    /// To lead again after a loss, call this method in a loop:
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -219,12 +244,14 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// The errors of [`campaign`](Self::campaign), before `work` is called, and those of
-    /// [`Mutex::run`](crate::Mutex::run).
+    /// Returns the errors of [`campaign`](Self::campaign) before `work` is called. Returns
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the leadership was lost before
+    /// `work` finished, or if the store reports at the end that the lease was gone.
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the leader resigns in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the leader resigns in the
+    /// background.
     pub async fn run_leader<V, T>(
         &self,
         value: V,
@@ -240,28 +267,29 @@ impl Election {
         guard::done(output, term.0.release().await)
     }
 
-    /// Asks the store for the leader, which may have changed by the time you read it.
+    /// Asks the store for the current leader. The answer may be outdated when this method returns.
     ///
-    /// A leader that died is shown until its lease ends in the store.
+    /// A leader that died is still returned until its lease expires in the store.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the store shows that another kind of lock has the key;
-    /// else the error of the store.
+    /// Returns [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the store reports that the
+    /// key is in use as another type of lock. Returns the error of the store if the request failed.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe.
+    /// This method is cancel safe, because it only reads.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
         Leader::of(&self.0).await
     }
 
-    /// Begins to observe the leader and its proclamations, without I/O yet.
+    /// Returns an observer, which reports the leader and every later change. This method does no
+    /// I/O.
     pub fn observe(&self) -> Observer {
         Observer::new(self.0.clone())
     }
 
-    /// The lock of a candidate that would proclaim `value`.
+    /// Returns the lock of a candidate that proclaims `value`.
     fn candidate<V>(&self, value: V) -> Result<Face, Error>
     where
         V: TryInto<Description>,
@@ -271,29 +299,47 @@ impl Election {
     }
 }
 
-/// The proof of a leader's lease: a [`LockGuard`] that proclaims a value to all clients.
+/// A guard of the leader: a [`LockGuard`] that can proclaim a new value.
 ///
-/// Dropping it resigns in the background.
+/// If the guard is dropped, the leader resigns in the background.
 ///
-/// See [`Election`] for an example.
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let election = LockClient::new(MemoryBackend::new()).election("scheduler")?;
+/// let term = election.campaign("starting").await?;
+/// term.proclaim("ready").await?;
+/// assert_eq!(term.value().as_str(), "ready");
+/// term.resign().await?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership(LockGuard);
 
 impl Leadership {
-    /// Proclaims another `value`: now and, if the store does not answer now, by the next renewal.
+    /// Proclaims a new `value`. If the store does not answer, the next renewal sends the value
+    /// again.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) at once if `value` is empty, too long or has control characters.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) immediately if `value` is empty,
+    /// too long or contains control characters. Returns
     /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the leadership is lost.
-    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) or
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not answer; renewals
-    /// carry the value from now on. Without [renewal](crate::RenewalMode::Off) there is none that would. A
-    /// request that was given up may still arrive after a later one, and its value then stands until the next renewal.
+    ///
+    /// Returns [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) or
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not answer. The
+    /// next renewal then sends the value, unless [renewal is off](crate::RenewalMode::Off). A
+    /// request without a reply can still reach the store after a later one. In this case, the store
+    /// shows the older value until the next renewal.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. The value may then be proclaimed or not; [`value`](Self::value) says which one renewals carry.
+    /// This method is cancel safe. If the future is dropped, the store may have received the value
+    /// or not. [`value`](Self::value) returns the value that renewals send.
     pub async fn proclaim<V>(&self, value: V) -> Result<(), Error>
     where
         V: TryInto<Description>,
@@ -302,14 +348,16 @@ impl Leadership {
         self.0.proclaim(value).await
     }
 
-    /// The proclaimed value, or the one that the next renewal will proclaim.
+    /// Returns the proclaimed value. If the store has not confirmed it yet, the next renewal sends
+    /// it.
     pub fn value(&self) -> Description {
         self.0.proclaimed()
     }
 
-    /// Resigns, and waits until the store has confirmed it: the next candidate is elected at once.
+    /// Resigns, and waits until the store has confirmed it. The next candidate can then be elected
+    /// immediately.
     ///
-    /// With [`LockOptions::min_hold`] no candidate is elected for the rest of that time.
+    /// With [`LockOptions::min_hold`], no candidate is elected before that time has passed.
     ///
     /// # Errors
     ///
@@ -317,7 +365,8 @@ impl Leadership {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, the release continues in the background.
+    /// This method is cancel safe. If the future is dropped, the release continues in the
+    /// background.
     pub async fn resign(self) -> Result<(), Error> {
         self.0.release().await
     }
@@ -330,7 +379,7 @@ impl Leadership {
     }
 }
 
-/// The part of a leadership that both of its forms share.
+/// The methods that the async and the blocking leadership share.
 impl LockGuard {
     pub(crate) async fn proclaim<V>(&self, value: V) -> Result<(), Error>
     where

@@ -1,4 +1,4 @@
-//! The part that all kinds of lock share: a key, options, and the ways to ask.
+//! The part that all lock types share: a key, options, and the ways to acquire.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::locks::guard::LockGuard;
 use crate::observe::AskedKind;
 use crate::options::{self, LockOptions};
 
-/// A lock as its face sees it. Holds no lease.
+/// A lock as its public type sees it: a key with options. It does not hold a lease.
 #[derive(Clone)]
 pub(crate) struct Face {
     engine: Arc<Engine>,
@@ -29,16 +29,16 @@ pub(crate) struct Face {
     kind: Kind,
 }
 
-/// A kind of lock, by the share of the key that it asks for.
+/// The lock type, which determines the share of the key that a caller requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// The whole key.
+    /// Requests the whole key.
     Mutex,
-    /// One unit, or all.
+    /// Requests one unit, or all units.
     RwLock,
-    /// Some units.
+    /// Requests any number of units.
     Semaphore,
-    /// The only unit, so that its description may change.
+    /// Requests the only unit, so that the description of the lease can change.
     Election,
 }
 
@@ -58,10 +58,10 @@ impl Kind {
         }
     }
 
-    /// Whether waiters stand in the store's queue in any case.
+    /// Returns whether waiters always use the store's queue.
     ///
-    /// Otherwise a stream of readers would keep a writer out for ever, and a leader that resigns and campaigns
-    /// again would be elected before candidates that have waited for long.
+    /// Otherwise, a stream of readers could starve a writer. A leader that resigns and campaigns
+    /// again could be elected before candidates that have waited for a long time.
     fn queues(self) -> bool {
         matches!(self, Self::RwLock | Self::Election)
     }
@@ -94,12 +94,13 @@ impl Face {
         self.sharing(Arc::new(options))
     }
 
-    /// The same lock, with options that others share and that were made for this store.
+    /// Returns the same lock with `options`, which have already been adapted to this store and may
+    /// be shared with other locks.
     pub(crate) fn sharing(self, options: Arc<LockOptions>) -> Result<Self, Error> {
         Self::new(self.engine, self.key, options, self.kind)
     }
 
-    /// The same lock, with leases that say this.
+    /// Returns the same lock, whose leases have this description.
     pub(crate) fn described(&self, description: Description) -> Self {
         let options = LockOptions::clone(&self.options).description(description);
         Self { options: Arc::new(options), ..self.clone() }
@@ -117,14 +118,15 @@ impl Face {
         &self.key
     }
 
-    /// The same kind of lock, with the same options, of another key.
+    /// Returns a lock of the same type and with the same options for another key.
     pub(crate) fn at(&self, key: &LockKey) -> Self {
         Self { key: key.clone(), ..self.clone() }
     }
 
-    /// Waits for as long as the options say.
+    /// Waits for as long as the options allow.
     ///
-    /// The calls for a lock are inlined: a future of several kilobytes that is returned is copied, for a tenth of a lock in memory.
+    /// The functions that acquire are inlined: returning a future copies several kilobytes, which
+    /// costs a tenth of the time of an in-memory lock.
     #[inline]
     pub(crate) fn lock(
         &self,
@@ -168,7 +170,7 @@ impl Face {
         self.try_lock_for(share, owner, instant.since(self.engine.now()))
     }
 
-    /// Takes the lock for no owner, within a wait that other requests may share.
+    /// Acquires the lock without an owner, within a wait that several requests can share.
     #[inline]
     pub(crate) fn lock_within(
         &self,
@@ -186,7 +188,7 @@ impl Face {
         self.engine.store()?.inspect(&self.key).await
     }
 
-    /// The request that the stages take.
+    /// Creates the request that the stages of the engine process.
     pub(crate) fn request(
         &self,
         share: Share,

@@ -1,4 +1,4 @@
-//! Several locks, of one kind or of several, all or none.
+//! The multi-lock: several keys, all or none.
 
 mod guard;
 
@@ -25,22 +25,11 @@ use crate::locks::face::{Face, Kind};
 use crate::locks::semaphore::Semaphore;
 use crate::options::LockOptions;
 
-/// Several locks that are taken together: all of them or none.
+/// Several locks that are acquired together, all of them or none.
 ///
-/// Its parts are mutexes, readers, writers and permits, each of a key of its own, and the same locks as those that
-/// the client hands out one by one. Where the store [can](Feature::Together), they are first asked for all at once, by
-/// one request, and if all are free that is all. Else they are taken one after the other, in the order of their keys,
-/// however they were added. So callers of multi-locks never wait for each other in a circle; a caller that holds one of
-/// the keys already waits for itself. While it waits for one part, a caller holds those before.
-///
-/// All parts share one deadline: [`LockOptions::wait`] is the limit for all together.
-/// [`Retry::attempts`](crate::retry::Retry::attempts) and [`LockOptions::outage_wait`] count for the request for all parts, and
-/// then for each part anew. If one part cannot be had, the parts taken before are given back, the last one first: as a rule
-/// before the call returns, and in the background once its time is up. [`LockOptions::min_hold`] counts only once all parts are
-/// held.
-///
-/// Each part has a lease and a fencing token of its own, to be sent along with writes to the resource
-/// that its key protects. The whole has no token: tokens of different keys have no order.
+/// A multi-lock consists of parts: mutexes, readers, writers and permits. Each part has a different
+/// key, and it is the same lock that the client creates for that key alone. A part can therefore be
+/// contended by callers that use only that one lock.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -64,11 +53,39 @@ use crate::options::LockOptions;
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # How the parts are acquired
+///
+/// If the store supports it ([`Feature::Together`]), the client first asks for all parts in one
+/// request. If that request is refused and the caller may wait, the client acquires the parts one
+/// after the other, in the order of their keys. The order in which the parts were added does not
+/// matter.
+///
+/// Because every caller uses this order, callers of multi-locks cannot deadlock with each other. A
+/// caller that already holds one of the keys waits for itself. A caller that waits for one part
+/// already holds the parts before it.
+///
+/// If one part cannot be acquired, the parts before it are released, the last one first. This
+/// usually happens before the call returns. A release that is not confirmed when the wait ends
+/// continues in the background.
+///
+/// # Options
+///
+/// - [`LockOptions::wait`] limits the wait for all parts together.
+/// - [`Retry::attempts`](crate::retry::Retry::attempts) and [`LockOptions::outage_wait`] apply to
+///   the request for all parts, and then to each part.
+/// - [`LockOptions::min_hold`] applies only after all parts are held.
+///
+/// # Tokens
+///
+/// Each part has a lease and a fencing token. Send the token of a part with every write to the
+/// resource that its key protects. A multi-lock has no common token, because tokens of different
+/// keys cannot be compared.
 #[derive(Clone)]
 pub struct MultiLock {
     engine: Arc<Engine>,
     options: Arc<LockOptions>,
-    /// In the order in which all callers take them.
+    /// Sorted by key, because every caller must acquire the parts in this order.
     parts: BTreeMap<LockKey, (Face, Share)>,
 }
 
@@ -77,11 +94,14 @@ impl MultiLock {
         Self { engine, options, parts: BTreeMap::new() }
     }
 
-    /// The same locks with other options, those that are added later included.
+    /// Returns this multi-lock with other options. The options also apply to parts that are added
+    /// later.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
+    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support one of them.
     pub fn with_options(mut self, options: LockOptions) -> Result<Self, Error> {
         let store = self.engine.backend().capabilities();
         let options = Arc::new(options.on(&store));
@@ -96,18 +116,19 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockClient::mutex`](crate::LockClient::mutex), and [`ErrorKind::Invalid`] if the key is
-    /// that of another part.
+    /// Returns [`ErrorKind::Invalid`] if the key or the options are not valid, or if the multi-lock
+    /// already has a part with this key. Returns [`ErrorKind::Unsupported`] if the store does not
+    /// support one of the options.
     pub fn mutex(self, key: impl IntoKey) -> Result<Self, Error> {
         let face = self.face(key.into_key()?, Kind::Mutex)?;
         self.with(face, Share::Whole)
     }
 
-    /// Adds the mutexes of all `keys`.
+    /// Adds a mutex for each key in `keys`.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`mutex`](Self::mutex).
+    /// Returns the errors of [`mutex`](Self::mutex) for the first key that cannot be added.
     pub fn mutexes(self, keys: impl IntoIterator<Item = impl IntoKey>) -> Result<Self, Error> {
         keys.into_iter().try_fold(self, Self::mutex)
     }
@@ -116,8 +137,9 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockClient::rw_lock`](crate::LockClient::rw_lock), and [`ErrorKind::Invalid`] if the key is
-    /// that of another part.
+    /// Returns [`ErrorKind::Invalid`] if the key or the options are not valid, or if the multi-lock
+    /// already has a part with this key. Returns [`ErrorKind::Unsupported`] if the store does not
+    /// support reader-writer locks or one of the options.
     pub fn read(self, key: impl IntoKey) -> Result<Self, Error> {
         let face = self.face(key.into_key()?, Kind::RwLock)?;
         self.with(face, Share::READER)
@@ -133,12 +155,24 @@ impl MultiLock {
         self.with(face, Share::WRITER)
     }
 
-    /// Adds so many `permits` of the [semaphore](crate::LockClient::semaphore) `key` that has `limit` of them.
+    /// Adds `permits` permits of the [semaphore](crate::LockClient::semaphore) `key`, which has
+    /// `limit` permits in total.
+    ///
+    /// ```
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let export = client.multi_lock().write("rates")?.permits("connections", 2, 3)?;
+    /// assert_eq!(export.keys().count(), 2);
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockClient::semaphore`](crate::LockClient::semaphore), and [`ErrorKind::Invalid`] if so many can
-    /// never be had, or if the key is that of another part.
+    /// Returns [`ErrorKind::Invalid`] if the key or the options are not valid, if the multi-lock
+    /// already has a part with this key, or if `permits` is 0 or larger than `limit`. Returns
+    /// [`ErrorKind::Unsupported`] if the store does not support semaphores or one of the options.
     pub fn permits(self, key: impl IntoKey, permits: u32, limit: u32) -> Result<Self, Error> {
         let (engine, options) = (Arc::clone(&self.engine), Arc::clone(&self.options));
         let semaphore = Semaphore::new(engine, key.into_key()?, options, limit)?;
@@ -146,41 +180,50 @@ impl MultiLock {
         self.with(face, share)
     }
 
-    /// The keys of the parts, in the order in which they are taken.
+    /// Returns the keys of the parts, in the order in which the parts are acquired.
     pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
         self.parts.keys()
     }
 
-    /// Waits for all parts, for as long as [`LockOptions::wait`] says.
+    /// Waits until all parts are acquired, and returns a guard that holds them.
+    ///
+    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
+    /// or call [`try_lock_for`](Self::try_lock_for).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] at once if there is no part.
-    /// [`ErrorKind::LeaseLost`] as soon as a part that was taken is lost while others are waited for.
-    /// Else those of the parts: as [`Mutex::lock`](crate::Mutex::lock),
-    /// [`RwLock::read`](crate::RwLock::read), [`Semaphore::acquire`]. The [key](Error::key) is that
-    /// of the part that failed: the first, if a request for all of them did. After any error nothing is held.
+    /// Returns [`ErrorKind::Invalid`] immediately if there are no parts. Returns
+    /// [`ErrorKind::LeaseLost`] if a part that was already acquired is lost during the wait for
+    /// another part.
+    ///
+    /// All other errors are errors of a part: see [`Mutex::lock`](crate::Mutex::lock),
+    /// [`RwLock::read`](crate::RwLock::read) and [`Semaphore::acquire`]. [`Error::key`] returns the
+    /// key of that part. If a request for all parts failed, it returns the first key. After an
+    /// error, the caller holds none of the parts.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe: the background releases each lease that was, or may have been, granted; each ends at the latest after
-    /// its TTL.
+    /// This method is cancel safe. If the future is dropped, all leases that the store has granted
+    /// in the meantime are released in the background.
     pub async fn lock(&self) -> Result<MultiGuard, Error> {
         let asked_at = self.engine.now();
         let wait = Wait::lasting(self.options.wait, asked_at);
         self.take(wait).await?.in_time(&self.engine, asked_at)
     }
 
-    /// Makes one attempt to acquire all parts. It does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to acquire all parts. The method does not wait for other holders, only for
+    /// the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller holds one of them, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt
-    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another caller holds one of the parts, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt failed. The
+    /// method does not retry while the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, all leases that the store has granted
+    /// in the meantime are released in the background.
     pub async fn try_lock(&self) -> Result<MultiGuard, TryLockError> {
         self.take(Wait::once(self.engine.now())).await?.or_busy()
     }
@@ -189,57 +232,66 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a part was held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another caller held a part until the end of the wait, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, all leases that the store has granted
+    /// in the meantime are released in the background.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<MultiGuard, TryLockError> {
         let wait = Wait::lasting(Some(wait), self.engine.now());
         self.take(wait).await?.or_busy()
     }
 
-    /// Waits to acquire all parts, until `instant` on the client's clock, for example `client.now() + wait`.
+    /// Waits to acquire all parts, until `instant` on the client's clock, for example
+    /// `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a part was held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another caller held a part until `instant`, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, all leases that the store has granted
+    /// in the meantime are released in the background.
     pub async fn try_lock_until(&self, instant: Instant) -> Result<MultiGuard, TryLockError> {
         self.try_lock_for(instant.since(self.engine.now())).await
     }
 
-    /// Runs `work` while all parts are held, and drops it unfinished if any is lost.
+    /// Runs `work` while all parts are held. If any part is lost, `work` is dropped before it has
+    /// finished.
     ///
     /// # Errors
     ///
-    /// The errors of [`lock`](Self::lock), before `work` is called.
-    /// [`ErrorKind::LeaseLost`] if any part was lost before `work` had finished or, as the store says at
-    /// the release, without our knowing. If a release gets no answer, the work was done
-    /// under the locks all the same: that is no error.
+    /// Returns the errors of [`lock`](Self::lock) before `work` is called. Returns
+    /// [`ErrorKind::LeaseLost`] if any part was lost before `work` finished, or if the store
+    /// reports at the release that a lease was gone. If only the reply to a release is lost, this
+    /// method returns the result of `work`, because it ran under the locks.
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the parts are released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, all parts are released in
+    /// the background.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&MultiGuard) -> T) -> Result<T, Error> {
         self.lock().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire all parts and, if it succeeds, runs `work` like [`run`](Self::run).
+    /// Makes one attempt to acquire all parts and, if it succeeds, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
+    /// of [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, all parts are released in
+    /// the background.
     pub async fn try_run<T>(
         &self,
         work: impl AsyncFnOnce(&MultiGuard) -> T,
@@ -252,12 +304,13 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the
+    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, all parts are released in
+    /// the background.
     pub async fn try_run_for<T>(
         &self,
         wait: Duration,
@@ -281,14 +334,17 @@ impl MultiLock {
             Ok(Some(held)) => Ok(Locked::Held(held)),
             Err(error) => Err(error),
         };
-        // A caller that asks again at once is not to meet the leases of the last try. A release that is
-        // unanswered when the wait is over goes on in the background.
+        // Wait for the releases, so that a caller that tries again immediately is not refused
+        // because of its own leases. Releases without a reply at the end of the wait continue in
+        // the background.
         clock::until(self.engine.clock(), wait.end(), taken.give_back()).await;
         refusal
     }
 
-    /// Takes all parts by one request; `None` if they are to be taken one after the other, because the store cannot do it
-    /// or one is held and there is time to wait.
+    /// Acquires all parts in one request.
+    ///
+    /// Returns `None` if the parts must be acquired one after the other: the store does not support
+    /// such a request, or a part is held and the caller may wait.
     async fn take_together(&self, wait: Wait) -> Result<Option<Locked<MultiGuard>>, Error> {
         let can = self.engine.backend().capabilities().supports(Feature::Together);
         if !can || self.parts.len() < 2 {
@@ -304,16 +360,18 @@ impl MultiLock {
         self.engine.lock(requests, together).await
     }
 
-    /// Takes all parts, one after the other, unless one is held.
+    /// Acquires the parts one after the other. Returns the refusal of the first part that stays
+    /// held.
     async fn take_parts(&self, taken: &mut MultiGuard, wait: Wait) -> Result<Option<Busy>, Error> {
         for (face, share) in self.parts.values() {
-            // A wait that was long enough for the first part may be over before another.
+            // The wait may end between two parts.
             if !taken.guards().is_empty() && self.engine.now() >= wait.end() {
                 return Ok(Some(Busy::new(face.key(), None)));
             }
             let locked = tokio::select! {
                 biased;
-                // This branch comes first, since it knows of a shutdown, by which the leases taken before are lost too.
+                // Polled first: during a shutdown this branch returns `Closed`, and the leases of
+                // the earlier parts are lost at the same time.
                 locked = face.lock_within(*share, wait) => locked?,
                 Some(lost) = taken.lost() => return Err(lost_error(&lost, Operation::Acquire)),
             };

@@ -1,4 +1,4 @@
-//! One owner at a time, which may enter again.
+//! The reentrant mutex: one owner at a time, which can lock it again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,15 @@ use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
 
-/// A lock that one owner has at a time, and that the same owner may enter again while holding it.
+/// A mutex that its owner can lock again while holding it.
 ///
-/// [`OwnerId`] tells the owner: a scope, else the tokio task, else the thread. Entering again costs
-/// no round trip and gives a guard of the same lease with the same token; the lease ends with the
-/// last guard, and its loss is the loss of all. Guards may be moved to other tasks and released
-/// there. Owners are known within one [`LockClient`](crate::LockClient) and its clones.
+/// The owner is a scope, a tokio task or a thread: see [`OwnerId`]. Locking again does not contact
+/// the store. It returns another guard of the same lease, with the same token. The lease ends when
+/// the last guard is released, and a loss affects all guards. Guards can be moved to other tasks
+/// and released there.
 ///
-/// To all others, it is the [`Mutex`](crate::Mutex) of the same key.
+/// An owner is recognized within one [`LockClient`](crate::LockClient) and its clones. For all
+/// other callers, the lock behaves like the [`Mutex`](crate::Mutex) of the same key.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -53,101 +54,135 @@ impl ReentrantMutex {
         Face::new(engine, key, options, Kind::Mutex).map(Self)
     }
 
-    /// The same lock with other options.
+    /// Returns this mutex with other options. [`Mutex::with_options`](crate::Mutex::with_options)
+    /// shows how to derive them from the options of the client.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
+    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support one of them.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         self.0.with_options(options).map(Self)
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &LockKey {
         self.0.key()
     }
 
-    /// Enters again, or waits for the lock, for as long as [`LockOptions::wait`] says.
+    /// Waits for the lock, and returns a guard. If the owner already holds the lock, returns
+    /// another guard immediately.
+    ///
+    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
+    /// or call [`try_lock_for`](Self::try_lock_for).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::lock`](crate::Mutex::lock), and
-    /// [`ErrorKind::ReentryLimit`](crate::ErrorKind::ReentryLimit) at once if the owner holds it as
-    /// often as it may. If the owner held it and lost it, entering again is
-    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) until its guards are gone.
+    /// Returns [`ErrorKind::ReentryLimit`](crate::ErrorKind::ReentryLimit) immediately if the owner
+    /// already has [`reentry_limit`](LockOptions::reentry_limit) guards. Returns
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the owner lost the lease and still
+    /// has a guard of it. All other errors are listed at [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, the caller loses its position in the
+    /// queue, and a lease that the store has granted in the meantime is released in the background.
     pub async fn lock(&self) -> Result<LockGuard, Error> {
         self.0.lock(Share::Whole, here()).await
     }
 
-    /// Makes one attempt to acquire the lock, or to enter it again. It does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to acquire the lock. If the owner already holds the lock, returns another
+    /// guard. The method does not wait for other holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another owner holds the lock, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt
-    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another owner holds the lock, and [`TryLockError::Failed`]
+    /// with an error of [`lock`](Self::lock) if the attempt failed. The method does not retry while
+    /// the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_lock(&self) -> Result<LockGuard, TryLockError> {
         self.0.try_lock(Share::Whole, here()).await
     }
 
-    /// Waits to acquire the lock, or to enter it again, for at most `wait`.
+    /// Waits to acquire the lock, for at most `wait`. If the owner already holds the lock, returns
+    /// another guard immediately.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another owner held the lock throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another owner held the lock until the end of the wait, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<LockGuard, TryLockError> {
         self.0.try_lock_for(Share::Whole, here(), wait).await
     }
 
-    /// Waits to acquire the lock, or to enter it again, until `instant` on the client's clock, for example `client.now() + wait`.
+    /// Waits to acquire the lock, until `instant` on the client's clock, for example
+    /// `client.now() + wait`. If the owner already holds the lock, returns another guard
+    /// immediately.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another owner held the lock throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another owner held the lock until `instant`, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_lock_until(&self, instant: Instant) -> Result<LockGuard, TryLockError> {
         self.0.try_lock_until(Share::Whole, here(), instant).await
     }
 
-    /// Runs `work` under the lock, and drops it unfinished if the lease is lost.
+    /// Runs `work` under the lock. If the lease is lost, `work` is dropped before it has finished.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let mutex = LockClient::new(MemoryBackend::new()).reentrant_mutex("invoice:42")?;
+    /// mutex.run(async |_guard| mutex.run(async |_guard| println!("locked twice")).await).await??;
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`lock`](Self::lock) and [`Mutex::run`](crate::Mutex::run).
+    /// Returns the errors of [`lock`](Self::lock) before `work` is called. Returns
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease was lost before `work`
+    /// finished, or if the store reports at the release that the lease was gone.
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, Error> {
         self.lock().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire the lock, or to enter it again and, if it succeeds, runs `work` like [`run`](Self::run).
+    /// Calls [`try_lock`](Self::try_lock) and, if it succeeds, runs `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
+    /// of [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn try_run<T>(
         &self,
         work: impl AsyncFnOnce(&LockGuard) -> T,
@@ -156,16 +191,18 @@ impl ReentrantMutex {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits to acquire the lock, or to enter it again, for at most `wait`, and runs `work` like [`run`](Self::run).
+    /// Calls [`try_lock_for`](Self::try_lock_for) with `wait` and, if it succeeds, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the
+    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn try_run_for<T>(
         &self,
         wait: Duration,
@@ -175,17 +212,19 @@ impl ReentrantMutex {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Asks the store whether the lock is held, by the caller or by another.
+    /// Asks the store whether the lock is held, by this owner or by another one. The answer may be
+    /// outdated when this method returns, so use it for displays only.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell.
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot report
+    /// it.
     pub async fn is_locked(&self) -> Result<bool, Error> {
         self.0.is_locked().await
     }
 }
 
-/// The whole key, for the owner that calls.
+/// Returns the owner of the current call, because every call for a reentrant mutex has an owner.
 fn here() -> Option<OwnerId> {
     Some(OwnerId::current())
 }

@@ -1,4 +1,4 @@
-//! Many readers or one writer at a time.
+//! The reader-writer lock: many readers or one writer at a time.
 
 use std::fmt;
 use std::ops::Deref;
@@ -16,19 +16,13 @@ use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
 
-/// A lock that many readers share, or that one writer has alone.
+/// A lock that many readers or one writer can hold.
 ///
-/// Each waiter stands in the store's queue, readers and writers in one line. So neither starves: a
-/// caller waits only for earlier claims, of any process, and readers with no writer between them enter
-/// together. Callers of one process that wait at the same time send one of them to that queue, in their
-/// own order; with [`LockOptions::fair`] each stands there itself.
+/// The store queues all waiting readers and writers of a key in one queue, so neither side starves.
+/// A caller waits only for callers that asked earlier, in any process. Readers are granted together
+/// unless a writer is queued between them.
 ///
-/// Each reader has a lease of its own. One that dies keeps the writers out until its own TTL ends,
-/// even after all other readers have left.
-///
-/// As a rule, a caller that holds the lock and asks for it again waits for itself. A
-/// [reentrant](Self::reentrant) one lets its owner in again. No reader ever becomes a writer: two that
-/// try would wait for each other. A writer becomes a reader by [`WriteGuard::downgrade`].
+/// Each reader has its own lease. If a reader dies, writers wait until its TTL has passed.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -52,6 +46,18 @@ use crate::options::LockOptions;
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Deadlocks
+///
+/// A caller that holds the lock and locks it again waits for itself. If your code needs this, call
+/// [`reentrant`](Self::reentrant). A reader can never become the writer, because two readers that
+/// tried would wait for each other. A writer can become a reader: see [`WriteGuard::downgrade`].
+///
+/// # Waiting in one process
+///
+/// Callers of one process that wait at the same time share one entry in the store's queue, and
+/// acquire the lock in the order in which they asked. With [`LockOptions::fair`], each caller has
+/// its own entry in the store's queue.
 #[derive(Clone, Debug)]
 pub struct RwLock {
     face: Face,
@@ -68,56 +74,82 @@ impl RwLock {
         Ok(Self { face, reentrant: false })
     }
 
-    /// The same lock with other options.
+    /// Returns this lock with other options. [`Mutex::with_options`](crate::Mutex::with_options)
+    /// shows how to derive them from the options of the client.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
+    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support one of them.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { face: self.face.with_options(options)?, ..self })
     }
 
-    /// The same lock, which its [owner](OwnerId) may enter again: a reader as a reader, a writer as both.
+    /// Returns this lock in a form that its [owner](OwnerId) can lock again.
     ///
-    /// All guards of an owner share one lease and one token, as with a
-    /// [`ReentrantMutex`](crate::ReentrantMutex). A reader that asks to write gets
-    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) at once.
+    /// A reader can then read again, and a writer can read or write again. All guards of an owner
+    /// share one lease and one token, as they do for a [`ReentrantMutex`](crate::ReentrantMutex).
+    /// If a reader asks to write, the call fails immediately with
+    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let lock = LockClient::new(MemoryBackend::new()).rw_lock("catalogue")?.reentrant();
+    /// let outer = lock.write().await?;
+    /// let inner = lock.read().await?; // the same owner
+    /// assert_eq!(outer.token(), inner.token());
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn reentrant(mut self) -> Self {
         self.reentrant = true;
         self
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &LockKey {
         self.face.key()
     }
 
-    /// Waits to read, for as long as [`LockOptions::wait`] says.
+    /// Waits until the caller can read, and returns a guard.
+    ///
+    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
+    /// or call [`try_read_for`](Self::try_read_for).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::lock`](crate::Mutex::lock), and
-    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the key is held as a mutex; if
-    /// [reentrant](Self::reentrant), as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock) too.
+    /// Returns [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the key is in use as a
+    /// mutex. All other errors are listed at [`Mutex::lock`](crate::Mutex::lock). A
+    /// [reentrant](Self::reentrant) lock also returns the errors of
+    /// [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, the caller loses its position in the
+    /// queue, and a lease that the store has granted in the meantime is released in the background.
     pub async fn read(&self) -> Result<LockGuard, Error> {
         self.face.lock(Share::READER, self.owner()).await
     }
 
-    /// Makes one attempt to acquire the lock as a reader. It does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to acquire the lock as a reader. The method does not wait for other
+    /// holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a writer holds the lock or waits for it, and [`TryLockError::Failed`] with an error of [`read`](Self::read) if the attempt
-    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if a writer holds the lock or waits for it, and
+    /// [`TryLockError::Failed`] with an error of [`read`](Self::read) if the attempt failed. The
+    /// method does not retry while the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_read(&self) -> Result<LockGuard, TryLockError> {
         self.face.try_lock(Share::READER, self.owner()).await
     }
@@ -126,55 +158,67 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a writer held the lock throughout, and [`TryLockError::Failed`] with an error of [`read`](Self::read) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if writers kept the lock until the end of the wait, and
+    /// [`TryLockError::Failed`] with an error of [`read`](Self::read) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_read_for(&self, wait: Duration) -> Result<LockGuard, TryLockError> {
         self.face.try_lock_for(Share::READER, self.owner(), wait).await
     }
 
-    /// Waits to acquire the lock as a reader, until `instant` on the client's clock, for example `client.now() + wait`.
+    /// Waits to acquire the lock as a reader, until `instant` on the client's clock, for example
+    /// `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a writer held the lock throughout, and [`TryLockError::Failed`] with an error of [`read`](Self::read) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if writers kept the lock until `instant`, and
+    /// [`TryLockError::Failed`] with an error of [`read`](Self::read) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_read_until(&self, instant: Instant) -> Result<LockGuard, TryLockError> {
         self.face.try_lock_until(Share::READER, self.owner(), instant).await
     }
 
-    /// Waits to write, for as long as [`LockOptions::wait`] says.
+    /// Waits until the caller can write, and returns a guard.
+    ///
+    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
+    /// or call [`try_write_for`](Self::try_write_for).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::lock`](crate::Mutex::lock), [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the key is held as
-    /// a mutex and, if the lock is [reentrant](Self::reentrant), the errors of [`ReentrantMutex::lock`](crate::ReentrantMutex::lock). A
-    /// reader of a reentrant lock that asks to write gets [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) immediately.
+    /// Returns [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) immediately if the
+    /// lock is [reentrant](Self::reentrant) and its owner is reading. All other errors are the
+    /// errors of [`read`](Self::read).
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, the caller loses its position in the
+    /// queue, and a lease that the store has granted in the meantime is released in the background.
     pub async fn write(&self) -> Result<WriteGuard, Error> {
         self.face.lock(Share::WRITER, self.owner()).await.map(WriteGuard)
     }
 
-    /// Makes one attempt to acquire the lock as the writer. It does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to acquire the lock as the writer. The method does not wait for other
+    /// holders, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller holds the lock or waits for it, and [`TryLockError::Failed`] with an error of [`write`](Self::write) if the attempt
-    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another caller holds the lock or waits for it, and
+    /// [`TryLockError::Failed`] with an error of [`write`](Self::write) if the attempt failed. The
+    /// method does not retry while the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_write(&self) -> Result<WriteGuard, TryLockError> {
         self.face.try_lock(Share::WRITER, self.owner()).await.map(WriteGuard)
     }
@@ -183,31 +227,36 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`write`](Self::write) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other callers kept the lock until the end of the wait, and
+    /// [`TryLockError::Failed`] with an error of [`write`](Self::write) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_write_for(&self, wait: Duration) -> Result<WriteGuard, TryLockError> {
         self.face.try_lock_for(Share::WRITER, self.owner(), wait).await.map(WriteGuard)
     }
 
-    /// Waits to acquire the lock as the writer, until `instant` on the client's clock, for example `client.now() + wait`.
+    /// Waits to acquire the lock as the writer, until `instant` on the client's clock, for example
+    /// `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`write`](Self::write) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other callers kept the lock until `instant`, and
+    /// [`TryLockError::Failed`] with an error of [`write`](Self::write) if the store refused the
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_write_until(&self, instant: Instant) -> Result<WriteGuard, TryLockError> {
         self.face.try_lock_until(Share::WRITER, self.owner(), instant).await.map(WriteGuard)
     }
 
-    /// Runs `work` as a reader, and drops it unfinished if the lease is lost.
+    /// Runs `work` as a reader. If the lease is lost, `work` is dropped before it has finished.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -224,25 +273,30 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// The errors of [`read`](Self::read), before `work` is called, and the errors of [`Mutex::run`](crate::Mutex::run).
+    /// Returns the errors of [`read`](Self::read) before `work` is called. Returns
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease was lost before `work`
+    /// finished, or if the store reports at the release that the lease was gone.
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn run_read<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, Error> {
         self.read().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire the lock as a reader and, if it succeeds, runs `work` like [`run_read`](Self::run_read).
+    /// Makes one attempt to acquire the lock as a reader and, if it succeeds, runs `work` like
+    /// [`run_read`](Self::run_read).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_read`](Self::try_read) before `work` is called, and the errors of [`run_read`](Self::run_read) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_read`](Self::try_read) before `work` is called, and the errors
+    /// of [`run_read`](Self::run_read) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn try_run_read<T>(
         &self,
         work: impl AsyncFnOnce(&LockGuard) -> T,
@@ -251,16 +305,18 @@ impl RwLock {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits to acquire the lock as a reader, for at most `wait`, and runs `work` like [`run_read`](Self::run_read).
+    /// Waits to acquire the lock as a reader, for at most `wait`, and runs `work` like
+    /// [`run_read`](Self::run_read).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_read_for`](Self::try_read_for) before `work` is called, and the errors of [`run_read`](Self::run_read) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_read_for`](Self::try_read_for) before `work` is called, and the
+    /// errors of [`run_read`](Self::run_read) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn try_run_read_for<T>(
         &self,
         wait: Duration,
@@ -270,29 +326,36 @@ impl RwLock {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Runs `work` as the writer, and drops it unfinished if the lease is lost.
+    /// Runs `work` as the writer. If the lease is lost, `work` is dropped before it has finished.
+    ///
+    /// [`run_read`](Self::run_read) shows an example of both methods.
     ///
     /// # Errors
     ///
-    /// The errors of [`write`](Self::write), before `work` is called, and the errors of [`Mutex::run`](crate::Mutex::run).
+    /// Returns the errors of [`write`](Self::write) before `work` is called. Returns
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease was lost before `work`
+    /// finished, or if the store reports at the release that the lease was gone.
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn run_write<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, Error> {
         self.write().await?.0.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire the lock as the writer and, if it succeeds, runs `work` like [`run_write`](Self::run_write).
+    /// Makes one attempt to acquire the lock as the writer and, if it succeeds, runs `work` like
+    /// [`run_write`](Self::run_write).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_write`](Self::try_write) before `work` is called, and the errors of [`run_write`](Self::run_write) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_write`](Self::try_write) before `work` is called, and the errors
+    /// of [`run_write`](Self::run_write) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn try_run_write<T>(
         &self,
         work: impl AsyncFnOnce(&LockGuard) -> T,
@@ -301,16 +364,18 @@ impl RwLock {
         Ok(guard.0.run_and_release(work).await?)
     }
 
-    /// Waits to acquire the lock as the writer, for at most `wait`, and runs `work` like [`run_write`](Self::run_write).
+    /// Waits to acquire the lock as the writer, for at most `wait`, and runs `work` like
+    /// [`run_write`](Self::run_write).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_write_for`](Self::try_write_for) before `work` is called, and the errors of [`run_write`](Self::run_write) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_write_for`](Self::try_write_for) before `work` is called, and
+    /// the errors of [`run_write`](Self::run_write) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn try_run_write_for<T>(
         &self,
         wait: Duration,
@@ -320,11 +385,13 @@ impl RwLock {
         Ok(guard.0.run_and_release(work).await?)
     }
 
-    /// Asks the store whether the lock is held. The answer may be out of date by the time that the call returns.
+    /// Asks the store whether the lock is held. The answer may be outdated when this method
+    /// returns, so use it for displays only.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell.
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot report
+    /// it.
     pub async fn is_locked(&self) -> Result<bool, Error> {
         self.face.is_locked().await
     }
@@ -334,17 +401,19 @@ impl RwLock {
     }
 }
 
-/// The lock of a writer: a [`LockGuard`] that can become a reader's.
+/// A guard of a writer: a [`LockGuard`] that can be [downgraded](Self::downgrade) to a reader.
+///
+/// Dropping the guard releases the lock in the background.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use leasehold_core::LockClient;
 /// use leasehold_core::memory::MemoryBackend;
 ///
-/// let catalogue = LockClient::new(MemoryBackend::new()).rw_lock("catalogue")?;
-/// let writer = catalogue.write().await?;
-/// let reader = writer.downgrade().await?; // no other writer in between
-/// assert!(catalogue.try_read().await.is_ok());
+/// let lock = LockClient::new(MemoryBackend::new()).rw_lock("catalogue")?;
+/// let writer = lock.write().await?;
+/// println!("writing under token {}", writer.token());
+/// let reader = writer.downgrade().await?;
 /// reader.release().await?;
 /// # Ok::<(), leasehold_core::Error>(())
 /// # })?;
@@ -354,27 +423,31 @@ impl RwLock {
 pub struct WriteGuard(LockGuard);
 
 impl WriteGuard {
-    /// Becomes a reader: other readers may enter, and no writer enters in between.
+    /// Turns the writer into a reader, and returns a reader's guard. No other writer can acquire
+    /// the lock in between.
     ///
-    /// The lease and the token stay. If the store does not answer now, the next renewal tells it, and until then the store
-    /// lets no other reader in: without [renewal](crate::RenewalMode::Off), for as long as the lease lasts.
+    /// The lease and the token stay the same, and other readers can acquire the lock. If the store
+    /// does not answer now, the next renewal repeats the request, and other readers wait until
+    /// then. If [renewal is off](crate::RenewalMode::Off), they wait until the lease expires.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease is lost.
+    /// Returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease is lost. Returns
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the lock is
-    /// [reentrant](RwLock::reentrant) and its owner has other guards. The guard is gone then, as after
-    /// [`release`](LockGuard::release).
+    /// [reentrant](RwLock::reentrant) and its owner has other guards. In both cases, the guard is
+    /// dropped.
     ///
     /// # Cancel safety
     ///
-    /// Dropped early, the lease is released in the background.
+    /// If the future is dropped, the guard is dropped as well, and the lock is released in the
+    /// background.
     pub async fn downgrade(self) -> Result<LockGuard, Error> {
         self.0.share_with_readers().await?;
         Ok(self.0)
     }
 
-    /// Ends the lease, as [`LockGuard::release`] does.
+    /// Releases the lock, and waits until the store has confirmed the release. See
+    /// [`LockGuard::release`].
     ///
     /// # Errors
     ///
@@ -382,12 +455,13 @@ impl WriteGuard {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, the release continues in the background.
+    /// This method is cancel safe. If the future is dropped, the release continues in the
+    /// background.
     pub async fn release(self) -> Result<(), Error> {
         self.0.release().await
     }
 
-    /// Forgets that it can become a reader's.
+    /// Returns the plain guard, which still holds the writer's lease but cannot be downgraded.
     pub fn into_guard(self) -> LockGuard {
         self.0
     }

@@ -1,4 +1,4 @@
-//! A number of permits.
+//! The semaphore: holders acquire some of a limited number of permits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +13,12 @@ use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
 
-/// A number of permits that callers take some of, and give back.
+/// A lock that limits how many permits are in use at the same time.
 ///
-/// A guard holds the permits that were taken together: all or none are granted, they are renewed as one
-/// lease, and those of a holder that dies are free after its TTL. They count once, however late
-/// a guard that was lost is released.
-///
-/// The limit is the caller's own, and not kept in the store: the store compares it with the permits in use at
-/// the moment. If clients name different limits, as while a new one is being rolled out, each is as careful as
-/// its own limit: permits in use never exceed the largest limit, and a client with a smaller one waits until the
-/// rest is below it.
-///
-/// Callers of one process are served first come, first served; so a large request is not passed by
-/// small ones there, nor, while one holds all permits of a limit, by one that names a larger limit. Callers that want
-/// equally many ask the store at the same time until it refuses one.
-/// Between processes the store decides, unless the lock is [fair](LockOptions::fair).
+/// A semaphore has a `limit`, and each caller acquires one or more permits. A guard holds all
+/// permits that a call asked for, under one lease. If the holder dies, the permits become free
+/// after its TTL. A permit is never returned twice, even if a guard is released after its lease was
+/// lost.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -48,6 +39,21 @@ use crate::options::LockOptions;
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # The limit
+///
+/// The store does not save the limit. Each request names the limit of its client, and the store
+/// compares that limit with the number of permits in use. Clients can therefore name different
+/// limits, for example during the rollout of a new one:
+///
+/// - The number of permits in use never exceeds the largest limit that a client names.
+/// - A client with a smaller limit waits until enough permits are free under its own limit.
+///
+/// # Order
+///
+/// Callers in the same process acquire permits in the order in which they asked, so small requests
+/// do not overtake a large request. Between processes, the store decides, unless the semaphore is
+/// [fair](LockOptions::fair).
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     face: Face,
@@ -55,7 +61,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// The most permits that a semaphore may have.
+    /// The largest limit that a semaphore can have.
     pub const MAX_LIMIT: u32 = u32::MAX - 1;
 
     pub(crate) fn new(
@@ -71,50 +77,62 @@ impl Semaphore {
         Ok(Self { face: Face::new(engine, key, options, Kind::Semaphore)?, limit })
     }
 
-    /// The same semaphore with other options.
+    /// Returns this semaphore with other options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
+    /// options of the client.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
+    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support one of them.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { face: self.face.with_options(options)?, ..self })
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &LockKey {
         self.face.key()
     }
 
-    /// How many permits there are.
+    /// Returns the total number of permits.
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Waits for so many `permits`, for as long as [`LockOptions::wait`] says.
+    /// Waits until `permits` permits are free, and returns a guard that holds them.
+    ///
+    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
+    /// or call [`try_acquire_for`](Self::try_acquire_for).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] at once if that is none, or more than there are.
-    /// [`ErrorKind::WrongType`] if the key is held as a mutex. Else as
+    /// Returns [`ErrorKind::Invalid`] immediately if `permits` is 0 or larger than the limit, and
+    /// [`ErrorKind::WrongType`] if the key is in use as a mutex. All other errors are listed at
     /// [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, permits that the store has granted in the meantime are given back in the background.
+    /// This method is cancel safe. If the future is dropped, the caller loses its position in the
+    /// queue, and a lease that the store has granted in the meantime is released in the background.
     pub async fn acquire(&self, permits: u32) -> Result<LockGuard, Error> {
         self.face.lock(self.units(permits)?, None).await
     }
 
-    /// Makes one attempt to acquire `permits` permits. It does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to acquire `permits` permits. The method does not wait for other holders,
+    /// only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if fewer permits are free, and [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the attempt
-    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if the store cannot grant `permits` permits now, and
+    /// [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the attempt failed.
+    /// The method does not retry while the store is unreachable. See [`TryLockError`] for an
+    /// example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_acquire(&self, permits: u32) -> Result<LockGuard, TryLockError> {
         self.face.try_lock(self.units(permits)?, None).await
     }
@@ -123,12 +141,14 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if fewer permits were free throughout, and [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if too few permits became free in time, and
+    /// [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the store refused
+    /// the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_acquire_for(
         &self,
         permits: u32,
@@ -137,16 +157,19 @@ impl Semaphore {
         self.face.try_lock_for(self.units(permits)?, None, wait).await
     }
 
-    /// Waits to acquire `permits` permits, until `instant` on the client's clock, for example `client.now() + wait`.
+    /// Waits to acquire `permits` permits, until `instant` on the client's clock, for example
+    /// `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if fewer permits were free throughout, and [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if too few permits became free in time, and
+    /// [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the store refused
+    /// the request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_acquire_until(
         &self,
         permits: u32,
@@ -155,16 +178,32 @@ impl Semaphore {
         self.face.try_lock_until(self.units(permits)?, None, instant).await
     }
 
-    /// Runs `work` with so many `permits`, and drops it unfinished if the lease is lost.
+    /// Acquires `permits` permits, runs `work`, and releases the permits. If the lease is lost,
+    /// `work` is dropped before it has finished.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let connections = LockClient::new(MemoryBackend::new()).semaphore("connections", 3)?;
+    /// let used = connections.run(2, async |guard| guard.units()).await?;
+    /// assert_eq!(used, 2);
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Self::acquire), before `work` is called, and those of
-    /// [`Mutex::run`](crate::Mutex::run).
+    /// Returns the errors of [`acquire`](Self::acquire) before `work` is called. Returns
+    /// [`ErrorKind::LeaseLost`] if the lease was lost before `work` finished, or if the store
+    /// reports at the release that the lease was gone.
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the permits are given back in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn run<T>(
         &self,
         permits: u32,
@@ -173,16 +212,18 @@ impl Semaphore {
         self.acquire(permits).await?.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire `permits` permits and, if it succeeds, runs `work` like [`run`](Self::run).
+    /// Makes one attempt to acquire `permits` permits and, if it succeeds, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_acquire`](Self::try_acquire) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_acquire`](Self::try_acquire) before `work` is called, and the
+    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn try_run<T>(
         &self,
         permits: u32,
@@ -192,16 +233,18 @@ impl Semaphore {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits to acquire `permits` permits, for at most `wait`, and runs `work` like [`run`](Self::run).
+    /// Waits to acquire `permits` permits, for at most `wait`, and runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_acquire_for`](Self::try_acquire_for) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_acquire_for`](Self::try_acquire_for) before `work` is called,
+    /// and the errors of [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn try_run_for<T>(
         &self,
         permits: u32,
@@ -212,17 +255,23 @@ impl Semaphore {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Asks the store how many permits are free. It may have changed by the time you read it.
+    /// Asks the store how many permits are free. The answer may be outdated when this method
+    /// returns, so use it for displays only.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] if the store cannot tell.
+    /// Returns [`ErrorKind::Unsupported`] if the store cannot report its holders.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe, because it only reads.
     pub async fn available(&self) -> Result<u32, Error> {
         let used = self.face.inspect().await?.units();
         Ok(self.limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX)))
     }
 
-    /// The share of so many `permits`, to be asked for together with others.
+    /// Returns the parts of a request for `permits` permits, so that a multi-lock can combine the
+    /// request with requests for other keys.
     pub(crate) fn into_part(self, permits: u32) -> Result<(Face, Share), Error> {
         let share = self.units(permits)?;
         Ok((self.face, share))

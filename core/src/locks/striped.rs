@@ -1,4 +1,4 @@
-//! A resource in segments, of which callers take any one.
+//! Striped locks: callers acquire any one of several segments.
 
 use std::fmt;
 use std::iter;
@@ -22,19 +22,16 @@ use crate::locks::face::{Face, Kind};
 use crate::locks::guard::{LockGuard, done};
 use crate::options::LockOptions;
 
-/// A resource that many want at once, split into segments: a caller takes any one that is free, and is told which.
+/// A lock with several interchangeable segments. A caller acquires any free segment, and the guard
+/// reports its index.
 ///
-/// A stock of 10,000 pieces that is sold by one counter in the store sells one piece at a time. Split into ten
-/// segments of 1,000 pieces each, it sells ten at a time: the holder of segment 3 sells from the third counter.
-/// The caller gives the segments their meaning, and all callers must agree on their number.
+/// Use it to split a contended resource. For example, a shop sells 10,000 umbrellas, and a single
+/// counter in the database allows one sale at a time. With ten segments and ten counters of 1,000
+/// umbrellas, ten sales can run at the same time. The holder of segment 3 sells from counter 3. All
+/// callers must use the same number of segments.
 ///
-/// Each segment is the [mutex](crate::LockClient::mutex) `<key>/<index>`, with the lease and the fencing token of
-/// that key. Tokens of different segments have no order.
-///
-/// A caller looks at one segment after the other, from a random one on, and takes the first that is free. If none is, and it may
-/// wait, it waits in line for one of them, and looks at the others again after each pause of [`LockOptions::retry`]: by default after
-/// 25 ms at first, and at the latest after a second. So with many segments a caller that finds them all held makes many requests:
-/// take no more of them than callers that are to hold one at a time.
+/// Each segment is the [mutex](crate::LockClient::mutex) `<key>/<index>`, with the lease and the
+/// fencing token of that key. Tokens of different segments cannot be compared.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -56,6 +53,16 @@ use crate::options::LockOptions;
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # How a segment is found
+///
+/// A caller tries one segment after the other, starting with a random one, and acquires the first
+/// segment that is free. If all segments are held and the caller may wait, it queues for one of
+/// them. In the meantime, it tries all other segments after each pause of [`LockOptions::retry`].
+/// The default pauses are random. They last at least 25 ms and grow to at most 1 s.
+///
+/// With many segments, a waiting caller therefore sends many requests. Use only as many segments as
+/// there should be holders at the same time.
 #[derive(Clone)]
 pub struct Striped {
     face: Face,
@@ -63,8 +70,8 @@ pub struct Striped {
 }
 
 impl Striped {
-    /// The most segments: more callers at once than one store serves anyway, and each that waits makes so
-    /// many requests.
+    /// The largest number of segments. A waiting caller may send one request per segment in each
+    /// round.
     pub const MAX_SEGMENTS: u32 = 1_024;
 
     pub(crate) fn new(
@@ -82,38 +89,47 @@ impl Striped {
         Ok(Self { face: Face::new(engine, key, options, Kind::Mutex)?, segments })
     }
 
-    /// The same segments with other options.
+    /// Returns this lock with other options. [`Mutex::with_options`](crate::Mutex::with_options)
+    /// shows how to derive them from the options of the client.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::with_options`](crate::Mutex::with_options).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
+    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support one of them.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { face: self.face.with_options(options)?, ..self })
     }
 
-    /// The key of the whole, which is never locked itself.
+    /// Returns the key from which the keys of the segments are derived. This key itself is never
+    /// locked.
     pub fn key(&self) -> &LockKey {
         self.face.key()
     }
 
-    /// The keys of the segments, by index.
+    /// Returns the keys of the segments. The position of a key is the index of its segment.
     pub fn segments(&self) -> &[LockKey] {
         &self.segments
     }
 
-    /// Waits for any segment, for as long as [`LockOptions::wait`] says.
+    /// Waits until any segment is free, and returns a guard that holds it.
     ///
-    /// Each segment has a line of its own, and the caller waits in one of them. [`Retry::attempts`](crate::retry::Retry::attempts) counts
-    /// the attempts there, and limits the looks at the others.
+    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
+    /// or call [`try_lock_for`](Self::try_lock_for). The caller waits in the queue of one segment.
+    /// [`Retry::attempts`](crate::retry::Retry::attempts) limits the attempts for that segment, and
+    /// the number of rounds over all other segments.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::lock`](crate::Mutex::lock). The failure of one segment does not keep the caller from the others, and the caller
-    /// asks for the segment again meanwhile. `lock` reports the failure instead of `Timeout` if it had no segment in the end.
+    /// Returns the errors that [`Mutex::lock`](crate::Mutex::lock) lists. If the request for one
+    /// segment fails, the caller still tries all other segments. If the wait ends without a
+    /// segment, `lock` returns the error of a failed segment instead of [`ErrorKind::Timeout`],
+    /// because that segment may have been free.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, the caller loses its position in the
+    /// queue, and leases that the store has granted in the meantime are released in the background.
     pub async fn lock(&self) -> Result<StripedGuard, Error> {
         let engine = self.face.engine();
         let asked_at = engine.now();
@@ -121,16 +137,19 @@ impl Striped {
         self.take(wait).await?.in_time(engine, asked_at)
     }
 
-    /// Makes one attempt to acquire any segment. It does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to acquire any segment. The method does not wait for other holders, only
+    /// for the store's replies.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if all segments are held, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt
-    /// failed. It does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if all segments are held, and [`TryLockError::Failed`] with
+    /// an error of [`lock`](Self::lock) if the attempt failed. The method does not retry while the
+    /// store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_lock(&self) -> Result<StripedGuard, TryLockError> {
         self.take(Wait::once(self.face.engine().now())).await?.or_busy()
     }
@@ -139,54 +158,65 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if all segments were held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if no segment became free in time, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused a
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<StripedGuard, TryLockError> {
         let wait = Wait::lasting(Some(wait), self.face.engine().now());
         self.take(wait).await?.or_busy()
     }
 
-    /// Waits to acquire any segment, until `instant` on the client's clock, for example `client.now() + wait`.
+    /// Waits to acquire any segment, until `instant` on the client's clock, for example
+    /// `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if all segments were held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store
-    /// refused the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if no segment became free in time, and
+    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused a
+    /// request or did not answer in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_lock_until(&self, instant: Instant) -> Result<StripedGuard, TryLockError> {
         self.try_lock_for(instant.since(self.face.engine().now())).await
     }
 
-    /// Runs `work` with any segment, and drops it unfinished if the lease is lost.
+    /// Acquires any segment and runs `work`. If the lease is lost, `work` is dropped before it has
+    /// finished.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`lock`](Self::lock) and [`Mutex::run`](crate::Mutex::run).
+    /// Returns the errors of [`lock`](Self::lock) before `work` is called. Returns
+    /// [`ErrorKind::LeaseLost`] if the lease was lost before `work` finished, or if the store
+    /// reports at the release that the lease was gone.
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the segment is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the segment is released
+    /// in the background.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&StripedGuard) -> T) -> Result<T, Error> {
         self.lock().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire any segment and, if it succeeds, runs `work` like [`run`](Self::run).
+    /// Makes one attempt to acquire any segment and, if it succeeds, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
+    /// of [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the segment is released
+    /// in the background.
     pub async fn try_run<T>(
         &self,
         work: impl AsyncFnOnce(&StripedGuard) -> T,
@@ -199,12 +229,13 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the
+    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the segment is released
+    /// in the background.
     pub async fn try_run_for<T>(
         &self,
         wait: Duration,
@@ -220,7 +251,7 @@ impl Striped {
         let order = (start..count).chain(0..start);
         let engine = self.face.engine();
 
-        // One after the other, so that no more than one is taken where several are free.
+        // Try the segments one after the other. Concurrent requests could acquire several segments.
         let mut refusals = Refusals::default();
         let round = self.round(order.clone(), &mut refusals);
         let granted = clock::until(engine.clock(), wait.reply_end(), round).await.flatten();
@@ -252,7 +283,7 @@ impl Striped {
         refusals.outcome(self.key())
     }
 
-    /// Makes one attempt after the other, until one is granted.
+    /// Makes one attempt for each segment in `order`, until one is granted.
     async fn round(
         &self,
         order: impl Iterator<Item = u32>,
@@ -269,8 +300,10 @@ impl Striped {
         None
     }
 
-    /// Waits in the line of one segment, and looks at the others after each pause: a holder that died must not keep the caller from
-    /// a segment that is free.
+    /// Queues for one segment, and tries all other segments after each pause.
+    ///
+    /// Without these rounds, a dead holder of this segment would block the caller for a whole TTL,
+    /// even if another segment becomes free.
     async fn wait_in_line(
         &self,
         segment: u32,
@@ -296,7 +329,8 @@ impl Striped {
             tokio::select! {
                 biased;
                 locked = &mut line => {
-                    // A look under way tells whether the other segments fail as well.
+                    // A round that has already started shows whether the other segments fail as
+                    // well, so let it finish.
                     if locked.is_err()
                         && clock.now() >= look_at
                         && let Some(Some(guard)) = clock::until(clock, wait.end(), look).await
@@ -312,7 +346,7 @@ impl Striped {
         }
     }
 
-    /// Asks for a segment.
+    /// Requests the lock of one segment.
     async fn request(&self, segment: u32, wait: Wait) -> Result<Locked<StripedGuard>, Error> {
         let face = self.face.at(&self.segments[segment as usize]);
         Ok(match face.lock_within(Share::Whole, wait).await? {
@@ -329,21 +363,21 @@ impl fmt::Debug for Striped {
     }
 }
 
-/// The answers of segments that gave no lock.
+/// The refusals and errors of segments that were not granted.
 #[derive(Default)]
 struct Refusals {
-    /// The refusal by the holder whose lease ends first.
+    /// The refusal whose holder's lease expires first.
     soonest: Option<Busy>,
     failed: Option<Error>,
 }
 
 impl Refusals {
-    /// Notes that a request failed.
+    /// Records that a request failed. Only the first error is kept.
     fn fail(&mut self, error: Error) {
         self.failed.get_or_insert(error);
     }
 
-    /// Notes that others hold a segment.
+    /// Records that another caller holds a segment.
     fn refuse(&mut self, busy: Busy) {
         let ends = |busy: &Busy| busy.remaining().unwrap_or(Duration::MAX);
         if self.soonest.as_ref().is_none_or(|soonest| ends(&busy) < ends(soonest)) {
@@ -351,7 +385,8 @@ impl Refusals {
         }
     }
 
-    /// The outcome for the caller. A segment that failed may have been free, so its error counts more than the refusals of the others.
+    /// Returns the result for the caller. An error takes precedence over refusals, because the
+    /// failed segment may have been free.
     fn outcome(self, key: &LockKey) -> Result<Locked<StripedGuard>, Error> {
         match (self.failed, self.soonest) {
             (Some(error), _) => Err(error),
@@ -363,9 +398,25 @@ impl Refusals {
     }
 }
 
-/// The proof of a lease on one segment: a [`LockGuard`] that knows which.
+/// A guard that holds one segment of a [`Striped`] lock: a [`LockGuard`] with the index of its
+/// segment.
 ///
-/// See [`Striped`] for an example.
+/// Dropping the guard releases the segment in the background.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let stock = LockClient::new(MemoryBackend::new()).striped("stock:umbrellas", 10)?;
+/// let guard = stock.lock().await?;
+/// let segment = guard.segment(); // 0 to 9
+/// assert_eq!(guard.key(), &stock.segments()[segment as usize]);
+/// guard.release().await?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropping a guard releases its lock"]
 pub struct StripedGuard {
     guard: LockGuard,
@@ -373,7 +424,7 @@ pub struct StripedGuard {
 }
 
 impl StripedGuard {
-    /// The index of the segment that is held, from 0.
+    /// Returns the index of the segment. The first segment has index 0.
     pub fn segment(&self) -> u32 {
         self.segment
     }
@@ -384,12 +435,13 @@ impl StripedGuard {
         done(output, self.release().await)
     }
 
-    /// Forgets which segment it is of.
+    /// Returns the plain guard, which still holds the segment but does not report its index.
     pub fn into_guard(self) -> LockGuard {
         self.guard
     }
 
-    /// Ends the lease, as [`LockGuard::release`] does.
+    /// Releases the segment, and waits until the store has confirmed the release. See
+    /// [`LockGuard::release`].
     ///
     /// # Errors
     ///
@@ -397,7 +449,8 @@ impl StripedGuard {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, the release continues in the background.
+    /// This method is cancel safe. If the future is dropped, the release continues in the
+    /// background.
     pub async fn release(self) -> Result<(), Error> {
         self.guard.release().await
     }

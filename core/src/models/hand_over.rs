@@ -1,4 +1,5 @@
-//! A lock from `lock()` to release: hand-over, cancellation and shutdown, with the upkeep's task beside the callers.
+//! Models of a lock from `lock()` to release: hand-off, cancellation and shutdown, while the
+//! maintenance task runs.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -107,7 +108,8 @@ impl Scene {
         self.client.mutex("k").expect("it is a valid key")
     }
 
-    /// Does work that only one holder at a time may do, each with a larger token than the one before.
+    /// Does work that only one holder at a time may do. Each holder must have a larger token than
+    /// the previous holder.
     fn hold(&self, guard: &LockGuard) {
         assert_eq!(self.holders.fetch_add(1, Ordering::Relaxed), 0, "the lock has two holders");
         let token = guard.token().number();
@@ -117,7 +119,7 @@ impl Scene {
         self.holders.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Nothing of the lock stays, here or in the store.
+    /// Checks that nothing of the lock remains in the client or in the store.
     fn assert_ends_released(&self) {
         block_on(self.client.shutdown(Duration::from_secs(5))).expect("all is released");
         assert_eq!(self.store.keys(), 0, "the store keeps a lock");

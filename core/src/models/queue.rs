@@ -1,4 +1,5 @@
-//! The local queue: one turn per key, in the order of asking, and none lost when a waiter leaves.
+//! Models of the local queue: one turn per key, in order of arrival, and no turn is lost when a
+//! waiter leaves.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -81,7 +82,7 @@ fn turns_come_in_the_order_of_asking() {
 
 struct Scene {
     queue: Arc<LocalQueue<Hold>>,
-    /// Callers that have the turn.
+    /// The number of callers that have the turn.
     with_turn: AtomicU32,
     served: Mutex<Vec<u32>>,
 }
@@ -97,7 +98,7 @@ impl Scene {
         thread::spawn(move || part(&scene))
     }
 
-    /// Runs a caller that stands in the queue already. The second one leaves without its turn.
+    /// Runs a caller that is already queued. The second caller leaves without its turn.
     fn run_in_line(self: &Arc<Self>, place: u32) -> JoinHandle<()> {
         let mut waiting = Box::pin(turn(Arc::clone(&self.queue)));
         assert!(waiting.as_mut().now_or_never().is_none(), "the first caller has the turn");
@@ -133,7 +134,7 @@ impl Scene {
     }
 }
 
-/// Waits for the turn, as a caller that would take over no lease.
+/// Waits for the turn, like a caller that does not accept the lease of another caller.
 async fn turn(queue: Arc<LocalQueue<Hold>>) -> Asker<Hold> {
     let (key, options) = (key(), Arc::new(LockOptions::default()));
     let request = LockRequest {

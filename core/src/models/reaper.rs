@@ -1,4 +1,5 @@
-//! The handshake between callers that owe a release and a shutdown that waits until no release is owed.
+//! Models of the handshake between callers with a pending release and a shutdown that waits for all
+//! releases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +76,8 @@ impl Scene {
         thread::spawn(move || part(&scene))
     }
 
-    /// Shuts down as the engine does: afterwards the store has no lease, and no request comes any more.
+    /// Shuts down like the engine. Afterwards, the store must not hold a lease, and no request may
+    /// arrive.
     fn shut_down(&self) {
         block_on(self.reaper.wait_settled());
         assert_eq!(self.store.leases.load(Ordering::SeqCst), 0, "a lease outlasts the shutdown");
@@ -93,7 +95,7 @@ impl Scene {
         drop(self.call());
     }
 
-    /// Sends a request as an acquisition does.
+    /// Sends a request like an acquisition.
     fn call(&self) -> Option<Debt<'_>> {
         let lease = Lease::new(&key(), Duration::from_secs(30));
         let mut debt = Debt::new(Unwanted::new(lease), &self.reaper);
@@ -124,7 +126,7 @@ impl Store {
     }
 }
 
-/// The reaper asks it for releases only.
+/// The reaper only calls `release`.
 #[async_trait]
 impl LockBackend for Store {
     fn capabilities(&self) -> Capabilities {

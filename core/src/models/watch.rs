@@ -1,4 +1,5 @@
-//! The watch: no event between a look and the wait is missed, and no key stays when its last watch has gone.
+//! Models of the watch: no event between a check and the wait is missed, and a key is removed after
+//! its last watch.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -128,10 +129,10 @@ fn call_between_look_and_wait_wakes_the_claim() {
     });
 }
 
-/// More than the events of a model: a claim has been called.
+/// Marks a claim that was notified individually. Larger than the number of events in a model.
 const CALLED: u32 = 100;
 
-/// The claim of a caller that waits.
+/// Returns the claim of a waiting caller.
 fn claim() -> Claim {
     Claim::new(Lease::new(&key(), Duration::from_secs(30))).with_patience(Patience::Waits)
 }
@@ -151,14 +152,14 @@ impl Scene {
         self.events.load(Ordering::SeqCst)
     }
 
-    /// A watch that waits for the next event.
+    /// Returns a watch that waits for the next event.
     fn polled_watch(&self) -> KeyWatch {
         let mut watch = self.watches.watch(&key());
         assert!(watch.poll_changed(&mut Context::from_waker(Waker::noop())).is_pending());
         watch
     }
 
-    /// Causes events one after the other, and passes on the news of each.
+    /// Causes events one after the other, and sends a notification for each.
     fn causes_events(&self, count: u32) -> thread::JoinHandle<()> {
         let scene = self.clone();
         thread::spawn(move || {
@@ -169,7 +170,7 @@ impl Scene {
         })
     }
 
-    /// Calls a claim by name.
+    /// Notifies a single claim.
     fn calls(&self, id: LeaseId) -> thread::JoinHandle<()> {
         let scene = self.clone();
         thread::spawn(move || {

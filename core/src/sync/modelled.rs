@@ -1,7 +1,8 @@
-//! The same under `shuttle`, which may let another thread run at every scheduling point.
+//! The synchronization primitives under `shuttle`, which can switch threads at every scheduling
+//! point.
 //!
-//! `shuttle` puts one before each operation of its own mutexes and atomics. Operations of tokio are atomic steps; here is the
-//! point that separates them from the step before.
+//! `shuttle` has a scheduling point before each operation of its own mutexes and atomics.
+//! Operations of tokio are atomic steps, and this module adds the scheduling points before them.
 
 use std::convert::Infallible;
 use std::ops::{Deref, DerefMut};
@@ -12,7 +13,7 @@ pub(crate) use shuttle::sync::{Mutex, atomic};
 pub(crate) use shuttle::thread::ThreadId as Id;
 use tokio::sync::futures::Notified;
 
-/// The data of a mutex that nothing else can lock: no scheduling point.
+/// Returns the data of a mutex that nothing else can lock. This is not a scheduling point.
 pub(crate) fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
     mutex.get_mut().expect("a model ends with its first panic")
 }
@@ -22,7 +23,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     MutexGuard(Some(mutex.lock().expect("a model ends with its first panic")))
 }
 
-/// A guard with a scheduling point also after the unlocking, not only before it.
+/// A guard that adds a scheduling point after the unlock.
 pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
 
 impl<T> Deref for MutexGuard<'_, T> {
@@ -66,7 +67,7 @@ impl Notify {
     }
 }
 
-/// The runtime of one thread of the model. Its tasks run as threads do.
+/// The runtime of a thread in the model. Its tasks run like threads.
 #[derive(Debug)]
 pub(crate) struct Handle;
 
@@ -84,7 +85,8 @@ impl Handle {
     }
 }
 
-/// Lets another thread run here. `shuttle` models no time, and unlike its `yield_now` this lowers no thread's priority.
+/// Lets another thread run. `shuttle` does not model time, and unlike its `yield_now`, this sleep
+/// does not lower the priority of the thread.
 pub(crate) fn scheduling_point() {
     shuttle::thread::sleep(Duration::ZERO);
 }

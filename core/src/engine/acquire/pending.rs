@@ -1,4 +1,4 @@
-//! A lease that was asked for, and that the store may have.
+//! A lease that was requested and that the store may have granted.
 
 use std::mem;
 use std::time::Duration;
@@ -10,17 +10,18 @@ use crate::engine::hold::Granted;
 use crate::engine::reaper::{Debt, Unwanted};
 use crate::engine::upkeep::Upkeep;
 
-/// A lease between the first attempt and its grant. If it is dropped while the store may have it, the reaper releases it.
+/// A lease between the first attempt and its grant. If it is dropped while the store may hold the
+/// lease, the reaper releases it.
 #[derive(Debug)]
 pub(crate) struct PendingLease<'r, 'a> {
     lease: &'a Lease,
     debt: Debt<'r>,
     grant: Option<Taken>,
-    /// News of the lease since before the last attempt.
+    /// Notifications about the lease, from before the last attempt on.
     watch: KeyWatch,
 }
 
-/// A grant that is in time.
+/// A grant that arrived in time.
 #[derive(Debug)]
 struct Taken {
     grant: Grant,
@@ -31,7 +32,8 @@ struct Taken {
 }
 
 impl<'r, 'a> PendingLease<'r, 'a> {
-    /// Begins to watch the lease, before the first attempt, so that nothing between it and the holding is missed.
+    /// Subscribes to changes of the lease. This happens before the first attempt, so that no change
+    /// is missed.
     pub(crate) fn new(upkeep: &'r Upkeep, claim: &'a Claim) -> Self {
         let lease = claim.lease();
         let debt = Debt::new(Unwanted::new(lease.clone()), upkeep.reaper());
@@ -39,33 +41,37 @@ impl<'r, 'a> PendingLease<'r, 'a> {
         Self { lease, debt, grant: None, watch }
     }
 
-    /// Forgets the news up to now.
+    /// Discards the notifications that have arrived so far.
     pub(super) fn skip_news(&mut self) {
         self.watch.skip();
     }
 
-    /// From now on the store may have the lease, or a place in its queue.
+    /// Records that the store may now hold the lease or a queue entry.
     pub(super) fn incur(&mut self) {
         self.debt.incur();
     }
 
-    /// The store has nothing of it, or the lease is among those that are held.
+    /// Records that no release is pending: the store has nothing, or the lease now belongs to a
+    /// guard.
     pub(crate) fn forgive(&mut self) {
         self.debt.forgive();
     }
 
-    /// Releases the lease that the store may have, and the place in its queue; the reaper goes on after `give_up`.
+    /// Releases the lease and the queue entry that the store may have. The reaper continues after
+    /// `give_up`.
     pub(super) async fn leave(
         &mut self,
         backend: &dyn LockBackend,
         clock: &dyn Clock,
         give_up: Instant,
     ) {
-        // Most often the store has neither, so an error says nothing.
+        // The store usually has neither a lease nor a queue entry, so an error contains no
+        // information.
         drop(self.debt.settle(backend, clock, clock.now(), give_up).await);
     }
 
-    /// Until when its lease may be believed in, if it was granted so, or else as asked for.
+    /// Returns the deadline of the lease: for `grant` if there is one, and otherwise for the TTL
+    /// that was requested.
     pub(super) fn deadline(
         &self,
         grant: Option<&Grant>,
@@ -76,7 +82,7 @@ impl<'r, 'a> PendingLease<'r, 'a> {
         deadline::deadline(counts_from, self.believed(grant, lock_delay))
     }
 
-    /// The lease is ours, perhaps after an attempt for it that got no answer.
+    /// Records the grant. `is_unanswered` means that an earlier attempt got no reply.
     pub(super) fn granted(
         &mut self,
         grant: Grant,
@@ -88,7 +94,7 @@ impl<'r, 'a> PendingLease<'r, 'a> {
         self.grant = Some(Taken { grant, sent_at, answered_at, lock_delay, is_unanswered });
     }
 
-    /// Takes the lease that was granted, once. Its release is owed until the lease is among those that are held.
+    /// Returns the granted lease, once. Its release stays pending until a guard owns the lease.
     pub(crate) fn take(&mut self) -> Granted {
         let Taken { grant, sent_at, answered_at, lock_delay, is_unanswered } =
             self.grant.take().expect("it was granted");
@@ -105,7 +111,7 @@ impl<'r, 'a> PendingLease<'r, 'a> {
         }
     }
 
-    /// How much of a TTL in the store its holder believes in.
+    /// Returns how much of the store's TTL the holder may use.
     fn believed(&self, grant: Option<&Grant>, lock_delay: Duration) -> Duration {
         let asked_for = self.lease.ttl();
         let granted = grant.and_then(Grant::ttl).unwrap_or(asked_for);

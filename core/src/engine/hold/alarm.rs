@@ -1,4 +1,4 @@
-//! How holds call for the watchdog.
+//! The alarm by which holds wake the watchdog.
 
 use std::mem;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use tokio::sync::futures::Notified;
 
 use crate::sync::{Mutex, Notify, lock};
 
-/// How a hold calls for the watchdog: for its tasks on all runtimes, since any of those may be idle.
+/// Wakes the watchdog tasks on all runtimes, because the task of any runtime may be idle.
 #[derive(Debug)]
 pub(crate) struct Alarm<H> {
     rung_for: Mutex<Vec<Arc<H>>>,
@@ -20,17 +20,17 @@ impl<H> Alarm<H> {
         self.wake.notify_waiters();
     }
 
-    /// Waits for a call for the watchdog that comes from now on, even before the first poll.
+    /// Waits for the next alarm. An alarm before the first poll counts as well.
     pub(crate) fn heard(&self) -> Notified<'_> {
         self.wake.notified()
     }
 
-    /// Takes the holds that it was rung for.
+    /// Returns the holds that caused alarms since the last call.
     pub(crate) fn answer(&self) -> Vec<Arc<H>> {
         mem::take(&mut *lock(&self.rung_for))
     }
 
-    /// Makes the watchdog look at `hold` now.
+    /// Makes the watchdog check `hold` now.
     pub(super) fn ring(&self, hold: Arc<H>) {
         lock(&self.rung_for).push(hold);
         self.wake();

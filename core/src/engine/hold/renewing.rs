@@ -1,4 +1,4 @@
-//! A renewal on its way to the store and back.
+//! A renewal between its request and its reply.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,25 +13,27 @@ use crate::contract::loss::LossReason;
 use crate::engine::deadline;
 use crate::options::RenewalMode;
 
-/// A renewal under way. Dropped before it is settled, its outcome is unknown.
+/// A renewal in progress. If it is dropped before it is settled, its outcome is unknown.
 #[derive(Debug)]
 pub(crate) struct Renewing {
     hold: Arc<Hold>,
     attempt: Attempt,
-    /// The TTL to believe in: the lease's without [`LockOptions::lock_delay`](crate::LockOptions::lock_delay).
+    /// The local TTL: the TTL in the store minus
+    /// [`LockOptions::lock_delay`](crate::LockOptions::lock_delay).
     ttl: Duration,
     sent_at: Instant,
-    /// How many leases share the request, itself included, or may share it.
+    /// How many leases share the request, or may share it, including this one.
     company: usize,
     settled: bool,
 }
 
 impl Hold {
-    /// Begins a renewal with the TTL of the last one; `None` if there is nothing to renew, or one is under way.
+    /// Starts a renewal with the TTL of the last one. Returns `None` if there is nothing to renew,
+    /// or if a renewal is in progress.
     pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<(Renewing, Lease)> {
         let mode = self.options.renewal;
         let (attempt, company, wanted) = self.update(now, |state| {
-            // A capped lease is renewed only to find out whether it is still ours.
+            // A capped lease is renewed only to find out whether the store still holds it.
             let needless = mode == RenewalMode::Off || (state.capped && !state.news);
             if state.is_over() || state.renewing || needless {
                 return None;
@@ -44,10 +46,10 @@ impl Hold {
         Some((renewing.in_company_of(company), lease))
     }
 
-    /// Begins a renewal that puts something else in force, after the one that is under way.
+    /// Starts a renewal that changes the lease, after the current renewal has ended.
     ///
-    /// From now on, all renewals ask for that. If it is a shorter TTL, the deadline moves before anything
-    /// is sent: the store may act on it and the reply be lost.
+    /// All later renewals request the changed lease. A shorter TTL moves the deadline before the
+    /// request is sent, because the store may apply it even if the reply is lost.
     pub(crate) async fn start_change(
         self: &Arc<Self>,
         change: impl Fn(Lease) -> Lease,
@@ -80,7 +82,8 @@ impl Hold {
 }
 
 impl Renewing {
-    /// Renews `hold` as `lease` says, with this TTL. Gives back the lease that the store is to be asked for.
+    /// Creates the renewal of `hold` as `lease`, with this local TTL. Returns the lease to request
+    /// from the store.
     fn new(
         hold: &Arc<Hold>,
         attempt: Attempt,
@@ -94,18 +97,19 @@ impl Renewing {
         (Self { hold: Arc::clone(hold), attempt, ttl, sent_at, company: 1, settled: false }, lease)
     }
 
-    /// Says how many leases share the request, or may share it.
+    /// Sets how many leases share the request, or may share it.
     pub(crate) fn in_company_of(mut self, company: usize) -> Self {
         self.company = company;
         self
     }
 
-    /// How many leases may share the request.
+    /// Returns how many leases may share the request.
     pub(crate) fn company(&self) -> usize {
         self.company
     }
 
-    /// The class of its time limit: renewals of one class wait for a reply for about as long.
+    /// Returns the class of the time limit. Renewals of one class wait for a reply for a similar
+    /// time.
     pub(crate) fn class(&self) -> u32 {
         deadline::attempt_class(self.attempt.pace)
     }
@@ -114,7 +118,7 @@ impl Renewing {
         &self.hold
     }
 
-    /// When there is no use in waiting for the reply any longer, since the watchdog would rather try again.
+    /// Returns when waiting for the reply becomes useless, because the watchdog would try again.
     pub(crate) fn attempt_end(&self) -> Instant {
         match self.hold.options.renewal {
             RenewalMode::Watchdog => deadline::attempt_end(self.sent_at, self.attempt.pace),
@@ -122,9 +126,10 @@ impl Renewing {
         }
     }
 
-    /// Takes note of the reply, if there was one in time. After the lease is over, nothing revives it.
+    /// Records the reply, or its absence. A lease that is over never comes back.
     ///
-    /// A reply that comes after another renewal has begun can end the lease, and does not prolong it.
+    /// A reply that arrives after the next renewal has started can end the lease but cannot extend
+    /// it.
     pub(crate) fn settle(&mut self, reply: Option<&Result<Renewal, Error>>, now: Instant) {
         self.settled = true;
         let silence;
@@ -181,7 +186,8 @@ impl Drop for Renewing {
             if state.end_renewal(self.attempt) && !state.is_over() {
                 state.note_unanswered(self.ttl);
                 state.not_renewed(self.sent_at, renewal);
-                // However often a caller begins a renewal and abandons it, the watchdog's own is no later.
+                // A caller that repeatedly starts and abandons renewals must not delay the
+                // watchdog's renewal.
                 state.due = state.due.min(self.attempt.due_before);
             }
         });

@@ -12,83 +12,90 @@ use crate::engine::deadline;
 use crate::options::RenewalMode;
 use crate::sync::Notify;
 
-/// Leases renewed together. Enough to make the round trip cheap per lease, and few enough that one
-/// batch does not keep a store busy for long (a few hundred microseconds for Redis).
+/// The maximum number of leases in one renewal request. Large enough to make the round trip cheap
+/// per lease, and small enough that a batch occupies the store only briefly (a few hundred
+/// microseconds on Redis).
 pub(crate) const BATCH: usize = 256;
 
-/// A batch of renewals without a reply is repeated in so many parts. A TTL has time for three tries, so a lease that hangs has to be
-/// alone by the third; and after an outage each batch costs so many requests and not one per lease.
+/// A batch of renewals without a reply is repeated in this many parts. A TTL has time for three
+/// attempts, so a lease whose renewal hangs must be alone in the third one. After an outage, each
+/// batch costs this many requests instead of one per lease.
 const PARTS: usize = 16;
 
-/// A place in the watchdog's schedule: a bucket, and an index in it.
+/// A place in the watchdog's schedule: a bucket and an index in the bucket.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Place {
     Young(u32),
     Due(Instant, u32),
 }
 
-/// [`Hold::update`](super::Hold) alone ends the lease or pushes its deadline, and notices a passed one first.
+/// Only [`Hold::update`](super::Hold) ends the lease or extends its deadline. It first checks
+/// whether the deadline has passed.
 #[derive(Debug)]
 pub(super) struct State<T> {
     pub(super) phase: Phase,
-    /// The TTL to believe in that renewals ask for.
+    /// The local TTL that renewals request.
     pub(super) ttl: Duration,
-    /// The TTL to believe in that the store has last confirmed.
+    /// The local TTL that the store has last confirmed.
     pub(super) in_force: Duration,
-    /// The shortest TTL that was asked for without an answer: the store may put it in force at any time. Boxed, since there hardly
-    /// ever is one, and of leases there are many.
+    /// The shortest TTL of all requests without a reply, because the store may still apply any of
+    /// them. Boxed, because it is rare and a process may have many leases.
     pub(super) unanswered: Option<Box<Duration>>,
-    /// The lease that renewals ask for, once its share or description differs from the grant.
+    /// The lease that renewals request, if its share or description differs from the grant.
     pub(super) amended: Option<Box<Lease>>,
     pub(super) deadline: Instant,
-    /// When the request for the lease was sent, or the holder before passed it on.
+    /// When the lease was requested, or when the previous holder handed it on.
     pub(super) since: Instant,
-    /// When the request was sent by which the store has last confirmed the lease.
+    /// When the request was sent with which the store last confirmed the lease.
     pub(super) confirmed_at: Instant,
-    /// From now on the store reports events on the lease, if it reports any.
+    /// Whether the store reports changes of the lease, if it reports any.
     pub(super) has_news: bool,
-    /// The key stays closed until then, also after a release.
+    /// The key stays locked until this time, even after a release.
     pub(super) min_until: Instant,
-    /// The deadline cannot be pushed any further.
+    /// Whether the deadline has reached its limit.
     pub(super) capped: bool,
-    /// When the watchdog is to look at it next.
+    /// When the watchdog must check the lease next.
     pub(super) due: Instant,
-    /// How many holders it has had before this one.
+    /// The number of previous holders.
     pub(super) term: Term,
-    /// The owner that may enter again, if one may.
+    /// The owner that can lock again, if the lock is reentrant.
     pub(super) owner: Option<OwnerId>,
-    /// The task that took it, or the thread outside of tasks.
+    /// The task that acquired the lease, or the thread outside of tasks.
     pub(super) taker: OwnerId,
-    /// How many guards share it.
+    /// The number of guards.
     pub(super) depth: u32,
-    /// It is passed on no more after that, since other processes wait as well. It begins when the first one leaves.
+    /// The lease is not handed on after this time, because other processes wait as well. The time
+    /// is set when the first holder leaves.
     pub(super) share_ends: Instant,
-    /// How many leases may share the request of its next renewal, itself included.
+    /// How many leases may share the request of the next renewal, including this one.
     pub(super) company: usize,
-    /// A renewal is under way, until it is due to be repeated. Two at once could reach the store in either order.
+    /// Whether a renewal is in progress, until its repetition is due. Two concurrent renewals could
+    /// reach the store in either order.
     pub(super) renewing: bool,
-    /// The number of the last renewal: the reply to an earlier one comes too late.
+    /// The number of the last renewal. The reply to an earlier one is too late.
     pub(super) attempt: u32,
-    /// There was news of the key since the last renewal began.
+    /// Whether a notification has arrived since the last renewal started.
     pub(super) news: bool,
-    /// The last renewal began because there was news.
+    /// Whether a notification caused the last renewal.
     pub(super) asks_for_news: bool,
-    /// A client has asked the holder to finish early.
+    /// Whether a client has asked the holder to finish early.
     pub(super) asked_back: bool,
-    /// Where the watchdog has filed it. It changes only while the schedule is locked.
+    /// Where the watchdog has filed the lease. This field changes only while the schedule is
+    /// locked.
     pub(super) place: Option<Place>,
-    /// Notified of every change; made for the first task that waits for one.
+    /// Notifies tasks of every change. Created for the first task that waits.
     pub(super) changed: Option<Arc<Notify>>,
-    /// Our turn among the callers of this process, given up with the lease.
+    /// The turn among the callers of this process, which ends with the lease.
     pub(super) turn: Option<T>,
     pub(super) watch: KeyWatch,
 }
 
-/// Which of the holders of a lease, one after the other: guards of one term are of one owner and share a token.
+/// Identifies one of the successive holders of a lease. All guards of a term belong to one owner
+/// and share a token.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Term(pub(super) u32);
 
-/// The part of a hold's state that events are about.
+/// The part of the state that events describe.
 #[derive(Clone, Copy)]
 pub(super) struct Standing {
     pub(super) phase: Phase,
@@ -97,13 +104,13 @@ pub(super) struct Standing {
     pub(super) deadline: Instant,
 }
 
-/// One of the renewals of a lease.
+/// A renewal of a lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     pub(super) number: u32,
-    /// The TTL in which it and its repetitions are to be in time.
+    /// The TTL within which the renewal and its repetitions must succeed.
     pub(super) pace: Duration,
-    /// When the lease was due before.
+    /// When the lease was due before this renewal.
     pub(super) due_before: Instant,
 }
 
@@ -116,7 +123,7 @@ pub(super) enum Phase {
 }
 
 impl<T> State<T> {
-    /// The part that events are about.
+    /// Returns the part of the state that events describe.
     pub(super) fn standing(&self) -> Standing {
         Standing { phase: self.phase, term: self.term, since: self.since, deadline: self.deadline }
     }
@@ -140,7 +147,7 @@ impl<T> State<T> {
         }
     }
 
-    /// Notices the end of the lease, or of the time of a renewal that has not come to an end by itself.
+    /// Ends the lease if its deadline has passed, or the current renewal if its time is over.
     pub(super) fn expire(&mut self, now: Instant) {
         if self.is_over() {
             return;
@@ -164,9 +171,10 @@ impl<T> State<T> {
         self.capped || renewal == RenewalMode::Off
     }
 
-    /// Begins a renewal at `now`.
+    /// Starts a renewal at `now`.
     ///
-    /// Its caller, or a runtime, may never poll it again. So the lease falls due when the watchdog repeats a renewal without a reply.
+    /// The renewal may never be polled again, for example because its runtime has stopped. The
+    /// lease is therefore due again when the watchdog should repeat a renewal without a reply.
     pub(super) fn start_renewal(&mut self, now: Instant, renewal: RenewalMode) -> Attempt {
         self.renewing = true;
         self.attempt = self.attempt.wrapping_add(1);
@@ -176,14 +184,14 @@ impl<T> State<T> {
         Attempt { number: self.attempt, pace, due_before }
     }
 
-    /// Ends this renewal; `false` if another one has begun since.
+    /// Ends this renewal. Returns `false` if another one has started since.
     pub(super) fn end_renewal(&mut self, attempt: Attempt) -> bool {
         let is_last = self.attempt == attempt.number;
         self.renewing &= !is_last;
         is_last
     }
 
-    /// The store put `ttl` in force no earlier than `sent_at`.
+    /// Records that the store applied `ttl` no earlier than `sent_at`.
     pub(super) fn renewed(
         &mut self,
         sent_at: Instant,
@@ -206,42 +214,47 @@ impl<T> State<T> {
         self.heed_news(sent_at, renewal);
     }
 
-    /// How long the renewal is overdue that is confirmed at `now`, from when it first fell due.
+    /// Returns how late the renewal is that is confirmed at `now`, counted from the time at which
+    /// it was first due.
     pub(super) fn lag(&self, now: Instant) -> Duration {
         now.since(deadline::renewal_due(self.confirmed_at, self.in_force))
     }
 
-    /// The TTL in which renewals are to be in time: not a longer one that they ask for, as long as the store has not confirmed it.
+    /// Returns the TTL within which renewals must succeed. A longer TTL counts only after the store
+    /// has confirmed it.
     fn pace(&self) -> Duration {
         self.believed(self.ttl).min(self.in_force)
     }
 
-    /// How much of a TTL that the store has put in force may be believed in.
+    /// Limits `ttl` to the part that the holder may use, because an earlier request with a shorter
+    /// TTL may still be applied.
     fn believed(&self, ttl: Duration) -> Duration {
         self.unanswered.as_deref().map_or(ttl, |unanswered| ttl.min(*unanswered))
     }
 
-    /// The store may have put `ttl` in force, or may do so yet.
+    /// Records a request without a reply: the store may have applied `ttl`, or may still apply it.
     pub(super) fn note_unanswered(&mut self, ttl: Duration) {
         self.unanswered = Some(Box::new(self.believed(ttl)));
     }
 
-    /// The store, which granted it at `since`, tells nothing of it before it is renewed: that is to be soon.
+    /// Schedules an early renewal, because this store reports changes of a lease only after its
+    /// first renewal.
     pub(super) fn ask_for_news(&mut self, since: Instant, renewal: RenewalMode) {
         if renewal == RenewalMode::Off {
             return;
         }
-        // One that is capped is renewed for the sake of news alone, and not if it falls due.
+        // A capped lease is renewed only because of notifications, so pretend that one has arrived.
         self.news = self.capped;
         self.due = self.due.min(deadline::of_age(since));
     }
 
-    /// Whether the store tells, without being asked, that the lease has ended.
+    /// Returns whether the store reports the end of the lease without being asked.
     pub(super) fn is_watched(&self) -> bool {
         self.has_news && !self.watch.is_silent()
     }
 
-    /// Makes it due by `instant`, unless a renewal is under way; `false` if it was due by then already.
+    /// Makes the lease due at `instant`, unless a renewal is in progress. Returns `false` if it was
+    /// due by then already.
     pub(super) fn bring_forward(&mut self, instant: Instant) -> bool {
         let is_earlier = !self.renewing && instant < self.due;
         if is_earlier {
@@ -250,8 +263,10 @@ impl<T> State<T> {
         is_earlier
     }
 
-    /// There is news of it, so it is due: as if since soon after its last renewal. When there is news of many, again and again, those
-    /// come first that have waited for longest, and not always the same.
+    /// Makes the lease due because of a notification.
+    ///
+    /// The time is counted from the last renewal. If notifications about many leases keep arriving,
+    /// the leases that have waited longest come first.
     pub(super) fn hurry(&mut self, now: Instant) {
         let soon = if self.phase == Phase::Unconfirmed {
             deadline::news_due_after_failure(now)
@@ -261,29 +276,30 @@ impl<T> State<T> {
         self.due = self.due.min(soon);
     }
 
-    /// A request of so many got no reply at all: next time there are fewer of them, so that one that hangs keeps few others waiting.
+    /// Reduces the batch size after a request for `company` leases got no reply, so that a renewal
+    /// that hangs delays fewer leases.
     pub(super) fn split_company(&mut self, company: usize) {
         self.company = (company / PARTS).max(1);
     }
 
-    /// The store did not say that it renewed.
+    /// Records that the store did not confirm the renewal.
     pub(super) fn not_renewed(&mut self, now: Instant, renewal: RenewalMode) {
         self.phase = Phase::Unconfirmed;
         self.due = self.retry_due(now, renewal);
-        // No later renewal of a capped lease would ask once more.
+        // Without this, a capped lease would not be renewed again.
         self.news |= self.capped && self.asks_for_news;
         self.heed_news(now, renewal);
     }
 
-    /// More time may have passed than the clock shows.
+    /// Handles the possibility that more time has passed than the clock shows.
     pub(super) fn doubt(&mut self, now: Instant, renewal: RenewalMode) {
         self.phase = Phase::Unconfirmed;
-        // The reply to a renewal that was sent before says nothing about the time since then.
+        // The reply to an earlier renewal contains no information about the time since then.
         self.attempt = self.attempt.wrapping_add(1);
         if mem::take(&mut self.renewing) {
             self.note_unanswered(self.ttl);
         }
-        // A capped lease is renewed only to find out whether it is still ours.
+        // A capped lease is renewed only to find out whether the store still holds it.
         self.news |= self.capped;
         if renewal == RenewalMode::Watchdog {
             self.due = now;
@@ -296,7 +312,7 @@ impl<T> State<T> {
         }
     }
 
-    /// When the watchdog tries again after a renewal that has failed at `now`.
+    /// Returns when the watchdog tries again after a renewal that failed at `now`.
     fn retry_due(&self, now: Instant, renewal: RenewalMode) -> Instant {
         if self.due_only_at_deadline(renewal) {
             self.deadline

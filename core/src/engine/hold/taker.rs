@@ -1,7 +1,7 @@
-//! The task that took a lease: a hint for one that waits for itself.
+//! Remembers the task that acquired a lease, as a hint for callers that wait for themselves.
 //!
-//! A guard may move to another task, so that a task which took a lock and asks for it again does not surely wait for ever. It is told, and
-//! not refused.
+//! A guard can move to another task. A task that locks a key again may therefore succeed later, so
+//! it gets a warning instead of an error.
 
 use super::Hold;
 use crate::clock::Instant;
@@ -9,7 +9,8 @@ use crate::contract::owner::OwnerId;
 use crate::sync::lock;
 
 impl Hold {
-    /// Notes that the caller has taken it over from the holder before; `false` if it was lost on its way to a caller that was stalled.
+    /// Records that the caller has received the lease from the previous holder. Returns `false` if
+    /// the lease was lost before a stalled caller received it.
     pub(crate) fn taken_over(&self, now: Instant) -> bool {
         let taker = OwnerId::current();
         self.update(now, |state| {
@@ -18,7 +19,8 @@ impl Hold {
         })
     }
 
-    /// Whether the caller's own task took it, or its thread outside of tasks.
+    /// Returns whether the current task, or the current thread outside of tasks, acquired the
+    /// lease.
     pub(crate) fn was_taken_by_caller(&self) -> bool {
         lock(&self.state).taker == OwnerId::current()
     }

@@ -1,4 +1,4 @@
-//! Reports of a hold on itself.
+//! The events that a hold emits about itself.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::observe::{
 };
 
 impl Hold {
-    /// Tells that another phase has begun.
+    /// Emits the event for a new phase.
     pub(super) fn tell(&self, at: Standing, error: Option<&Error>, now: Instant) {
         let (lock, token, held) = (self.subject(), self.number(at.term), now.since(at.since));
         self.events.emit(match at.phase {
@@ -25,12 +25,13 @@ impl Hold {
                 let remaining = at.deadline.since(now);
                 Event::Unconfirmed(Unconfirmed { lock, token, error, remaining })
             }
-            // A renewal is told of by itself.
+            // A renewal has its own event.
             Phase::Held => return,
         });
     }
 
-    /// Tells of a renewal sent at `sent_at`, and the one before it at `before`.
+    /// Emits the event for a renewal that was sent at `sent_at`. The previous renewal was sent at
+    /// `before`.
     pub(super) fn tell_renewed(
         &self,
         lag: Duration,
@@ -42,7 +43,7 @@ impl Hold {
         let (token, remaining) = (self.number(at.term), at.deadline.since(now));
         self.events.emit(Event::Renewed(Renewed { lock, token, lag, remaining }));
         let (long, held) = (self.events.long_hold(), sent_at.since(at.since));
-        // A leader holds for as long as it can.
+        // Leaders hold their lock as long as they can, so a long hold is normal for them.
         if self.kind != AskedKind::Election && before.since(at.since) < long && held >= long {
             self.events.emit(Event::LongHold(LongHold { lock, token, held }));
         }
@@ -54,7 +55,7 @@ impl Hold {
         self.events.emit(Event::RenewalFailed(RenewalFailed { lock, token, error, remaining }));
     }
 
-    /// Tells that the holder before `term` has passed the lease on, after so long.
+    /// Emits the event that the holder before `term` has handed the lease on after `held`.
     pub(crate) fn tell_handed_over(&self, term: Term, held: Duration) {
         let (lock, next_token) = (self.subject(), self.number(term));
         let token = next_token - 1;

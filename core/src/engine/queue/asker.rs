@@ -1,4 +1,4 @@
-//! The right to ask the store, and its ends.
+//! The right to ask the store, and how it ends.
 
 use std::sync::Arc;
 
@@ -13,36 +13,37 @@ use crate::contract::key::LockKey;
 use crate::options::LockOptions;
 use crate::sync::lock;
 
-/// The lines of callers, each of which waits for its [`Next`].
+/// The queues of callers, each of which waits for its [`Next`].
 pub(super) type Lines<H> = lines::Lines<H, Next<H>>;
 
-/// The answer to a caller that came for a key.
+/// The result for a caller that asked for a key.
 #[derive(Debug)]
 pub(crate) enum Next<H: Held> {
-    /// Ask the store.
+    /// The caller may ask the store.
     Ask(Asker<H>),
-    /// The lease of the holder before, and with it the turn.
+    /// The lease of the previous holder, together with the turn.
     Guard(H::Guard),
-    /// Others hold the key: one of them, if that is known.
+    /// Another client holds the key. The holder is included if it is known.
     Held(Option<Holder>),
 }
 
-/// The way in which a caller asks the store.
+/// How a caller asks the store.
 #[derive(Debug)]
 pub(crate) enum Asker<H: Held> {
     /// On behalf of this process, until it is granted or gives up.
     Turn(Turn<H>),
-    /// Without the turn, as one of the callers that wait.
+    /// Without the turn, as one of the waiting callers.
     Beside(Beside<H>),
-    /// By itself, like a caller of another process.
+    /// Independently of the queue, like a caller of another process.
     Alone,
 }
 
-/// The right to ask the store for a key, on behalf of this process. Dropping it passes it on.
+/// The right to ask the store for a key on behalf of this process. Dropping it passes the right to
+/// the next caller.
 #[derive(Debug)]
 pub(crate) struct Turn<H: Held> {
     of: Option<(Arc<Lines<H>>, LockKey)>,
-    /// The line behind it, once there [was one](Self::has_line) at a hand-over.
+    /// The queue behind this caller. Set when [`has_line`](Self::has_line) first finds one.
     line: Option<SharedLine<H, Next<H>>>,
 }
 
@@ -51,12 +52,13 @@ pub(crate) struct Turn<H: Held> {
 pub(crate) struct Beside<H: Held> {
     pub(super) lines: Arc<Lines<H>>,
     pub(super) key: LockKey,
-    /// It asks once, at the same time as the caller with the turn and for the same share. A refusal sends it back into the line.
+    /// Set if the caller asks once, at the same time as the caller with the turn and for an equal
+    /// share. After a refusal it returns to the queue.
     pub(super) once: Option<Ticket>,
 }
 
 impl<H: Held> Asker<H> {
-    /// The place in line of a caller that makes one attempt and then comes back.
+    /// Returns the position of a caller that makes one attempt and then returns to the queue.
     pub(crate) fn once(&self) -> Option<Ticket> {
         match self {
             Self::Beside(beside) => beside.once,
@@ -64,7 +66,8 @@ impl<H: Held> Asker<H> {
         }
     }
 
-    /// Tells the callers behind that others hold the key, one of which the store named `at` that time.
+    /// Notifies the queued callers that another client holds the key. `at` is the time at which the
+    /// store named the holder.
     pub(crate) fn refused(&self, holder: Option<&Holder>, at: Instant) {
         if let Some((lines, key)) = self.turn() {
             let told = holder.map(|holder| Box::new(Told { holder: holder.clone(), at }));
@@ -72,8 +75,8 @@ impl<H: Held> Asker<H> {
         }
     }
 
-    /// Tells the callers behind that the store does not answer, and has not since then; gives back since when it did not answer
-    /// the callers before either.
+    /// Notifies the queued callers that the store has not answered since `since`. Returns the start
+    /// of the outage, which may be earlier.
     pub(crate) fn failed(&self, since: Instant, error: &Error) -> Instant {
         let Some((lines, key)) = self.turn() else { return since };
         let (since, told) = lines.at(key, |line| line.fail(since, error));
@@ -81,10 +84,12 @@ impl<H: Held> Asker<H> {
         since
     }
 
-    /// Gives up the caller's part in the line, after a grant of `share`, and files the lease. An exclusive one keeps the turn until it ends.
+    /// Leaves the queue after a grant of `share`, and files the lease. An exclusive lease keeps the
+    /// turn until it ends.
     ///
-    /// Where others may come in beside the lease, it is their turn now. Each grant lets two of those in line ask, so that a
-    /// crowd that finds room is served in a few round trips, and a crowd that finds none costs one request more than it must.
+    /// After any other grant, the turn goes to the next caller, and each grant lets two queued
+    /// callers ask. If there are enough permits, many callers are served in a few round trips. If
+    /// there are none left, the extra cost is one request.
     pub(crate) fn granted(
         self,
         share: Share,
@@ -126,7 +131,7 @@ impl<H: Held> Turn<H> {
         Self { of: Some((lines, key)), line: None }
     }
 
-    /// Whether other callers of this process want the key, or did so lately.
+    /// Returns whether other callers of this process want the key, or have wanted it recently.
     pub(crate) fn has_line(&mut self) -> bool {
         if self.line.is_none()
             && let Some((lines, key)) = &self.of
@@ -136,16 +141,18 @@ impl<H: Held> Turn<H> {
         self.line.is_some()
     }
 
-    /// Takes the next caller out of the line, if it would take over a lease that was taken with `options`.
+    /// Removes the next caller from the queue if it accepts a lease that was acquired with
+    /// `options`.
     ///
-    /// No caller passes one that would not.
+    /// A caller that does not accept the lease is never overtaken.
     pub(crate) fn next_taker(&mut self, options: &Arc<LockOptions>) -> Option<Waiter<Next<H>>> {
         lock(self.line.as_ref()?).next_taker(options)
     }
 }
 
 impl<H: Held> Lines<H> {
-    /// Passes the turn on to the first in line, and lets so many more ask beside it.
+    /// Passes the turn to the first caller in the queue, and lets up to `beside` further callers
+    /// ask as well.
     fn pass_on(self: Arc<Self>, key: LockKey, beside: usize) {
         let mut turn = Turn::new(self, key);
         loop {
@@ -163,19 +170,19 @@ impl<H: Held> Lines<H> {
         }
     }
 
-    /// Lets callers that were in line ask the store beside the caller with the turn.
+    /// Lets callers that were queued ask the store next to the caller with the turn.
     fn tell(self: &Arc<Self>, key: &LockKey, let_in: LetIn<Next<H>>) {
         for (ticket, waiter) in let_in {
             let once = Some(Ticket(ticket));
             let beside = Beside { lines: Arc::clone(self), key: key.clone(), once };
-            // A waiter that has left meanwhile drops it, and is counted no more.
+            // A waiter that has left drops the message, which also removes it from the count.
             drop(waiter.send(Next::Ask(Asker::Beside(beside))));
         }
     }
 }
 
 impl<H: Held> Waiter<Next<H>> {
-    /// Gives it the lease; back if it has gone.
+    /// Hands the lease to this caller. Returns the guard if the caller is gone.
     pub(crate) fn give(self, guard: H::Guard) -> Result<(), H::Guard> {
         match self.send(Next::Guard(guard)) {
             Err(Next::Guard(refused)) => Err(refused),

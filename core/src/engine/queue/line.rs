@@ -1,4 +1,4 @@
-//! The line for one key: the caller with the turn, and the callers behind it.
+//! The queue for one key: the caller with the turn, and the callers behind it.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -14,51 +14,54 @@ use crate::options::LockOptions;
 
 /// A lease that a caller of this process holds, as the callers behind it see it.
 pub(crate) trait Held: Debug + Send + Sync + 'static {
-    /// The lease in the hand of one of its holders.
+    /// The guard with which a holder owns the lease.
     type Guard: Debug + Send;
 
-    /// The holder at `now`.
+    /// Returns the holder at `now`.
     fn holder(&self, now: Instant) -> Holder;
 
-    /// Whether the caller's own task took it.
+    /// Returns whether the current task acquired the lease.
     fn was_taken_by_caller(&self) -> bool;
 }
 
-/// The callers of this process that want one key, or hold it. Each waits for an `N`, and they hold it by an `H`.
+/// The callers of this process that want or hold one key. Each waits for an `N`, and `H` is a held
+/// lease.
 ///
-/// It serves callers of one kind, those that want the whole key or those that want units. A caller of the other kind asks the
-/// store by itself, which tells the kinds apart.
+/// A queue serves callers of one kind at a time: callers that want the whole key, or callers that
+/// want units. A caller of the other kind asks the store independently, and the store distinguishes
+/// the kinds.
 #[derive(Debug)]
 pub(super) struct Line<H, N> {
     pub(super) stand: Stand<H>,
-    /// How much of the key the caller with the turn asks for, or holds.
+    /// The share of the key that the caller with the turn requests or holds.
     share: Share,
     /// How many callers ask the store without the turn, and wait.
     pub(super) beside: usize,
-    /// The callers without a right to ask, in the order of their tickets.
+    /// The callers that may not ask the store, sorted by ticket.
     pub(super) waiters: Waiters<N>,
-    /// Waiters with smaller tickets were here when the key was last known to be held.
+    /// All waiters with smaller tickets were queued when the key was last known to be held.
     seen_held: u64,
-    /// Waiters with smaller tickets were here when the holder's grant arrived. Its spare tokens are for these waiters alone.
+    /// All waiters with smaller tickets were queued when the holder's grant arrived. Only these
+    /// waiters may get its spare tokens.
     granted_with: u64,
 }
 
-/// The latest that the caller with the turn knows of the key.
+/// The latest information that the caller with the turn has about the key.
 #[derive(Debug)]
 pub(super) enum Stand<H> {
     /// No caller has the turn.
     Free,
     /// The store has not answered yet.
     Asking,
-    /// Others hold it, and the caller with the turn waits for them.
+    /// Another client holds the key, and the caller with the turn waits for it.
     Refused(Option<Box<Told>>),
     /// The store does not answer.
     Out(Box<Outage>),
-    /// The caller with the turn holds it, alone.
+    /// The caller with the turn holds the key exclusively.
     Held(Weak<H>),
 }
 
-/// The only caller that wants a key: all that is known of it.
+/// The state of a caller that is the only one for its key.
 #[derive(Debug, Default)]
 pub(super) enum Alone<H> {
     /// The store has not answered yet.
@@ -74,7 +77,7 @@ pub(super) struct Told {
     pub(super) at: Instant,
 }
 
-/// The holder of a key, as far as this process knows.
+/// The holder of a key, as far as this process knows it.
 #[derive(Debug)]
 pub(super) enum Known<H> {
     Nothing,
@@ -82,50 +85,51 @@ pub(super) enum Known<H> {
     There(Box<Told>),
 }
 
-/// A store that does not answer.
+/// An outage of the store.
 #[derive(Debug)]
 pub(super) struct Outage {
     since: Instant,
-    /// The failure of the last attempt.
+    /// The error of the last attempt.
     pub(super) error: Error,
 }
 
-/// A caller's place in the order of arrival.
+/// A caller's position in the order of arrival.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket(pub(super) u64);
 
-/// A caller that asked [once](super::Asker::once) and comes back for its place in line.
+/// A caller that asked [once](super::Asker::once) and returns to its position in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Return {
     pub(crate) ticket: Ticket,
-    /// The store said that others hold the key.
+    /// Whether the store reported that another client holds the key.
     pub(crate) refused: bool,
 }
 
-/// How a caller joins a line.
+/// How a caller joins the queue.
 #[derive(Debug)]
 pub(super) enum Joined<H, N> {
     Turn,
-    /// Beside the caller with the turn, once.
+    /// Asks once, next to the caller with the turn.
     Once,
     Beside,
     Alone,
     Held(Known<H>),
-    /// It waits for messages.
+    /// Waits for messages.
     Line(Messages<N>),
     TooMany,
     /// The client was shut down.
     Closed,
 }
 
-/// Waiters with their tickets. New ones nearly always come last and the first leaves first, at less cost than in a tree.
+/// Waiters with their tickets. New waiters nearly always come last, and the first one leaves first,
+/// so a deque is faster than a tree.
 pub(super) type Waiters<N> = VecDeque<(u64, Waiter<N>)>;
 
-/// The waiters, with their tickets, that may ask beside the caller with the turn.
+/// The waiters, with their tickets, that may ask next to the caller with the turn.
 pub(super) type LetIn<N> = Vec<(u64, Waiter<N>)>;
 
 impl<H, N> Line<H, N> {
-    /// That of the only caller.
+    /// Creates the queue of a single caller.
     pub(super) fn of_one(alone: Alone<H>) -> Self {
         let stand = match alone {
             Alone::Asks => Stand::Asking,
@@ -134,7 +138,7 @@ impl<H, N> Line<H, N> {
         Self { stand, ..Self::default() }
     }
 
-    /// The only caller, if there is one that asks for the whole key or holds it.
+    /// Returns the only caller, if a single caller asks for the whole key or holds it.
     pub(super) fn alone(&self) -> Option<Alone<H>> {
         if !self.share.is_whole() || !self.is_deserted() {
             return None;
@@ -201,7 +205,7 @@ impl<H, N> Line<H, N> {
         Joined::Line(messages)
     }
 
-    /// Takes the waiter with this ticket out of the line, if it is there still.
+    /// Removes the waiter with this ticket from the queue, if it is still there.
     pub(super) fn leave(&mut self, ticket: u64) {
         if let Ok(place) = self.waiters.binary_search_by_key(&ticket, |(ticket, _)| *ticket) {
             self.waiters.remove(place);
@@ -212,20 +216,21 @@ impl<H, N> Line<H, N> {
         !matches!(self.stand, Stand::Free)
     }
 
-    /// How many callers ask for the key, or wait.
+    /// Returns how many callers ask for the key or wait.
     fn callers(&self) -> usize {
         let asks = matches!(self.stand, Stand::Asking | Stand::Refused(_) | Stand::Out(_));
         usize::from(asks) + self.beside + self.waiters.len()
     }
 
-    /// Whether a refusal of the caller with the turn would be one of this caller too, and a grant leaves room: so neither passes
-    /// the other by asking at the same time.
+    /// Returns whether this caller may ask at the same time as the caller with the turn without
+    /// overtaking it. A refusal of one request then applies to both, and a grant leaves other
+    /// permits free.
     fn may_ask_beside(&self, request: &LockRequest<'_>) -> bool {
         let is_asking = matches!(self.stand, Stand::Asking);
         is_asking && request.share == self.share && !self.share.is_exclusive()
     }
 
-    /// Takes the turn from the caller that has it, for the first in line.
+    /// Passes the turn to the first caller in the queue.
     pub(super) fn pass_on(&mut self) -> Option<Waiter<N>> {
         if matches!(self.stand, Stand::Held(_) | Stand::Refused(_)) {
             self.seen_held = self.after_last();
@@ -239,12 +244,13 @@ impl<H, N> Line<H, N> {
         Some(next)
     }
 
-    /// All waiters have smaller tickets.
+    /// Returns a number that is larger than the tickets of all waiters.
     fn after_last(&self) -> u64 {
         self.waiters.back().map_or(0, |(last, _)| last + 1)
     }
 
-    /// Takes waiters out of the line, up to so many, that may ask beside the caller with the turn.
+    /// Removes up to `count` waiters from the queue, which may then ask next to the caller with the
+    /// turn.
     pub(super) fn let_in(&mut self, count: usize) -> LetIn<N> {
         let mut let_in = LetIn::new();
         while let_in.len() < count
@@ -260,16 +266,18 @@ impl<H, N> Line<H, N> {
         let_in
     }
 
-    /// Notes the grant of `hold` to the caller with the turn.
+    /// Records the grant of `hold` to the caller with the turn.
     pub(super) fn granted(&mut self, hold: Weak<H>) {
         self.stand = Stand::Held(hold);
         self.granted_with = self.after_last();
     }
 
-    /// Takes the first waiter out of the line if it would take over a lease that was taken with `options`.
+    /// Removes the first waiter from the queue if it accepts a lease that was acquired with
+    /// `options`.
     ///
-    /// A caller that came after the grant arrived gets no token of the grant. If the process was copied in the meantime, for example by a
-    /// snapshot of its machine, both copies have the same spare tokens, and no copy can notice the other one.
+    /// A caller that arrived after the grant does not get a token of that grant. If the process was
+    /// copied in the meantime, for example by a snapshot of its machine, both copies have the same
+    /// spare tokens, and neither copy can detect the other.
     pub(super) fn next_taker(&mut self, options: &Arc<LockOptions>) -> Option<Waiter<N>> {
         let (ticket, next) = self.waiters.front()?;
         if *ticket >= self.granted_with || !next.takes_over(options) {
@@ -278,7 +286,8 @@ impl<H, N> Line<H, N> {
         self.waiters.pop_front().map(|(_, next)| next)
     }
 
-    /// Notes that an attempt failed; gives back since when the store does not answer, and the waiters to be told if that is news.
+    /// Records a failed attempt. Returns the start of the outage, and the waiters to notify if the
+    /// outage has just started.
     pub(super) fn fail(&mut self, since: Instant, error: &Error) -> (Instant, Vec<Waiter<N>>) {
         let before = self.outage_since();
         let since = before.map_or(since, |before| before.min(since));
@@ -294,7 +303,7 @@ impl<H, N> Line<H, N> {
         }
     }
 
-    /// The holder, as far as the caller with the turn knows.
+    /// Returns the holder, as far as the caller with the turn knows it.
     pub(super) fn known(&self) -> Known<H> {
         match &self.stand {
             Stand::Held(hold) => Known::Here(Weak::clone(hold)),
@@ -303,7 +312,8 @@ impl<H, N> Line<H, N> {
         }
     }
 
-    /// Whether the key was held at some time while this waiter was in line, and is for all that is known.
+    /// Returns whether the key was held at some time while this waiter was queued, and may still be
+    /// held.
     pub(super) fn was_seen_held_by(&self, ticket: u64) -> bool {
         match self.stand {
             Stand::Held(_) | Stand::Refused(_) => true,
@@ -327,7 +337,8 @@ impl<H, N> Default for Line<H, N> {
 }
 
 impl<H: Held> Known<H> {
-    /// Whether the caller's own task took it. Not to be called while the lines are locked, either.
+    /// Returns whether the current task acquired the lease. Do not call this method while the
+    /// queues are locked, because it locks the hold.
     pub(super) fn was_taken_by_caller(&self) -> bool {
         match self {
             Self::Here(hold) => hold.upgrade().is_some_and(|hold| hold.was_taken_by_caller()),
@@ -335,7 +346,8 @@ impl<H: Held> Known<H> {
         }
     }
 
-    /// The holder at `now`. Not to be called while the lines are locked, since it looks into the hold.
+    /// Returns the holder at `now`. Do not call this method while the queues are locked, because it
+    /// locks the hold.
     pub(super) fn holder(self, now: Instant) -> Option<Holder> {
         match self {
             Self::Nothing => None,

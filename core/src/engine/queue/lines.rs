@@ -1,4 +1,4 @@
-//! The lines of all keys.
+//! The queues of all keys.
 
 use std::collections::hash_map::Entry;
 use std::mem;
@@ -8,11 +8,12 @@ use super::line::{Alone, Line, Waiters};
 use crate::contract::key::{Hashed, KeyMap, LockKey};
 use crate::sync::{Mutex, get_mut, lock};
 
-/// The lines of all keys. It keeps nothing for a key that no caller here holds or wants.
+/// The queues of all keys. A key that no caller holds or wants has no entry.
 ///
-/// One mutex serves all keys. An acquisition and its release lock it four times and take less than 0.33 µs of it in all (release build, one
-/// core), which is enough for three million a second; it is never locked while a waker runs. A line with waiters has a mutex of its own, and a
-/// hand-over goes there directly.
+/// One mutex protects all keys. An acquisition and its release lock it four times, for less than
+/// 0.33 µs in total (release build, one core), which is enough for three million per second. No
+/// waker runs while it is locked. A queue with waiters has its own mutex, which a hand-off uses
+/// directly.
 #[derive(Debug)]
 pub(super) struct Lines<H, N>(Mutex<All<H, N>>);
 
@@ -22,32 +23,32 @@ struct All<H, N> {
     of_all: OfAll,
 }
 
-/// The part that all lines have in common.
+/// The state that all queues share.
 #[derive(Debug, Default)]
 pub(super) struct OfAll {
     pub(super) next_ticket: u64,
     pub(super) is_closed: bool,
 }
 
-/// The line of one key.
+/// The queue of one key.
 #[derive(Debug)]
 enum Slot<H, N> {
-    /// One caller asks for the whole key or holds it, and no other wants it: the only line that most keys have.
+    /// A single caller asks for the whole key or holds it. Most keys never need more.
     Alone(Alone<H>),
-    /// It stays here for as long as a caller shares it.
+    /// A queue that callers share. It remains until no caller shares it.
     Line(SharedLine<H, N>),
 }
 
-/// A line, with the callers that come to it without the map.
+/// A queue that callers can reach without the map.
 pub(super) type SharedLine<H, N> = Arc<Mutex<Line<H, N>>>;
 
 impl<H, N> Lines<H, N> {
-    /// Does something with the line of `key`; all that wakes a task comes after.
+    /// Runs `work` with the queue of `key`. Wake tasks only after this method has returned.
     pub(super) fn at<R>(&self, key: &LockKey, work: impl FnOnce(&mut Line<H, N>) -> R) -> R {
         self.at_shared(key, |line, _| work(line), |_| false).0
     }
 
-    /// The same, and shares the line with the caller if the result `shares` it.
+    /// Runs `work` with the queue of `key`, and returns the shared queue if the result `shares` it.
     pub(super) fn at_shared<R>(
         &self,
         key: &LockKey,
@@ -86,7 +87,7 @@ impl<H, N> Lines<H, N> {
                 let (result, is_unused, alone) =
                     with_line(shared, |line| (work(line, of_all), line.is_unused(), line.alone()));
                 let share = shares(&result).then(|| Arc::clone(shared));
-                // Callers come to share a line only while the map is locked.
+                // Callers can start to share a queue only while the map is locked.
                 let is_shared = Arc::strong_count(shared) > 1;
                 if is_unused {
                     place.remove();
@@ -100,7 +101,7 @@ impl<H, N> Lines<H, N> {
         }
     }
 
-    /// The line of `key`, unless one caller has the key for itself.
+    /// Returns the shared queue of `key`, or `None` if a single caller has the key to itself.
     pub(super) fn shared(&self, key: &LockKey) -> Option<SharedLine<H, N>> {
         match lock(&self.0).by_key.get(&Hashed(key.clone()))? {
             Slot::Line(line) => Some(Arc::clone(line)),
@@ -108,7 +109,7 @@ impl<H, N> Lines<H, N> {
         }
     }
 
-    /// Lets no further caller in, and takes the waiters out of all lines.
+    /// Admits no further callers, and removes the waiters from all queues.
     pub(super) fn close(&self) -> Vec<Waiters<N>> {
         let mut lines = lock(&self.0);
         lines.of_all.is_closed = true;
@@ -132,7 +133,7 @@ impl<H, N> Default for Lines<H, N> {
 }
 
 impl<H, N> Slot<H, N> {
-    /// That of a line which no caller shares; `None` if none needs it.
+    /// Returns the slot for a queue that no caller shares, or `None` if the queue is empty.
     fn of(line: Line<H, N>) -> Option<Self> {
         match line.alone() {
             Some(alone) => Some(Self::Alone(alone)),
@@ -141,7 +142,7 @@ impl<H, N> Slot<H, N> {
     }
 }
 
-/// Does something with a line. One that no caller shares needs no look at its mutex.
+/// Runs `work` with a queue. If no caller shares the queue, its mutex need not be locked.
 fn with_line<H, N, R>(shared: &mut SharedLine<H, N>, work: impl FnOnce(&mut Line<H, N>) -> R) -> R {
     if let Some(line) = Arc::get_mut(shared) {
         return work(get_mut(line));

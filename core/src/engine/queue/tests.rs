@@ -1,4 +1,4 @@
-//! The line of one key, from the side of its callers.
+//! Tests of the queue for one key, from the side of its callers.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ fn holder(answer: Result<Next<Hold>, Error>) -> Holder {
     }
 }
 
-/// Puts a lease in force that lasts for as long as clients have them by default.
+/// Grants a lease with the default TTL.
 fn granted(asker: Asker<Hold>, share: Share, clock: &dyn Clock) -> Arc<Hold> {
     let lease = Lease::new(&LockKey::new("k").unwrap(), LockOptions::DEFAULT_TTL);
     let granted = Granted::at_once(lease.with_share(share), clock.now());
@@ -159,7 +159,7 @@ async fn a_waiter_that_saw_no_holder_is_not_told_held() {
     let before = next(&queue, &key, Share::Whole, wait(), &clock).await;
     assert_eq!(before.unwrap_err().kind(), ErrorKind::Indeterminate);
 
-    // Only a waiter that met the holder knows of a holder that has left.
+    // A waiter that arrives after the release does not know that the key was held.
     let holds = granted(asking, Share::Whole, &clock);
     let mut heir = Box::pin(turn(&queue, &key, &clock));
     assert!((&mut heir).now_or_never().is_none());
@@ -269,7 +269,7 @@ async fn equal_shares_are_asked_for_at_once_until_one_is_refused() {
     assert!((&mut third).now_or_never().is_none(), "it passes a writer");
     drop(writer);
 
-    // Its grant lets another ask, and its refusal does not.
+    // A grant lets another caller ask, and a refusal does not.
     granted(second, Share::READER, &clock);
     let Next::Ask(third) = third.await.unwrap() else { panic!() };
     first.refused(None, ZERO);
@@ -333,7 +333,7 @@ async fn all_that_ask_or_wait_are_limited_and_none_that_left_counts() {
     assert!((&mut waits).now_or_never().is_none());
     drop(alone);
     let again = queue.turn(&fair, None, &mut tries(), &clock).await.unwrap();
-    // A holder does not wait.
+    // The holder does not count as a waiter.
     let _held = granted(asking, Share::Whole, &clock);
     let more = queue.turn(&fair, None, &mut tries(), &clock).await.unwrap();
     drop((again, more));

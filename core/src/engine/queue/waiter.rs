@@ -1,4 +1,4 @@
-//! A caller in line as the line sees it, and the line's messages to that caller.
+//! The two sides of a queued caller: the queue sends messages, and the caller receives them.
 
 use std::mem;
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use crate::engine::request::LockRequest;
 use crate::options::LockOptions;
 use crate::sync::{Mutex, lock};
 
-/// A caller in line, as the line sees it.
+/// A queued caller, from the side of the queue.
 #[derive(Debug)]
 pub(crate) struct Waiter<N>(Arc<Shared<N>>);
 
-/// The messages to a caller in line, as that caller receives them.
+/// The messages to a queued caller, from the side of that caller.
 #[derive(Debug)]
 pub(super) struct Messages<N>(Arc<Shared<N>>);
 
-/// A message from the line.
+/// A message from the queue.
 #[derive(Debug)]
 pub(super) enum Message<N> {
-    /// The last one.
+    /// The last message.
     Next(N),
-    /// An outage has begun.
+    /// An outage has started.
     Outage,
     /// The client was shut down.
     Closed,
 }
 
-/// One allocation for each wait in line: hand-overs come one per microsecond.
+/// A single allocation per wait, because hand-offs can happen once per microsecond.
 #[derive(Debug)]
 struct Shared<N> {
     share: Share,
@@ -43,13 +43,14 @@ struct Inbox<N> {
     next: Option<N>,
     outage: bool,
     is_closed: bool,
-    /// The caller has gone.
+    /// Whether the caller is gone.
     has_left: bool,
     waker: Option<Waker>,
 }
 
 impl<N> Waiter<N> {
-    /// The caller of this request. The first message is of an `outage`, if there is one already.
+    /// Creates the two sides for the caller of this request. If there is an `outage`, the first
+    /// message reports it.
     pub(super) fn new(request: &LockRequest<'_>, outage: bool) -> (Self, Messages<N>) {
         let inbox = Inbox { next: None, outage, is_closed: false, has_left: false, waker: None };
         let shared = Arc::new(Shared {
@@ -69,14 +70,15 @@ impl<N> Waiter<N> {
         self.0.owner
     }
 
-    /// Whether it would take over a lease of this share that was taken with `options`, instead of asking the store for its own.
+    /// Returns whether this caller accepts a lease that was acquired with `options` instead of
+    /// asking the store for its own lease.
     pub(super) fn takes_over(&self, options: &Arc<LockOptions>) -> bool {
         let wanted = &self.0.options;
         let is_alike = Arc::ptr_eq(wanted, options) || wanted.ask_for_the_same_lease(options);
         self.0.share.is_whole() && wanted.spare_tokens() > 0 && is_alike
     }
 
-    /// Gives it the answer; back if it has gone.
+    /// Sends the last message. Returns it if the caller is gone.
     pub(super) fn send(self, next: N) -> Result<(), N> {
         self.tell(|inbox| {
             if inbox.has_left {
@@ -95,7 +97,7 @@ impl<N> Waiter<N> {
         self.tell(|inbox| inbox.is_closed = true);
     }
 
-    /// Puts a message into the inbox, and wakes the caller.
+    /// Adds a message to the inbox and wakes the caller.
     fn tell<R>(self, message: impl FnOnce(&mut Inbox<N>) -> R) -> R {
         let mut inbox = lock(&self.0.inbox);
         let told = message(&mut inbox);
@@ -108,7 +110,7 @@ impl<N> Waiter<N> {
     }
 }
 
-/// The same caller.
+/// A clone refers to the same caller.
 impl<N> Clone for Waiter<N> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
@@ -134,7 +136,7 @@ impl<N> Messages<N> {
         Poll::Pending
     }
 
-    /// Refuses the answer from now on; gives it back if it has come.
+    /// Rejects a last message that arrives later. Returns the message if it has already arrived.
     pub(super) fn leave(&self) -> Option<N> {
         let mut inbox = lock(&self.0.inbox);
         inbox.has_left = true;

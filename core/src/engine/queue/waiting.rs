@@ -1,4 +1,4 @@
-//! A caller in line.
+//! The wait of a queued caller.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -15,17 +15,18 @@ use crate::engine::tries::Tries;
 use crate::engine::wait::Wait;
 use crate::sync::lock;
 
-/// How often a caller that counts its attempts looks whether the caller with the turn has had its first answer.
+/// How often a caller that counts its attempts checks whether the caller with the turn has got its
+/// first reply.
 const FIRST_ANSWER: Duration = Duration::from_millis(25);
 
-/// A caller in line. Dropping it leaves the line.
+/// A queued caller. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(super) struct Waiting<'a, H: Held> {
     pub(super) line: SharedLine<H, Next<H>>,
     pub(super) key: &'a LockKey,
     pub(super) ticket: u64,
     pub(super) messages: Messages<Next<H>>,
-    /// It was taken out of the line.
+    /// Whether the caller was removed from the queue.
     pub(super) has_left: bool,
 }
 
@@ -38,7 +39,7 @@ impl<H: Held> Waiting<'_, H> {
         clock: &dyn Clock,
     ) -> Result<Next<H>, Error> {
         let mut knows_of_outage = false;
-        // Only a caller whose attempts or wait may end needs the time.
+        // The clock is read only if the attempts or the wait can end.
         let has_end = tries.may_end() || wait.end() < Instant::FAR_FUTURE;
         loop {
             let now = if has_end { clock.now() } else { wait.asked_at() };
@@ -64,12 +65,13 @@ impl<H: Held> Waiting<'_, H> {
                         return Ok(next);
                     }
                     let now = clock.now();
-                    // A runtime that was stalled may tell of the turn before it tells that the time is over.
+                    // A stalled runtime may deliver the turn before it reports that the wait has
+                    // ended.
                     if now < wait.end() {
                         return Ok(next);
                     }
                     let answer = self.answer(now);
-                    // Passed on once the line was looked at, which that changes.
+                    // Dropping the turn changes the state of the queue, so read the answer first.
                     drop(next);
                     return answer.unwrap_or_else(|| Err(unanswered(self.key)));
                 }
@@ -87,7 +89,7 @@ impl<H: Held> Waiting<'_, H> {
         }
     }
 
-    /// The answer to a caller whose wait is over, or whose patience with an outage.
+    /// Returns the result for a caller whose wait, or whose patience with an outage, has ended.
     fn verdict(&self, wait: Wait, now: Instant) -> Option<Result<Next<H>, Error>> {
         match self.answer(now) {
             Some(Ok(_)) if now < wait.end() => None,
@@ -96,7 +98,8 @@ impl<H: Held> Waiting<'_, H> {
         }
     }
 
-    /// The state of the key as far as callers of this process know it: the store does not answer, or other clients held it while this caller was in line.
+    /// Returns what callers of this process know about the key: the store does not answer, or
+    /// another client held the key while this caller was queued.
     fn answer(&self, now: Instant) -> Option<Result<Next<H>, Error>> {
         let line = lock(&self.line);
         let known = match &line.stand {
@@ -109,7 +112,7 @@ impl<H: Held> Waiting<'_, H> {
     }
 }
 
-/// How long the lease of the holder lasts, if an answer tells.
+/// Returns how long the holder's lease lasts, if that is known.
 fn holder_left<H: Held>(answer: &Result<Next<H>, Error>) -> Option<Duration> {
     match answer {
         Ok(Next::Held(Some(holder))) => holder.remaining(),
@@ -117,7 +120,7 @@ fn holder_left<H: Held>(answer: &Result<Next<H>, Error>) -> Option<Duration> {
     }
 }
 
-/// The error of a caller whose wait ended before the store had answered for the first time.
+/// Creates the error for a caller whose wait ended before the first reply of the store.
 fn unanswered(key: &LockKey) -> Error {
     Error::new(ErrorKind::Indeterminate, "no reply in time")
         .with_operation(Operation::Acquire)
@@ -130,7 +133,8 @@ impl<H: Held> Drop for Waiting<'_, H> {
             return;
         }
         lock(&self.line).leave(self.ticket);
-        // A turn or a lease that came meanwhile is passed on with the line unlocked.
+        // A turn or lease that has arrived in the meantime goes to the next caller, after the queue
+        // has been unlocked.
         drop(self.messages.leave());
     }
 }

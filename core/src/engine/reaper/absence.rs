@@ -1,4 +1,4 @@
-//! The time in which no task is there to send releases.
+//! Releases while no task is running.
 
 use std::convert::Infallible;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use crate::contract::backend::LockBackend;
 use crate::sync::atomic::AtomicUsize;
 
-/// How long drops wait until nothing is left: enough for a new connection and a release on a busy machine, and a program
-/// whose store is down ends hardly later.
+/// How long drops wait for their releases. A new connection and a release fit into this time even
+/// on a busy machine. A program whose store is down is delayed only a little.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The tasks that send releases, and the store for the time when there are none.
+/// The tasks that send releases, and the backend for the time when no task is running.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Tasks {
     pub(in crate::engine) alive: AtomicUsize,
-    /// Known from the first task on.
+    /// Set when the first task starts.
     pub(in crate::engine) backend: OnceLock<Arc<dyn LockBackend>>,
 }
 
@@ -24,20 +24,20 @@ pub(in crate::engine) struct Tasks {
 #[derive(Debug, Default)]
 pub(in crate::engine) struct StandIn {
     pub(in crate::engine) works: bool,
-    /// By when drops wait no more; `None` while nothing is left.
+    /// After this time, drops do not wait. `None` if no release is pending.
     patience_ends: Option<Instant>,
-    /// The drops that wait: each until its sender is gone.
+    /// The drops that are waiting. Each one waits until its sender is dropped.
     pub(in crate::engine) waiting: Vec<Sender<Infallible>>,
 }
 
 impl StandIn {
-    /// Nothing is left: lets the drops go on that waited for it.
+    /// Resumes the waiting drops, because no release is pending.
     pub(super) fn note_empty(&mut self) {
         self.patience_ends = None;
         self.waiting.clear();
     }
 
-    /// Has a drop wait, unless the time for that is over.
+    /// Registers a drop that waits. Returns `None` if drops do not wait at the moment.
     pub(in crate::engine) fn wait(&mut self) -> Option<(Receiver<Infallible>, Instant)> {
         let now = Instant::now();
         let ends = *self.patience_ends.get_or_insert(now + PATIENCE);

@@ -1,20 +1,22 @@
-//! Pauses of the whole machine, which its own clock does not count.
+//! Detects pauses of the whole machine, which the machine's clock does not count.
 //!
-//! A hypervisor may pause a machine for a snapshot or a migration. The clock since boot stands still in the meantime, so a lease would seem
-//! to be in force for the rest of its TTL. Once the time of day is set right, it has advanced further than the clock since boot.
+//! A hypervisor may pause a machine for a snapshot or a migration. The clock since boot stops
+//! during the pause, so a lease would appear to be in force for the rest of its TTL. After the time
+//! of day has been corrected, it has advanced further than the clock since boot.
 
 use std::time::Duration;
 
 use crate::clock::{Clock, Instant};
 use crate::sync::{Mutex, lock};
 
-/// How often the clocks are compared while there are leases.
+/// How often the clocks are compared while leases exist.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A smaller gain of the time of day is not taken for a pause, since time servers adjust clocks in small steps.
+/// A smaller difference does not count as a pause, because time servers adjust clocks in small
+/// steps.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// How far the time of day is ahead of the clock that counts leases.
+/// How far the time of day is ahead of the client's clock.
 #[derive(Debug)]
 pub(super) struct Pauses(Mutex<Option<Duration>>);
 
@@ -23,7 +25,8 @@ impl Pauses {
         Self(Mutex::new(lead(clock)))
     }
 
-    /// Whether the time of day has advanced by at least a second more than the clock since the last time it did.
+    /// Returns whether the time of day has advanced at least one second more than the clock since
+    /// the last detected pause.
     pub(super) fn notice(&self, clock: &dyn Clock) -> bool {
         let Some(lead) = lead(clock) else { return false };
         let mut before = lock(&self.0);

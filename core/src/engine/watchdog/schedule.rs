@@ -1,4 +1,4 @@
-//! When the watchdog looks at which lease.
+//! The watchdog's schedule: when each lease must be checked.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -8,24 +8,27 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::engine::hold::{Due, Hold, Place};
 
-/// The watchdog takes charge of a lease up to so much early, so that it looks through the young ones no more often.
+/// The watchdog handles a new lease up to this much early, so that it scans the list of new leases
+/// less often.
 const EARLY: Duration = Duration::from_millis(10);
 
-/// All leases in force, by when they are due: for renewal, or at their deadline.
+/// All leases in force, sorted by the time of their next renewal or by their deadline.
 ///
-/// Renewals fall due at [common points](crate::engine::deadline::renewal_due), so a bucket for each moment has many leases, and a lease
-/// knows its index there.
+/// Renewals are due at [common points](crate::engine::deadline::renewal_due), so each bucket
+/// contains many leases. A lease stores its index in the bucket.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    /// Leases that have no more than a place here, since most end before they are [of age](Hold::of_age).
+    /// New leases, unsorted, because most of them are released before they are [old
+    /// enough](Hold::of_age).
     young: Bucket,
-    /// No young lease is of age before.
+    /// No new lease is old enough before this time.
     next_of_age: Instant,
     due: BTreeMap<Instant, Bucket>,
-    /// When all with a TTL fall due for renewal, however far apart they would, where one renewal serves them all: if the store has
-    /// sessions.
+    /// When the leases with each TTL are due for renewal. Set if the store has sessions, because
+    /// one renewal then keeps all of them alive.
     rounds: Option<HashMap<Duration, Instant>>,
-    /// When a task looks again by itself: no task without a call looks later, except one without room for more renewals.
+    /// When a task wakes up without an alarm. No task wakes up later, except a task that has no
+    /// capacity for more renewals.
     wakes_at: Instant,
 }
 
@@ -42,7 +45,7 @@ impl Schedule {
         }
     }
 
-    /// Whether the store keeps leases alive together.
+    /// Returns whether one renewal keeps several leases alive in the store.
     pub(super) fn has_sessions(&self) -> bool {
         self.rounds.is_some()
     }
@@ -51,14 +54,15 @@ impl Schedule {
         self.young.iter().chain(self.due.values().flatten())
     }
 
-    /// Adds a lease to the young ones; `true` if a task has to be woken for it.
+    /// Adds a new lease. Returns `true` if a task must be woken for the lease.
     pub(super) fn add(&mut self, hold: &Arc<Hold>) -> bool {
         put(&mut self.young, hold, Place::Young);
         self.next_of_age = self.next_of_age.min(hold.of_age());
         self.next_of_age < self.wakes_at
     }
 
-    /// Files `hold` where it belongs now, unless it is over; `true` if a task has to be woken for it. A young one stays where it is.
+    /// Files `hold` by its current state, unless it is over. Returns `true` if a task must be woken
+    /// for the lease. A new lease stays in the list of new leases.
     pub(super) fn file(&mut self, hold: &Arc<Hold>, now: Instant) -> bool {
         if !matches!(hold.place(), Some(Place::Young(_))) {
             return self.file_by_due_time(hold, now);
@@ -67,10 +71,12 @@ impl Schedule {
         self.next_of_age < self.wakes_at
     }
 
-    /// The same for one that is young no more.
+    /// Files a lease by its due time, even a new lease. Returns `true` if a task must be woken for
+    /// the lease.
     pub(super) fn file_by_due_time(&mut self, hold: &Arc<Hold>, now: Instant) -> bool {
         let Some(due) = hold.due() else {
-            // The store keeps it alive together with others: the watchdog, which looks now, has it released.
+            // The session keeps the lost lease alive in the store. File it for now, so that the
+            // watchdog has it released.
             let is_owed = self.has_sessions() && hold.may_outlast_its_loss(now);
             let is_filed = self.remove(hold);
             if is_owed && is_filed {
@@ -87,7 +93,7 @@ impl Schedule {
         at < self.wakes_at
     }
 
-    /// Takes `hold` out; `false` if that was done before.
+    /// Removes `hold`. Returns `false` if it was already removed.
     pub(super) fn remove(&mut self, hold: &Hold) -> bool {
         match hold.file(None) {
             None => return false,
@@ -104,7 +110,8 @@ impl Schedule {
         true
     }
 
-    /// The young leases that are of age. They stay where they are until they are filed, so that a shutdown misses none.
+    /// Returns the new leases that are old enough. The leases stay in the list until they are
+    /// filed, so that a shutdown does not miss them.
     pub(super) fn of_age(&mut self, now: Instant) -> Vec<Arc<Hold>> {
         if now < self.next_of_age {
             return Vec::new();
@@ -122,21 +129,24 @@ impl Schedule {
         grown
     }
 
-    /// Up to `count` of those that are due, the earliest first. They stay where they are until they are filed anew, as the young ones.
+    /// Returns up to `count` leases that are due, the earliest first. The leases stay in their
+    /// buckets until they are filed again.
     pub(super) fn due(&self, now: Instant, count: usize) -> Vec<Arc<Hold>> {
-        // From the end of a bucket, a lease is taken out without a move of another.
+        // In reverse, because removing the last entry of a bucket does not move another entry.
         let due = self.due.range(..=now).flat_map(|(_, bucket)| bucket.iter().rev());
         due.take(count).cloned().collect()
     }
 
-    /// When a task looks next: when the next lease is due, unless there is no room to renew it, or a young one is of age.
+    /// Returns when a task must run next. That is when a new lease is old enough or, if there is
+    /// capacity for renewals, when the next lease is due.
     pub(super) fn next_look(&mut self, has_room: bool) -> Instant {
         let next_due = self.due.keys().next().filter(|_| has_room).copied();
         self.wakes_at = next_due.unwrap_or(Instant::FAR_FUTURE).min(self.next_of_age);
         self.wakes_at
     }
 
-    /// When a lease is looked at that is due then: earlier than it need be, if others are renewed anyway.
+    /// Returns when to check a lease with this due time. The lease is checked early if other leases
+    /// with the same TTL are renewed anyway.
     fn round(&mut self, due: Due, now: Instant) -> Instant {
         let (Some(rounds), Some(ttl)) = (&mut self.rounds, due.renews_with) else { return due.at };
         rounds.retain(|_, round| now < *round);
@@ -151,7 +161,7 @@ fn put(bucket: &mut Bucket, hold: &Arc<Hold>, place: impl Fn(u32) -> Place) {
     bucket.push(Arc::clone(hold));
 }
 
-/// Takes the lease at `at` out, and moves the last one to its place.
+/// Removes the lease at `at`, and moves the last lease to its place.
 fn take_out(bucket: &mut Bucket, at: u32, place: impl Fn(u32) -> Place) {
     let at_index = usize::try_from(at).expect("it was an index");
     bucket.swap_remove(at_index);

@@ -1,4 +1,4 @@
-//! The leader, as others may see it.
+//! The current leader, as other clients see it.
 
 use std::time::Duration;
 
@@ -11,7 +11,21 @@ use crate::locks::face::Face;
 
 /// The leader of an [`Election`](crate::election::Election), as any client sees it.
 ///
-/// See [`Election`](super::Election) for an example.
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let election = LockClient::new(MemoryBackend::new()).election("scheduler")?;
+/// let term = election.campaign("10.0.0.1:7000").await?;
+/// if let Some(leader) = election.leader().await? {
+///     println!("{} leads, lease {}", leader.value(), leader.fingerprint());
+/// }
+/// # drop(term);
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Leader {
     fingerprint: Fingerprint,
@@ -20,7 +34,7 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Asks the store.
+    /// Asks the store for the leader.
     pub(super) async fn of(face: &Face) -> Result<Option<Self>, Error> {
         let seen = face.inspect().await.and_then(|inspection| Self::among(&inspection));
         seen.map_err(|error| error.with_operation(Operation::Inspect).with_key(face.key()))
@@ -42,28 +56,32 @@ impl Leader {
         })
     }
 
-    /// The proclaimed value.
+    /// Returns the proclaimed value.
     pub fn value(&self) -> &Description {
         &self.value
     }
 
-    /// Names its lease: the same for as long as it leads without a break, and never that of another.
+    /// Returns the fingerprint of the leader's lease. It stays the same until the leadership ends,
+    /// and two leaderships never have the same fingerprint.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// How long the store keeps its lease without renewal; `None` if for ever.
+    /// Returns how long the store keeps the lease without a renewal. Returns `None` if the lease
+    /// does not expire.
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining
     }
 
-    /// Whether it is the same leader with the same value, though its lease may have been renewed.
+    /// Returns whether both values describe the same leadership and the same proclaimed value. A
+    /// renewal in between makes no difference.
     pub(super) fn says_the_same(&self, other: &Self) -> bool {
         (self.fingerprint, &self.value) == (other.fingerprint, &other.value)
     }
 }
 
-/// Whether it holds the only permit, as far as the store tells kinds apart.
+/// Returns whether the holder is a leader. If the store does not report the lock type, any holder
+/// of a single unit counts as a leader.
 fn is_candidate(holder: &Holder) -> bool {
     holder.units() == 1 && matches!(holder.kind(), None | Some(LockKind::Election))
 }

@@ -1,4 +1,4 @@
-//! An observer of the leader, and of each change that it sees.
+//! An observer, which reports the leader of an election and its changes.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,23 +13,26 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::locks::face::Face;
 use crate::retry::{Pauses, Retry};
 
-/// How often the observer looks if no news comes, as waiters for a lock do.
+/// The time between two requests if the store sends no notification. Waiters for a lock poll at the
+/// same interval.
 const POLL: Duration = Duration::from_secs(1);
 
-/// How much later than a leader's lease ends to look: stores expire keys to the millisecond.
+/// How long to wait after the leader's lease expires. Stores expire keys with millisecond
+/// precision.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
 
-/// How far apart looks are at least, so that a flood of news costs the store no more than that.
+/// The minimum time between two requests during a flood of notifications.
 const LOOK_SPACING: Duration = Duration::from_millis(10);
 
-/// How long a look may take: longer than a connection takes that must be made anew.
+/// The time limit for one request. Long enough to open a new connection.
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
 
-/// Observes the leader of an [`Election`](crate::election::Election) and its proclamations.
+/// Observes the leader of an [`Election`](crate::election::Election) and its proclaimed value.
 ///
-/// The observer looks when the store has news, when the leader's lease ends, and every second in any case. It
-/// tells the latest state and no history: of changes that follow each other quickly it may leave some out,
-/// such as a moment without a leader, or a leader that came and went.
+/// The observer reads the state from the store when the store sends a notification, when the
+/// leader's lease expires, and at least once per second. It reports the latest state and keeps no
+/// history. If several changes follow quickly, it may skip some of them, for example a short time
+/// without a leader.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -52,13 +55,14 @@ const LOOK_LIMIT: Duration = Duration::from_secs(5);
 pub struct Observer {
     face: Face,
     watch: KeyWatch,
-    /// The state that the caller was told last, if any.
+    /// The state that [`next`](Self::next) returned last, if any.
     told: Option<Option<Leader>>,
-    /// When to look next, unless there is news before.
+    /// When the next request is due, unless a notification arrives first.
     look_at: Instant,
-    /// When news may be followed at the earliest.
+    /// The earliest time for a request that follows a notification.
     spaced: Instant,
-    /// Since when the store has not answered, unless the caller was told.
+    /// When the first request without a reply was sent. `None` if the store has answered since, or
+    /// if the caller got an error for it.
     silent_since: Option<Instant>,
     pauses: Pauses,
 }
@@ -66,7 +70,8 @@ pub struct Observer {
 impl Observer {
     pub(super) fn new(face: Face) -> Self {
         let engine = face.engine();
-        // Before the first look, so that nothing between it and the waiting is missed.
+        // Subscribe before the first request, so that no change between the request and the wait is
+        // missed.
         let (watch, now) = (engine.backend().watch(face.key()), engine.now());
         Self {
             face,
@@ -79,21 +84,25 @@ impl Observer {
         }
     }
 
-    /// Returns the leader: on the first call at once, and from then on after the next change.
+    /// Waits for a change, and returns the current leader. The first call returns the current state
+    /// without waiting for a change.
     ///
-    /// A change is another leader, another value, or no leader. The observer never returns the same
-    /// state twice in a row.
+    /// A change is a new leader, a new value, or the end of a leadership. The observer never
+    /// returns the same state twice in a row.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] each time that the store has not answered for another
-    /// [`LockOptions::outage_wait`](crate::LockOptions::outage_wait), and at once an error that no retry can mend. The state
-    /// returned last is then the last that is known, and the next call goes on from there, after a pause.
-    /// [`ErrorKind::Closed`] when the client was shut down.
+    /// Returns [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the store has not
+    /// answered for [`LockOptions::outage_wait`](crate::LockOptions::outage_wait), and again after
+    /// every further `outage_wait`. Returns an error of the store immediately if a retry cannot
+    /// succeed. After such an error, the next call tries again after a pause.
+    ///
+    /// Returns [`ErrorKind::Closed`] if the client was shut down.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe: the next call returns the change that this one did not.
+    /// This method is cancel safe. The next call returns a change that a dropped call did not
+    /// return.
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
         let engine = Arc::clone(self.face.engine());
         let told = engine.while_open(pin!(self.changed())).await;
@@ -105,10 +114,11 @@ impl Observer {
         })
     }
 
-    /// The same as a stream, which ends after [`ErrorKind::Closed`].
+    /// Returns a stream of the results of [`next`](Self::next). The stream ends after
+    /// [`ErrorKind::Closed`].
     ///
-    /// A stream that is not polled keeps a request under way, so its first item may then be out of date;
-    /// the next one follows at once.
+    /// If the stream has not been polled for a while, its next item may be outdated, because it can
+    /// come from an earlier request. The current state follows immediately.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -156,7 +166,8 @@ impl Observer {
         }
     }
 
-    /// Waits until a look is due, or there is news. To know that outlives being dropped.
+    /// Waits until a request is due, or until a notification arrives. A notification is recorded in
+    /// `look_at`, so it is not lost if this future is dropped.
     async fn wait_to_look(&mut self) {
         let clock = self.face.engine().clock();
         while clock.now() < self.look_at {
@@ -167,7 +178,7 @@ impl Observer {
         }
     }
 
-    /// Looks. Until the store has answered, a look remains due.
+    /// Sends one request. If this future is dropped before the reply, the request stays due.
     async fn look(&mut self) -> Result<Option<Leader>, Error> {
         let clock = self.face.engine().clock();
         let sent_at = clock.now();

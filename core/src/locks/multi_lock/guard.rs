@@ -1,4 +1,4 @@
-//! The proof of several leases.
+//! The guard of a multi-lock.
 
 use std::fmt;
 use std::future::{pending, poll_fn};
@@ -20,15 +20,14 @@ use crate::contract::loss::{LeaseState, LossReason};
 use crate::engine::runs;
 use crate::locks::guard::{LockGuard, done};
 
-/// The proof of the leases on all keys of a [`MultiLock`](crate::MultiLock).
+/// A guard that holds all parts of a [`MultiLock`](crate::MultiLock).
 ///
-/// While it lives, the watchdog renews each lease (unless that is [off](crate::RenewalMode::Off)).
-/// The whole is held as long as every part is: losing one is losing the whole, though the others are
-/// still renewed until it is released.
+/// While the guard exists, the watchdog renews each lease, unless [renewal is
+/// off](crate::RenewalMode::Off). If any part is lost, the guard counts as lost. The other parts
+/// are still renewed until the guard is released.
 ///
-/// Each part is a [`LockGuard`] with a token of its own.
-///
-/// Dropping it hands the releases to a background task, the last key first, as dropping a [`LockGuard`] does.
+/// Each part is a [`LockGuard`] with a fencing token. Dropping the guard releases all parts in the
+/// background, the last key first.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -56,19 +55,20 @@ use crate::locks::guard::{LockGuard, done};
 /// ```
 #[must_use = "dropping a guard releases its locks"]
 pub struct MultiGuard {
-    /// In the order of their keys.
+    /// Sorted by key.
     guards: Vec<LockGuard>,
-    /// All that was asked for is there.
+    /// Whether all requested parts have been acquired.
     complete: bool,
 }
 
 impl MultiGuard {
-    /// Has all parts.
+    /// Creates a guard that has all its parts.
     pub(super) fn of(guards: Vec<LockGuard>) -> Self {
         Self { guards, complete: true }
     }
 
-    /// Has no part yet. Until it is [complete](Self::complete), dropping it gives its parts back.
+    /// Creates a guard without parts. If it is dropped before it is [complete](Self::complete), its
+    /// parts are released without regard to `min_hold`.
     pub(super) fn taking() -> Self {
         Self { guards: Vec::new(), complete: false }
     }
@@ -77,73 +77,78 @@ impl MultiGuard {
         self.guards.push(guard);
     }
 
-    /// Nothing is to be added any more.
+    /// Marks the guard as complete: no part will be added.
     pub(super) fn complete(mut self) -> Self {
         self.complete = true;
         self
     }
 
-    /// Ends the leases as if they had never been wanted.
+    /// Releases the parts of an acquisition that failed, without regard to `min_hold`.
     pub(super) async fn give_back(self) {
         self.guards.iter().for_each(LockGuard::waive_min_hold);
-        // A failure to give back is not the caller's concern, and the background sees to it.
+        // The caller gets the error of the acquisition. The reaper retries a release that failed.
         drop(self.release().await);
     }
 
-    /// The guards of the parts, in the order of their keys.
+    /// Returns the guards of the parts, sorted by key.
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }
 
-    /// The guard of the part `key`, and so its token; `None` if that is no part.
+    /// Returns the guard of the part `key`, or `None` if there is no such part.
     pub fn get(&self, key: impl IntoKey) -> Option<&LockGuard> {
         let key = key.into_key().ok()?;
         self.guards.iter().find(|guard| *guard.key() == key)
     }
 
-    /// The earliest of the parts' [deadlines](LockGuard::deadline): from then on, the whole counts as lost
-    /// unless that part is renewed before.
+    /// Returns the earliest [deadline](LockGuard::deadline) of the parts. At that time, the guard
+    /// counts as lost, unless the part is renewed first.
     pub fn deadline(&self) -> Instant {
         self.guards.iter().map(LockGuard::deadline).min().unwrap_or(Instant::FAR_FUTURE)
     }
 
-    /// How long until the earliest deadline; zero once any part is lost.
+    /// Returns the time until the earliest deadline, or zero if any part is lost.
     pub fn remaining(&self) -> Duration {
         self.guards.iter().map(LockGuard::remaining).min().unwrap_or_default()
     }
 
-    /// Whether all leases are in force, by local knowledge and without I/O.
+    /// Returns whether all leases are in force. The answer comes from local state, without I/O.
     ///
-    /// True is a belief that may end while it is being acted on; false is final.
+    /// `true` can become outdated while the caller acts on it. `false` never changes back to
+    /// `true`.
     pub fn is_held(&self) -> bool {
         self.guards.iter().all(LockGuard::is_held)
     }
 
-    /// Makes sure that every lease is in force for at least `min_left`, if nothing happens to the store.
+    /// Checks that every lease is in force, and that at least `min_left` of it is left. The check
+    /// uses the local deadlines and does no I/O.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::LeaseLost`] if any lease is lost, and [`ErrorKind::ExpiresSoon`] if less than `min_left` of one is left. The
-    /// error names its [key](Error::key).
+    /// Returns [`ErrorKind::LeaseLost`] if any lease is lost, and [`ErrorKind::ExpiresSoon`] if
+    /// less than `min_left` of a lease is left. [`Error::key`] returns the key of that lease.
     pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
         self.guards.iter().try_for_each(|guard| guard.ensure_held(min_left))
     }
 
-    /// Waits until any part is lost, and tells which and why; `None` if the guard is released or dropped instead.
+    /// Waits until any part is lost. Returns its key and the reason, or `None` if the guard is
+    /// released or dropped instead.
     ///
-    /// As [`LockGuard::lost`], it ends at the latest when the earliest deadline has passed, does not borrow the guard, and keeps
-    /// nothing alive.
+    /// Like [`LockGuard::lost`], the future resolves no later than the first time the runtime runs
+    /// after the earliest deadline. It does not borrow the guard and does not keep the leases or
+    /// the client alive.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe: a loss is never withdrawn, and the next call tells of it again.
+    /// This method is cancel safe. A loss is never withdrawn, so the next call reports it again.
     pub fn lost(&self) -> impl Future<Output = Option<(LockKey, LossReason)>> + Send + 'static {
         let part = |guard: &LockGuard| {
             let key = guard.key().clone();
             guard.lost().map(|lost| lost.map(|reason| (key, reason))).boxed()
         };
         let mut parts: Vec<_> = self.guards.iter().map(part).collect();
-        // Each poll polls every part, since each part reads the clock.
+        // Each poll polls every part, because a part compares its deadline with the clock only when
+        // it is polled.
         poll_fn(move |cx| {
             let mut lost = None;
             parts.retain_mut(|part| match part.poll_unpin(cx) {
@@ -157,11 +162,14 @@ impl MultiGuard {
         })
     }
 
-    /// Waits until any lease is [unconfirmed](crate::LeaseState::Unconfirmed) or lost, and tells which: time to finish early.
+    /// Waits until any lease is [unconfirmed](crate::LeaseState::Unconfirmed) or lost, and returns
+    /// its key and state.
+    ///
+    /// The renewal of an unconfirmed lease is overdue, so this is a good moment to finish early.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe.
+    /// This method is cancel safe: the next call reports the state again.
     pub async fn unconfirmed(&self) -> (LockKey, LeaseState) {
         let parts = self
             .guards
@@ -170,12 +178,13 @@ impl MultiGuard {
         select_all(parts).await.0
     }
 
-    /// Waits until the holders of any part are [asked](crate::LockClient::request_revocation) to finish early, and tells of which; `None` if
-    /// the guard is released or dropped before that. See [`LockGuard::revocation_requested`].
+    /// Waits until a client [asks](crate::LockClient::request_revocation) the holders of any part
+    /// to finish early. Returns the key of that part, or `None` if the guard is released or dropped
+    /// first. See [`LockGuard::revocation_requested`].
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe: a request is never withdrawn, and the next call tells of it again.
+    /// This method is cancel safe. A request is never withdrawn, so the next call reports it again.
     pub fn revocation_requested(&self) -> impl Future<Output = Option<LockKey>> + Send + 'static {
         let part = |guard: &LockGuard| {
             let (key, asked) = (guard.key().clone(), guard.revocation_requested());
@@ -192,32 +201,36 @@ impl MultiGuard {
         }
     }
 
-    /// Whether the holders of any part were asked to finish early.
+    /// Returns whether a client has asked the holders of any part to finish early.
     pub fn is_revocation_requested(&self) -> bool {
         self.guards.iter().any(LockGuard::is_revocation_requested)
     }
 
-    /// Renews all leases now, with another TTL from now on, as [`LockGuard::extend`] does.
+    /// Renews all leases now, with the TTL `ttl`. See [`LockGuard::extend`].
     ///
     /// # Errors
     ///
-    /// The errors of [`LockGuard::extend`]: [`ErrorKind::LeaseLost`] if any part is lost, else the first that a renewal failed with. The others are
-    /// extended all the same.
+    /// Returns [`ErrorKind::LeaseLost`] if any part is lost, and otherwise the first error of
+    /// [`LockGuard::extend`]. An error of one part does not prevent the extension of other parts.
     ///
     /// # Cancel safety
     ///
-    /// As [`LockGuard::extend`].
+    /// This method is cancel safe. If the future is dropped, the store may have renewed some of the
+    /// leases. No deadline is later than the store allows.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         first_error(join_all(self.guards.iter().map(|guard| guard.extend(ttl))).await)
     }
 
-    /// Runs `future` for as long as all parts are held, and drops it unfinished if any is lost. The guard is kept.
+    /// Runs `future` as long as all parts are held. If any part is lost, `future` is dropped before
+    /// it has finished. The guard is kept.
     ///
-    /// As [`LockGuard::while_held`], it grants [`loss_grace`](crate::LockOptions::loss_grace) to `future`.
+    /// Like [`LockGuard::while_held`], this method gives `future` the time
+    /// [`loss_grace`](crate::LockOptions::loss_grace) to finish.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::LeaseLost`] if any part was lost before `future` had finished; the [key](Error::key) tells which.
+    /// Returns [`ErrorKind::LeaseLost`] if any part was lost before `future` finished.
+    /// [`Error::key`] returns the key of that part.
     ///
     /// # Cancel safety
     ///
@@ -244,7 +257,8 @@ impl MultiGuard {
         }
     }
 
-    /// The span of the last part, in those of the parts before it.
+    /// Nests the spans of all parts and returns the innermost one, so that logs of the work carry
+    /// every token.
     fn span(&self) -> Span {
         let spans = self.guards.iter().fold(None, |outer, guard| Some(guard.span(outer.as_ref())));
         spans.unwrap_or_else(Span::none)
@@ -259,18 +273,22 @@ impl MultiGuard {
         done(output, self.release().await)
     }
 
-    /// Ends all leases, the last key first, and waits until the store has confirmed it.
+    /// Releases all parts, the last key first, and waits until the store has confirmed the
+    /// releases.
     ///
-    /// None waits for the reply about another, and none is left out because another fails.
+    /// The releases run at the same time, and an error of one part does not prevent the release of
+    /// other parts.
     ///
     /// # Errors
     ///
-    /// The errors of [`LockGuard::release`]: [`ErrorKind::LeaseLost`] if any part was lost before, else the
-    /// first that a release failed with, after five seconds at most. After any error the guard is gone just the same.
+    /// Returns [`ErrorKind::LeaseLost`] if any part was lost before, and otherwise the first error
+    /// of [`LockGuard::release`]. A store that does not answer causes an error after at most five
+    /// seconds. After an error, the guard no longer exists.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe: the releases go on in the background.
+    /// This method is cancel safe. If the future is dropped, the releases continue in the
+    /// background.
     pub async fn release(mut self) -> Result<(), Error> {
         let releases = mem::take(&mut self.guards).into_iter().rev().map(LockGuard::release);
         first_error(join_all(releases).await)
@@ -295,13 +313,14 @@ impl fmt::Debug for MultiGuard {
     }
 }
 
-/// The first error. Whether a part was lost weighs more than whether a request is known to have been applied.
+/// Returns the first `LeaseLost` error, or the first error if no part was lost. Callers must not
+/// miss a loss because another part got no reply.
 fn first_error(outcomes: Vec<Result<(), Error>>) -> Result<(), Error> {
     let errors = outcomes.into_iter().filter_map(Result::err);
     errors.min_by_key(|error| error.kind() != ErrorKind::LeaseLost).map_or(Ok(()), Err)
 }
 
-/// The error of one whose part was lost.
+/// Creates the error for a lost part.
 pub(super) fn lost_error((key, reason): &(LockKey, LossReason), operation: Operation) -> Error {
     Error::lost(*reason).with_operation(operation).with_key(key)
 }
