@@ -82,7 +82,7 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// suspended. It must run at the rate of real time to well within 1 %, because deadlines allow for
 /// 1 % of drift.
 ///
-/// See the example of [`TokioClock`], which a test drives by hand.
+/// See [`TokioClock`] for an example, which a test drives by hand.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Returns the current time.
     fn now(&self) -> Instant;
