@@ -76,7 +76,7 @@ async fn ready(
         attempt => attempt?,
     };
     if !has_all_stripes(&attempt)? {
-        return Err(Failure::Layout.error("stripes are missing: run the migration"));
+        return Err(Failure::Layout.error("rows are missing from the stripe table; run the statements that leasehold tables URL prints"));
     }
     Ok(survey)
 }

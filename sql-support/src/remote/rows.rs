@@ -102,7 +102,7 @@ impl Rows {
     /// The reply to [`Statements::standing`](crate::remote::Statements::standing).
     pub fn standing(&self) -> Result<Standing, Error> {
         let mut row = self.of("standing").next().ok_or_else(|| {
-            Failure::Layout.error("the row of the member is missing: run the migration")
+            Failure::Layout.error("the row of the member is missing; run the statements that leasehold tables URL prints")
         })?;
         if !row.flag()? {
             let message = "the server may lose commits that it has acknowledged, as innodb_flush_log_at_trx_commit or sync_binlog is \
