@@ -181,12 +181,7 @@ impl LeaseArgs {
         wait: &WaitArgs,
     ) -> Result<LockOptions, Failure> {
         self.check(client)?;
-        // A lease that is handed to a waiter may be shorter at first. The command needs time to end before a lease expires.
-        let mut options = client
-            .options()
-            .fair(wait.fair)
-            .lock_delay(self.lock_delay.span)
-            .min_validity(self.ttl(client) / 3);
+        let mut options = client.options().fair(wait.fair).lock_delay(self.lock_delay.span);
         if let Some(ttl) = &self.ttl {
             options = options.ttl(ttl.span);
         }

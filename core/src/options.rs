@@ -358,11 +358,6 @@ impl LockOptions {
         }
     }
 
-    /// Whether a lease that is shorter until its first renewal would break a promise.
-    pub(crate) fn needs_whole_ttl(&self) -> bool {
-        self.min_hold.is_some() || !self.min_validity.is_zero()
-    }
-
     /// The number of tokens to reserve for callers that take the lease over; none if no caller may.
     pub(crate) fn spare_tokens(&self) -> u32 {
         let counts_from_its_grant = self.max_hold.is_some()

@@ -182,9 +182,6 @@ impl<D: Driver> LockBackend for Backend<D> {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        if let Some(grant) = self.0.news.take_offer(claim, || self.0.context.now()) {
-            return Ok(Attempt::Granted(grant));
-        }
         if self.may_join(claim) {
             let joined = self.0.topology.change(Change::Acquire, claim.lease()).await;
             let granted = joined.and_then(|outcome| outcome.into_grant(claim));

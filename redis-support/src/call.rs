@@ -7,12 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::{Claim, Fingerprint, Lease, Patience, Share};
-use leasehold_core::clock::Instant;
 use leasehold_core::{LockKey, LockOptions};
 
 use crate::driver::Run;
 use crate::layout::{Layout, Place};
-use crate::offers::stamp;
 use crate::script::Script;
 use crate::words::{Shape, Words};
 
@@ -52,14 +50,8 @@ impl Call {
 
     /// The call that attempts to acquire.
     ///
-    /// A client that waits for a mutex and listens to `channel` is told there once the key is its own. An offer may grant the lock if the client
-    /// says when it asks: then the deadline counts from there.
-    pub fn acquire(
-        layout: &Layout,
-        claim: &Claim,
-        channel: Option<&str>,
-        asks_at: Option<Instant>,
-    ) -> Self {
+    /// If the client waits for a mutex and listens to `channel`, a release publishes there that the key is kept for the client.
+    pub fn acquire(layout: &Layout, claim: &Claim, channel: Option<&str>) -> Self {
         let (of, lease) = (layout.places(claim.key()), claim.lease());
         let id = lease.id().secret();
         let (place, patience) = match claim.patience() {
@@ -87,10 +79,6 @@ impl Call {
                     let words = words.word(&member.floor);
                     return Self::new(words.shape(Script::AcquireUnderCharter), words);
                 }
-                let words = match asks_at {
-                    Some(asks_at) => words.number(stamp(asks_at)),
-                    None => words.word(""),
-                };
                 Self::new(words.shape(Script::Acquire), words)
             }
             Share::Units { units, limit } => {
@@ -170,7 +158,7 @@ impl Call {
         match lease.share() {
             Share::Whole => {
                 let keys = [Place::Lock, Place::Queue, Place::Places, Place::News];
-                let words = Words::of(&of, &keys).value(lease).id(lease).name(&of, Place::Fence);
+                let words = Words::of(&of, &keys).value(lease).id(lease);
                 Self::new(words.shape(Script::Release).with_essential(1), words)
             }
             Share::Units { .. } => {
@@ -299,12 +287,12 @@ mod tests {
         let (layout, charter) = (Layout::default(), Charter::new(["a"], Duration::from_secs(1)));
         let plain = Claim::new(lease()).with_least_token(7);
         let under = plain.clone().with_charter(charter.clone());
-        let [plain, under] = [plain, under].map(|claim| Call::acquire(&layout, &claim, None, None));
+        let [plain, under] = [plain, under].map(|claim| Call::acquire(&layout, &claim, None));
 
         assert_eq!(under.script(), Script::AcquireUnderCharter);
         assert!(under.keys().eq(plain.keys().chain(["lock:~member"])));
         assert!(under.args().skip(7).eq([charter.as_str(), "7", "lock:~floor"]));
-        assert_eq!((plain.script(), plain.args().len()), (Script::Acquire, 8));
+        assert_eq!((plain.script(), plain.args().len()), (Script::Acquire, 7));
     }
 
     #[test]
@@ -320,8 +308,7 @@ mod tests {
     #[test]
     fn debug_keeps_the_id_to_itself() {
         let (layout, claim) = (Layout::default(), Claim::new(lease()));
-        let calls =
-            [Call::renew(&layout, claim.lease()), Call::acquire(&layout, &claim, None, None)];
+        let calls = [Call::renew(&layout, claim.lease()), Call::acquire(&layout, &claim, None)];
         let shown = format!("{calls:?}");
 
         assert!(!shown.contains(&claim.id().secret()), "{shown}");

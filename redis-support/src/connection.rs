@@ -582,7 +582,7 @@ fn listen<D: Driver>(manager: &Weak<ConnectionManager<D>>, number: u64, said: Pu
     match (said, manager.role) {
         (Push::Changed(keys), _) => manager.context.news.invalidated(&keys),
         (Push::Published(message), Role::Store) => {
-            manager.context.news.offered(&message, manager.context.now());
+            manager.context.news.reserved(&message);
         }
         // After a FLUSHALL.
         (Push::AllChanged, Role::Store) => manager.context.news.interrupted(),

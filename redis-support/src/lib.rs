@@ -45,7 +45,6 @@ mod connection;
 mod context;
 mod dial;
 mod node;
-mod offers;
 mod pipeline;
 mod renewals;
 mod shared_task;

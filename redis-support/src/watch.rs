@@ -7,15 +7,13 @@
 //!
 //! Tracking takes the server time, so the script that acquires many locks leaves it out: the first renewal of each lock enables it.
 //!
-//! A claim in a queue has a key for its own news, which the script that calls it up deletes. A release that offers a mutex to the first in
-//! the queue says so on the channel of that client's backend: so it learns whether any connection listens.
+//! A claim in a queue has a key for its own news, which the script that calls it up deletes. A release that keeps a mutex for the first
+//! claim in the queue publishes the claim's id on the channel of that client's backend. The reply to `PUBLISH` says whether any connection listens.
 
 use leasehold_core::LockKey;
-use leasehold_core::backend::{Claim, Grant, KeyWatch, KeyWatches, Lease};
-use leasehold_core::clock::Instant;
+use leasehold_core::backend::{Claim, KeyWatch, KeyWatches, Lease};
 
 use crate::layout::{Concerns, Layout};
-use crate::offers::Offers;
 
 /// Passes the servers' news on to watches.
 #[derive(Debug)]
@@ -23,13 +21,12 @@ pub(crate) struct News {
     layout: Layout,
     waiters: KeyWatches,
     holders: KeyWatches,
-    offers: Offers,
 }
 
 impl News {
     pub(crate) fn new(layout: Layout) -> Self {
         let (waiters, holders) = (KeyWatches::default(), KeyWatches::default());
-        Self { layout, waiters, holders, offers: Offers::default() }
+        Self { layout, waiters, holders }
     }
 
     /// For a claim that may wait.
@@ -71,18 +68,13 @@ impl News {
         self.layout.nothing()
     }
 
-    /// The server has granted a claim the lock, or keeps the key for it.
-    pub(crate) fn offered(&self, offer: &[u8], now: Instant) {
-        match str::from_utf8(offer) {
-            Ok(offer) => self.waiters.call(self.offers.note(offer, now)),
-            // It is no offer to ours: all ask.
+    /// The server keeps a key for the claim with this id.
+    pub(crate) fn reserved(&self, id: &[u8]) {
+        match str::from_utf8(id) {
+            Ok(id) => self.waiters.call(id),
+            // The message is not ours, so all waiters ask.
             Err(_) => self.interrupted(),
         }
-    }
-
-    /// The grant of `claim`, if it was offered.
-    pub(crate) fn take_offer(&self, claim: &Claim, now: impl FnOnce() -> Instant) -> Option<Grant> {
-        self.offers.take(claim, now)
     }
 
     /// A script called up these claims, except that of its own caller: the server does not tell a connection of its own changes.

@@ -103,12 +103,6 @@ impl Words {
         self
     }
 
-    /// The name of a key that the script does not declare.
-    pub(crate) fn name(mut self, of: &Places<'_>, key: Place<'_>) -> Self {
-        self.push_name(of, key);
-        self
-    }
-
     pub(crate) fn push_key(&mut self, of: &Places<'_>, key: Place<'_>) {
         self.push_name(of, key);
         self.end_keys();

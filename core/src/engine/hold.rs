@@ -461,8 +461,7 @@ impl Hold {
             let looks_at = deadline::of_age(state.confirmed_at);
             let is_known = state.is_watched() || now < looks_at;
             let ttl = self.options.ttl;
-            let is_as_new =
-                state.ttl == ttl && state.deadline.since(now) >= state.in_force.min(ttl) / 2;
+            let is_as_new = state.ttl == ttl && state.deadline.since(now) >= ttl / 2;
             if !in_time || is_contested || !is_known || !is_as_new {
                 return None;
             }

@@ -45,10 +45,7 @@ impl LockRequest<'_> {
         } else {
             Patience::Waits
         };
-        Claim::new(lease)
-            .with_spare_tokens(self.spare_tokens())
-            .with_patience(patience)
-            .with_whole_ttl(options.needs_whole_ttl())
+        Claim::new(lease).with_spare_tokens(self.spare_tokens()).with_patience(patience)
     }
 
     /// Returns how many tokens the caller can use in addition to its own. Zero if the lease cannot

@@ -165,34 +165,6 @@ async fn of_a_store_that_grants_less_is_earlier_and_of_one_that_grants_more_is_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_store_that_grants_less_is_that_of_the_whole_ttl_after_the_first_renewal() {
-    let clock = TokioClock::new();
-    let inner = MemoryBackend::with_clock(clock);
-    let backend = Altered { inner, alter: |grant: Grant| grant.with_ttl(ms(250)) };
-    let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
-    let sent_at = clock.now();
-    let guard = lock(&client).await;
-
-    pass(ms(100)).await;
-
-    assert!(guard.deadline() >= sent_at + TTL - (TTL / 100 + ms(2)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn of_a_store_that_granted_before_the_attempt_counts_from_the_grant() {
-    let clock = TokioClock::new();
-    let inner = MemoryBackend::with_clock(clock);
-    let backend = Altered { inner, alter: |grant: Grant| grant.with_elapsed(ms(200)) };
-    let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
-    pass(ms(1_000)).await;
-
-    let sent_at = clock.now();
-    let guard = lock(&client).await;
-
-    assert_eq!(guard.deadline(), sent_at - ms(200) + TTL - (TTL / 100 + ms(2)));
-}
-
-#[tokio::test(start_paused = true)]
 async fn is_as_long_as_a_release_waits_for_a_store_that_does_not_answer() {
     for ttl in [ms(2_000), TTL] {
         let Fixture { client, faults, clock, .. } = Fixture::with(options().ttl(ttl));

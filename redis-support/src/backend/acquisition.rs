@@ -25,10 +25,7 @@ impl<D: Driver> Backend<D> {
     pub(super) async fn acquire_alone(&self, claim: &Claim) -> Result<Attempt, Error> {
         let share = claim.share();
         self.check_charter(claim, share.is_whole() && self.0.topology.is_the_only_one())?;
-        // The grant of an offer is like that of a batch, and shorter.
-        let may_be_offered = self.may_join(claim) && !claim.needs_whole_ttl();
-        let asks_at = may_be_offered.then(|| self.0.context.now());
-        let call = Call::acquire(&self.0.layout, claim, self.0.context.channel(), asks_at);
+        let call = Call::acquire(&self.0.layout, claim, self.0.context.channel());
         let wait = self.wait(&call).await?;
         let answer = self.0.topology.run(&call, wait.as_ref()).await?;
         let replicas = answer.replicas();

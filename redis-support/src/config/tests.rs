@@ -151,7 +151,7 @@ fn a_url_without_a_host_is_refused_with_the_reason() {
         "redis-cluster://a,,b",
     ] {
         let error = refusal(url).to_string();
-        assert!(error.contains("the URL contains no host"), "{url}: {error}");
+        assert!(error.contains("the URL has no host"), "{url}: {error}");
     }
     for url in ["unix://", "unix://?pass=S3CR3T"] {
         let error = refusal(url).to_string();

@@ -2,11 +2,10 @@
 --
 -- KEYS  lock, fence, held, queue, revoke, places, news, own news: those for this claim alone, crowd
 -- ARGV  value, TTL in ms, number of spare tokens, id, ms for which a place in the queue is kept (0: none), patience: ms for which a free
---       key is kept for the claim (0: until its place ends), channel on which its client hears of an offer (`-`: it does not), when the
---       client asked by its own clock (empty: an offer must not grant the lock)
+--       key is kept for the claim (0: until its place ends), channel to which its client listens (`-`: none)
 -- Returns  granted: {1, token, number of spare tokens, ids of the claims that were called up, …}; refused: see `refuse`
 local lock, fence, held, queue, revoke, places, news, own_news, crowd = unpack(KEYS)
-local value, ttl, spare, id, place, patience, channel, stamp = unpack(ARGV)
+local value, ttl, spare, id, place, patience, channel = unpack(ARGV)
 
 --- @include "token"
 --- @include "grant_free"
@@ -23,11 +22,9 @@ end
 -- One is served at a time, so few need to look after the front.
 local NEAR = 16
 place, patience = tonumber(place), tonumber(patience)
--- The place of a claim that asked for order keeps the key for it as well, so only a grant spares it a request.
-local hears_offers = patience > 0 or stamp ~= ''
 local claim = {
   id = id, place = place, patience = patience, hears_of_lock = true,
-  terms = {1, 1, patience, hears_offers and channel or '-', value, stamp ~= '' and micros, stamp, ttl, spare},
+  terms = {1, 1, patience, patience > 0 and channel or '-', value},
   lock = lock, queue = queue, places = places, own_news = own_news, crowd = crowd, micros = micros,
 }
 local rank = others and place > 0 and redis.call('ZRANK', queue, id)

@@ -1,12 +1,12 @@
 -- Releases a mutex, or gives up a place in its queue.
 --
 -- KEYS  lock, and, if they are at hand: queue, places, news
--- ARGV  value, id, the key of the fence: not among the keys, since Redis 7.0 would tell us of each grant on the server
+-- ARGV  value, id
 -- Returns  1: released; 0: this lock does not lie under the key, and its place in the queue is given up. The ids of the claims that were
 --          called up may follow.
 -- Needs no command that fails when memory is full.
 local lock, queue, places, news = unpack(KEYS)
-local value, id, fence = unpack(ARGV)
+local value, id = unpack(ARGV)
 local is_held = redis.call('GET', lock) == value
 -- A lock without waiters is decided before anything else is set up, which takes longer than this.
 if is_held and not (queue and redis.call('EXISTS', queue) == 1) then
@@ -17,8 +17,7 @@ if not queue then
 end
 
 --- @include "hand_over"
-local micros = clock()
-local now = math.floor(micros / 1000)
+local now = math.floor(clock() / 1000)
 if not is_held then
   if not forget(queue, places, {id}) then
     return 0
@@ -26,7 +25,7 @@ if not is_held then
   tell(news, {id})
   return with_called(0, (call_up(queue, places, news, redis.call('EXISTS', lock), 1, now)))
 end
-local is_kept, ids, records = hand_over(lock, fence, queue, places, front(queue), micros)
+local is_kept, ids, records = hand_over(lock, queue, places, front(queue), now)
 if is_kept then
   return with_called(1, (call_up(queue, places, news, 1, 1, now, ids, records)))
 end

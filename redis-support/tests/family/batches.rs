@@ -211,7 +211,7 @@ async fn that_may_not_be_done_by_one_script_are_done_one_by_one() {
 
 #[tokio::test]
 async fn that_may_not_be_numbered_leave_no_lock_without_a_token() {
-    let call = Call::acquire(&Layout::default(), &Claim::new(kept("job")), None, None);
+    let call = Call::acquire(&Layout::default(), &Claim::new(kept("job")), None);
     let alone = call.keys().chain(call.args()).collect::<Vec<_>>();
     let many = [FENCE, "lock:~crowd", "lock:job", "0", "60000", "value"];
     for (script, keys, words, forbidden) in [

@@ -348,8 +348,7 @@ fn grant(ballot: &Ballot) -> Grant {
     let (first, last) = (ballot.first_token(), ballot.last_token());
     let spare = u32::try_from(last - first).unwrap_or(u32::MAX);
     let token = NonZeroU64::new(first).expect("a majority has granted");
-    let elapsed = ballot.grants.values().map(Grant::elapsed).max().unwrap_or_default();
-    let mut grant = Grant::new(token).with_spare_tokens(spare).with_elapsed(elapsed);
+    let mut grant = Grant::new(token).with_spare_tokens(spare);
     if ballot.grants.values().any(|grant| !grant.has_news()) {
         grant = grant.without_news();
     }

@@ -28,7 +28,6 @@ pub struct Claim {
     spare_tokens: u32,
     least_token: u64,
     charter: Option<Charter>,
-    needs_whole_ttl: bool,
 }
 
 /// Whether the caller of a [`Claim`] waits if the key is held.
@@ -72,14 +71,7 @@ impl Claim {
 
     /// Creates the claim of a caller that does not wait.
     pub fn new(lease: Lease) -> Self {
-        Self {
-            lease,
-            patience: Patience::Leaves,
-            spare_tokens: 0,
-            least_token: 0,
-            charter: None,
-            needs_whole_ttl: false,
-        }
+        Self { lease, patience: Patience::Leaves, spare_tokens: 0, least_token: 0, charter: None }
     }
 
     /// Sets whether the caller waits.
@@ -124,17 +116,6 @@ impl Claim {
         self
     }
 
-    /// Sets whether the lease must last for its whole TTL after the grant, even if nobody renews
-    /// it.
-    ///
-    /// If this is not set, a store may grant a [kept](crate::backend::Tenure::Kept) lease for a
-    /// [shorter time](crate::backend::Grant::with_ttl) until its first renewal.
-    #[must_use]
-    pub fn with_whole_ttl(mut self, is_needed: bool) -> Self {
-        self.needs_whole_ttl = is_needed;
-        self
-    }
-
     /// Returns the lease that is in force once the claim is granted.
     pub fn lease(&self) -> &Lease {
         &self.lease
@@ -168,11 +149,6 @@ impl Claim {
     /// Returns the quorum configuration that the store must have.
     pub fn charter(&self) -> Option<&Charter> {
         self.charter.as_ref()
-    }
-
-    /// Returns whether the lease must last for its whole TTL after the grant.
-    pub fn needs_whole_ttl(&self) -> bool {
-        self.needs_whole_ttl
     }
 
     /// Returns how long the store keeps the queue entry of the claim, or `None` if the claim did

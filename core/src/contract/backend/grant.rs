@@ -17,7 +17,6 @@ pub struct Grant {
     token: NonZeroU64,
     spare_tokens: u32,
     ttl: Option<Duration>,
-    elapsed: Duration,
     has_news: bool,
 }
 
@@ -32,7 +31,7 @@ impl Grant {
 
     /// Creates a grant with the fencing token `token`.
     pub fn new(token: NonZeroU64) -> Self {
-        Self { token, spare_tokens: 0, ttl: None, elapsed: Duration::ZERO, has_news: true }
+        Self { token, spare_tokens: 0, ttl: None, has_news: true }
     }
 
     /// Sets the TTL that the store put in force, if it differs from the requested TTL.
@@ -42,16 +41,6 @@ impl Grant {
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
-        self
-    }
-
-    /// Sets how long the lease may have been in force when the attempt began.
-    ///
-    /// A store that grants a lease to a waiter before the waiter tries again must set this. The
-    /// deadline is counted from this long before the attempt, so the value must not be too small.
-    #[must_use]
-    pub fn with_elapsed(mut self, time: Duration) -> Self {
-        self.elapsed = time;
         self
     }
 
@@ -83,12 +72,6 @@ impl Grant {
     /// any.
     pub fn has_news(&self) -> bool {
         self.has_news
-    }
-
-    /// Returns how long the lease may have been in force when the attempt began. The value is zero
-    /// if the store grants a lease only in reply to an attempt.
-    pub fn elapsed(&self) -> Duration {
-        self.elapsed
     }
 
     /// Returns how many spare tokens belong to this grant. The spare tokens are the numbers that

@@ -78,8 +78,7 @@ impl<'r, 'a> PendingLease<'r, 'a> {
         sent_at: Instant,
         lock_delay: Duration,
     ) -> Instant {
-        let counts_from = sent_at - grant.map_or(Duration::ZERO, Grant::elapsed);
-        deadline::deadline(counts_from, self.believed(grant, lock_delay))
+        deadline::deadline(sent_at, self.believed(grant, lock_delay))
     }
 
     /// Records the grant. `is_unanswered` means that an earlier attempt got no reply.
@@ -90,7 +89,6 @@ impl<'r, 'a> PendingLease<'r, 'a> {
         lock_delay: Duration,
         is_unanswered: bool,
     ) {
-        let sent_at = sent_at - grant.elapsed();
         self.grant = Some(Taken { grant, sent_at, answered_at, lock_delay, is_unanswered });
     }
 

@@ -375,7 +375,7 @@ async fn are_asked_again_when_the_master_turns_out_to_be_a_replica() {
         |_| refused("READONLY", "You can't write against a read only replica."),
     );
 
-    assert_eq!(call(&store).await, Err(ErrorKind::Unavailable));
+    assert_eq!(call(&store).await, Err(ErrorKind::NotWritable));
     say_all(&store, 2, 2);
     assert_eq!(call(&store).await, Err(ErrorKind::Indeterminate), "it was replaced meanwhile");
     assert_eq!(call(&store).await, Ok(1));

@@ -1,4 +1,4 @@
-//! A release grants a mutex to the first waiter, or keeps it for that one, and tells it: no other has to ask.
+//! A release keeps a mutex for the first waiter and notifies that waiter alone. The waiter then acquires the mutex.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold_core::admin::Inspection;
 use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Release};
-use leasehold_core::clock::{Clock, Instant, Sleep, TokioClock};
+use leasehold_core::clock::{Clock, Instant, Sleep};
 use leasehold_core::{
     LeaseState, LockClient, LockGuard, LockKey, LockOptions, LossReason, RenewalMode,
 };
@@ -69,19 +69,13 @@ async fn assert_each_takes(scripts: u64, redis: &Redis, clients: &[LockClient<Ba
     assert_nothing_is_left(redis).await;
 }
 
-/// A clock that stands still until it is moved: no lease is renewed on it, and no offer grows old.
+/// A clock that stands still, so no lease is renewed.
 #[derive(Clone, Debug, Default)]
-struct Still(Arc<AtomicU64>);
-
-impl Still {
-    fn advance(&self, time: Duration) {
-        self.0.fetch_add(u64::try_from(time.as_millis()).unwrap(), Ordering::SeqCst);
-    }
-}
+struct Still;
 
 impl Clock for Still {
     fn now(&self) -> Instant {
-        Instant::from_zero(Duration::from_millis(self.0.load(Ordering::SeqCst)))
+        Instant::from_zero(Duration::ZERO)
     }
 
     fn sleep_until(&self, _deadline: Instant) -> Sleep {
@@ -93,125 +87,30 @@ impl Clock for Still {
     }
 }
 
-/// A server on which no time passes until its clock is moved.
+/// A server on which no time passes until a test advances its clock.
 async fn still_server() -> Redis {
     RedisOptions::new().clock(Pace::Still).start().await
 }
 
-async fn still_client(redis: &Redis, clock: &Still, is_fair: bool) -> LockClient<Backend> {
-    let config = Config::from_url(&patiently(&redis.url())).unwrap().clock(clock.clone());
+async fn still_client(redis: &Redis) -> LockClient<Backend> {
+    let config = Config::from_url(&patiently(&redis.url())).unwrap().clock(Still);
     let backend = Backend::connect_with(config).await.unwrap();
-    let options = LockOptions::new().fair(is_fair);
-    LockClient::builder(backend).clock(clock.clone()).options(options).build().unwrap()
+    LockClient::builder(backend).clock(Still).build().unwrap()
 }
 
 #[tokio::test]
-async fn to_waiters_that_asked_lately_take_a_release_alone() {
-    for is_fair in [false, true] {
-        let (redis, clock) = (still_server().await, Still::default());
-        let client = async || still_client(&redis, &clock, is_fair).await;
-        let clients = [client().await, client().await];
-        assert_each_takes(1, &redis, &clients).await;
-    }
-}
-
-#[tokio::test]
-async fn to_waiters_that_asked_long_ago_keep_the_key_for_them() {
-    const LATELY: Duration = Patience::RESERVATION.saturating_sub(MS);
-
+async fn take_a_release_and_an_attempt() {
     let redis = still_server().await;
-    for (is_fair, silent, asks) in [
-        (false, LATELY, 1),
-        (false, Patience::RESERVATION, 2),
-        (true, LATELY, 1),
-        (true, Patience::RESERVATION, 2),
-    ] {
-        let clock = Still::default();
-        let client = async || still_client(&redis, &clock, is_fair).await;
-        let clients = [client().await, client().await];
-        know_scripts(&clients[0]).await;
-        let guard = lock(&clients[0], "job").await;
-        let waits = in_line(&redis, &clients[1]).await;
-        let scripts = scripts_run(&redis).await;
-
-        redis.clock().advance(silent);
-        clock.advance(silent);
-        guard.release().await.unwrap();
-        let guard = served(waits).await;
-
-        assert_eq!(scripts_run(&redis).await - scripts, asks, "{silent:?}");
-        guard.release().await.unwrap();
-    }
-}
-
-/// Its deadline counts from before the grant.
-#[tokio::test]
-async fn that_grant_the_lock_say_how_long_ago() {
-    let redis = still_server().await;
-    let backend = async |clock: TokioClock| {
-        let config = Config::from_url(&patiently(&redis.url())).unwrap().clock(clock);
-        Backend::connect_with(config).await.unwrap()
-    };
-    let clock = TokioClock::new();
-    let (holding, waiting) = (backend(clock).await, backend(clock).await);
-    let holder = Claim::new(kept("job"));
-    let next = Claim::new(kept("job")).with_patience(Patience::Waits);
-    holding.try_acquire(&holder).await.unwrap();
-    let asked_at = clock.now();
-    assert!(matches!(waiting.try_acquire(&next).await.unwrap(), Attempt::Held(_)));
-    let answered_at = clock.now();
-    // On the server's clock no time passes, so the grant counts from the request.
-    let mut called = waiting.watch_claim(&next);
-    holding.release(holder.lease()).await.unwrap();
-    timeout(SOON, called.changed()).await.expect("it is told");
-    // All that the server pushed before has come.
-    waiting.inspect(&key()).await.unwrap();
-
-    let before = clock.now();
-    let Attempt::Granted(grant) = waiting.try_acquire(&next).await.unwrap() else {
-        panic!("the key is its own");
-    };
-    let after = clock.now();
-
-    // A late claim asks, and has its whole TTL.
-    let is_late = after.since(asked_at) >= MS * 25 && grant.elapsed().is_zero();
-    let least = before.since(answered_at);
-    let most = after.since(asked_at) + Duration::from_micros(1);
-    assert!(is_late || (least..=most).contains(&grant.elapsed()), "{grant:?}");
-    assert!(is_late || !grant.has_news());
-}
-
-/// An attempt that was on its way crosses the offer, and is granted the lock at the same time.
-#[tokio::test]
-async fn leave_spare_tokens_to_an_attempt_that_crosses_them() {
-    const SPARE: u32 = 1_001;
-
-    let (redis, clock) = (still_server().await, Still::default());
-    let client = async || still_client(&redis, &clock, false).await;
-    let (holding, waiting) = (client().await, client().await);
-    let (holding, waiting) = (holding.backend(), waiting.backend());
-    let claim = || Claim::new(kept("job")).with_patience(Patience::Waits).with_spare_tokens(SPARE);
-    let (holder, next) = (claim(), claim());
-    holding.try_acquire(&holder).await.unwrap();
-    redis.clock().advance(MS * 100);
-    clock.advance(MS * 100);
-    waiting.try_acquire(&next).await.unwrap();
-    holding.release(holder.lease()).await.unwrap();
-    // On the client's clock alone, so that the offer is too old for it.
-    clock.advance(MS * 100);
-
-    let Attempt::Granted(grant) = waiting.try_acquire(&next).await.unwrap() else {
-        panic!("the key is its own");
-    };
-
-    assert_eq!((grant.elapsed(), grant.spare_tokens()), (Duration::ZERO, SPARE / 2));
+    let client = async || still_client(&redis).await;
+    let clients = [client().await, client().await];
+    assert_each_takes(2, &redis, &clients).await;
 }
 
 /// The waiter may be dead, and the server may not know it.
 #[tokio::test]
 async fn to_waiters_that_do_not_answer_end_with_the_reservation() {
-    let (redis, clock) = (still_server().await, Still::default());
-    let client = async || still_client(&redis, &clock, false).await;
+    let redis = still_server().await;
+    let client = async || still_client(&redis).await;
     let (holding, stops) = (client().await, client().await);
     let (holding, stops) = (holding.backend(), stops.backend());
     let (holder, stopped) = (Claim::new(kept("job")), Claim::new(kept("job")));
@@ -245,27 +144,19 @@ async fn to_leases_that_are_not_renewed_take_a_release_and_an_attempt() {
 }
 
 #[tokio::test]
-async fn to_leases_that_must_last_for_their_whole_ttl_take_a_release_and_an_attempt() {
-    let (redis, clock) = (still_server().await, Still::default());
-    let client = async || {
-        let client = still_client(&redis, &clock, false).await;
-        let options = LockOptions::new().min_hold(SOON);
-        LockClient::builder(client.backend().clone()).clock(clock.clone()).options(options).build()
-    };
-    let clients = [client().await.unwrap(), client().await.unwrap()];
-    know_scripts(&clients[0]).await;
-    let guard = lock(&clients[0], "job").await;
-    let waits = in_line(&redis, &clients[1]).await;
-    redis.clock().advance(SOON);
-    clock.advance(SOON);
-    drop(guard.release().await);
+async fn lead_to_leases_of_the_whole_ttl() {
+    let redis = still_server().await;
+    let client = async || still_client(&redis).await;
+    let (holder, next) = (client().await, client().await);
+    let guard = lock(&holder, "job").await;
+    let waits = in_line(&redis, &next).await;
+    guard.release().await.unwrap();
 
     let guard = served(waits).await;
 
     let left = redis.command(&["PTTL", "lock:job"]).await;
-    let left: u64 = left.trim_start_matches(':').parse().unwrap();
-    assert!(Duration::from_millis(left) > Patience::RESERVATION, "{left} ms");
-    drop(guard);
+    assert_eq!(left, format!(":{}", LockOptions::DEFAULT_TTL.as_millis()));
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]
