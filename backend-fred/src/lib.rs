@@ -43,11 +43,20 @@ pub use connection::FredConnection;
 pub use driver::FredDriver;
 pub use leasehold_redis_support::Replicas;
 
-/// Locks on Redis or Valkey, with the `fred` crate. Clones share connections.
+/// Locks on Redis or Valkey, with the `fred` crate. Clones share connections. The example of the
+/// [crate](crate) shows how to connect.
 pub type FredBackend = leasehold_redis_support::Backend<FredDriver>;
 
-/// Which servers to use, and how.
+/// Selects the servers and sets their options.
+///
+/// ```
+/// # use leasehold_fred::FredConfig;
+/// let config = FredConfig::from_url("redis://127.0.0.1/2?prefix=shop:")?;
+/// # let _ = config;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 pub type FredConfig = leasehold_redis_support::Config<FredDriver>;
 
-/// The client crate, to make the [`fred::types::config::Config`] that [`FredConfig::from_client`] takes.
+/// The client crate. Use it to create the [`fred::types::config::Config`] for
+/// [`FredConfig::from_client`].
 pub use fred;

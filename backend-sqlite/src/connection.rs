@@ -1,4 +1,5 @@
-//! Connections that share the file, that only look at it, and that have it exclusively while they create the files next to it.
+//! Opens connections that share the file, connections that only read it, and the exclusive
+//! connection that creates the files next to it.
 
 use std::fmt::Write;
 use std::fs;
@@ -15,7 +16,7 @@ use crate::error::{cut_off, is_busy, is_cut_off};
 use crate::file::{self, File, Paths};
 use crate::tables::Stop;
 
-/// The number of distinct statements. All of them stay prepared.
+/// The number of different statements. All of them stay prepared.
 const STATEMENTS: usize = 64;
 
 /// The length of the log, in pages, at which SQLite moves it to the database: about 1 MB. A limit on the size of files is rarely smaller.
@@ -44,7 +45,8 @@ pub(crate) fn share(paths: &Paths) -> Result<(File, Connection), Stop> {
     Ok((file.ok_or_else(|| Stop::Busy(file::moved()))?, connection))
 }
 
-/// Opens a connection that writes to none of the files. Without a [`File`], it shows the database as it was while no process had it open.
+/// Opens a connection that does not write to any of the files. If no process has the database open,
+/// the connection shows a snapshot and has no [`File`].
 pub(crate) fn look(paths: &Paths) -> Result<(Option<File>, Connection), Stop> {
     if paths.exist() {
         let connection = open(&paths.database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
@@ -80,19 +82,21 @@ fn checkpoint(connection: &Connection, mode: &str) {
 
 fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    // The store retries by itself. SQLite's own handler never gives up in some cases, and is not asked in others.
+    // The store retries on its own. SQLite's busy handler sometimes never gives up, and is not
+    // called in all cases.
     connection.busy_timeout(Duration::ZERO)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(connection)
 }
 
-/// Has SQLite open the log and the index.
+/// Makes SQLite open the log and the index.
 fn access(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
 }
 
-/// In WAL mode, readers and the writer do not wait for each other. A loss of power may cost the last commits, but never reorders commits.
-/// It ends all leases anyway, and the ceiling protects tokens.
+/// Sets up WAL mode, in which readers and the writer do not wait for each other. A power failure
+/// may lose the last commits but never reorders commits. It ends all leases anyway, and the ceiling
+/// protects the tokens.
 fn set_up(connection: &Connection) -> Result<(), Stop> {
     use_log(connection)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;

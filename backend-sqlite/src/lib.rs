@@ -81,5 +81,6 @@ pub use database::Sqlite;
 pub use host::Host;
 
 /// Locks in a SQLite file. [`connect`](leasehold_sql_support::Backend::connect) accepts a URL, and
-/// [`connect_with`](leasehold_sql_support::Backend::connect_with) accepts a [`SqliteConfig`]. Clones share one connection.
+/// [`connect_with`](leasehold_sql_support::Backend::connect_with) accepts a [`SqliteConfig`].
+/// Clones share one connection.
 pub type SqliteBackend = leasehold_sql_support::Backend<Sqlite>;
