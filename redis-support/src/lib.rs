@@ -1,4 +1,5 @@
-// The page has examples with the crate `leasehold`, which this crate cannot use. They are doctests of `leasehold`.
+// The page contains examples that use the crate `leasehold`, which this crate cannot depend on. The
+// examples are tested as doctests of `leasehold`.
 #![cfg_attr(not(doctest), doc = include_str!("../README.md"))]
 
 // A call from top to bottom: `backend.rs` turns an operation into a `Call` of a script. `topology.rs` finds the server to ask: the only server,

@@ -1,11 +1,14 @@
-//! Offers that grant a lock: the waiter need not ask.
+//! Reservations that grant a lock, so that the waiter does not have to ask again.
 //!
-//! A release makes the first waiter the holder, and says so on the channel of the waiter's backend. The deadline has to count from before the grant.
-//! So each request of a waiter carries the client's time, and the server keeps that of the last request that it ran. The offer returns it, with
-//! the time from that request to the grant by the server's clock.
+//! A release makes the first waiter the holder, and publishes this on the channel of the waiter's
+//! backend. The deadline must count from a time before the grant. Each request of a waiter
+//! therefore contains the client's time, and the server stores the time of the last request. The
+//! reservation returns this time, and the time from this request to the grant by the server's
+//! clock.
 //!
-//! The waiter may be dead, and the server may not know it. So the grant lasts only for as long as a free key would be kept for the waiter
-//! ([`Patience::RESERVATION`]); the waiter's first renewal asks for the whole TTL.
+//! The waiter may be dead without the server's knowledge. The grant is therefore only as long as a
+//! reservation of a free key ([`Patience::RESERVATION`]). The waiter's first renewal requests the
+//! full TTL.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,16 +20,17 @@ use std::time::Duration;
 use leasehold_core::backend::{Claim, Grant, Patience};
 use leasehold_core::clock::Instant;
 
-/// A grant that is older is not taken: its lease would be too old to be passed on within the process, which takes 20 ms of the 50 ms for which it
-/// counts as confirmed.
+/// An older grant is not used, because its lease would be too old for a hand-off within the
+/// process. A hand-off takes 20 ms of the 50 ms for which a lease counts as confirmed.
 const LATE: Duration = Duration::from_millis(25);
 
-/// Grants that were offered and that no waiter has taken yet. `Debug` shows none: they hold lease ids.
+/// Reserved grants that no waiter has used yet. `Debug` does not show them, because they contain
+/// lease ids.
 #[derive(Default)]
 pub(crate) struct Offers {
-    /// By the id of the claim.
+    /// The grants by the id of the claim.
     granted: Mutex<HashMap<String, Granted>>,
-    /// Most claims find none, and lock nothing.
+    /// Avoids the lock, because most claims find no grant.
     has_any: AtomicBool,
 }
 
@@ -34,18 +38,18 @@ pub(crate) struct Offers {
 struct Granted {
     token: NonZeroU64,
     spare_tokens: u32,
-    /// Not later than the store counts from.
+    /// When the lease started. This is not later than the store's start of the TTL.
     at: Instant,
 }
 
 impl Offers {
-    /// Notes the grant that an offer tells of, if it tells of one, and returns the id of the claim.
+    /// Stores the grant in a reservation, if there is one. Returns the id of the claim.
     pub(crate) fn note<'a>(&self, offer: &'a str, now: Instant) -> &'a str {
         let mut words = offer.split(' ');
         let id = words.next().unwrap_or_default();
         if let Some(granted) = Granted::read(words) {
             self.change(|all| {
-                // Waiters that gave up take no grant.
+                // Waiters that have given up do not remove their grants.
                 all.retain(|_id, granted| now.since(granted.at) < LATE);
                 all.insert(id.to_owned(), granted);
             });
@@ -53,8 +57,9 @@ impl Offers {
         id
     }
 
-    /// Takes the grant of `claim`, if it was offered. A claim that comes late asks, and gets its whole TTL, and so does one whose grant is yet to
-    /// come: the server's clock has leapt.
+    /// Removes and returns the grant of `claim`, if there is one. A claim that is too late asks the
+    /// server and gets its full TTL. A grant in the future is rejected too, because the server's
+    /// clock has jumped.
     pub(crate) fn take(&self, claim: &Claim, now: impl FnOnce() -> Instant) -> Option<Grant> {
         if !self.has_any.load(Ordering::Acquire) {
             return None;
@@ -79,8 +84,9 @@ impl Offers {
 }
 
 impl Granted {
-    /// Reads the token, the number of spare tokens, when the client asked, and how many µs after that the server granted. `None` if there is no
-    /// grant, or if the server's clock has gone back meanwhile.
+    /// Reads the token, the number of spare tokens, the time of the client's request, and the time
+    /// from the request to the grant in µs. Returns `None` if there is no grant, or if the server's
+    /// clock went back in the meantime.
     fn read<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
         let token = words.next()?.parse().ok()?;
         let spare_tokens = words.next()?.parse().ok()?;
@@ -96,7 +102,8 @@ impl fmt::Debug for Offers {
     }
 }
 
-/// A time of the client's clock as a request says it: in whole µs, rounded down.
+/// Converts a time of the client's clock to the format of requests, which is whole µs, rounded
+/// down.
 pub(crate) fn stamp(time: Instant) -> u128 {
     time.since(Instant::from_zero(Duration::ZERO)).as_micros()
 }
@@ -116,7 +123,8 @@ mod tests {
         Claim::new(Lease::new(&key, ttl)).with_spare_tokens(5)
     }
 
-    /// An offer of token 7 and so many spare ones, granted this long after the claim asked.
+    /// Returns a reservation with token 7 and `spare` more tokens. It was granted `after` this time
+    /// from the claim's request.
     fn offer(claim: &Claim, spare: u32, after: Duration) -> String {
         format!("{} 7 {spare} {} {}", claim.id().secret(), stamp(ASKED_AT), after.as_micros())
     }

@@ -1,14 +1,17 @@
-//! The servers' news: client-side caching's invalidation messages.
+//! Notifies watches of changes on the server, by the invalidation messages of client-side caching.
 //!
-//! Every script ends with a read of the key whose changes its caller wants to hear of: the lock's key or, if a change of that key would
-//! not do, a key made for news. So the server remembers that this connection knows that key, and tells it once when another client
-//! changes or deletes it, or when it expires. A refused attempt and a renewal arm their own wake-up in the same round trip, and nothing
-//! is left behind per key.
+//! Every script ends with a read of the key whose changes its caller needs. This is the lock's key,
+//! or a separate notification key if the lock's key is not sufficient. The server then remembers
+//! that this connection has read the key. It sends one message when another client changes or
+//! deletes the key, or when the key expires. A refused attempt and a renewal therefore enable their
+//! notification in the same round trip, and nothing remains on the server per key.
 //!
-//! Tracking takes the server time, so the script that acquires many locks leaves it out: the first renewal of each lock enables it.
+//! Tracking costs the server time, so the script that acquires many locks does not enable it. The
+//! first renewal of each lock does.
 //!
-//! A claim in a queue has a key for its own news, which the script that calls it up deletes. A release that offers a mutex to the first in
-//! the queue says so on the channel of that client's backend: so it learns whether any connection listens.
+//! A queued claim has a separate notification key, which the script that wakes the claim deletes. A
+//! release that reserves a mutex for the first waiter publishes this on the channel of the waiter's
+//! backend. The script thereby finds out whether any connection listens.
 
 use leasehold_core::LockKey;
 use leasehold_core::backend::{Claim, Grant, KeyWatch, KeyWatches, Lease};
@@ -17,7 +20,7 @@ use leasehold_core::clock::Instant;
 use crate::layout::{Concerns, Layout};
 use crate::offers::Offers;
 
-/// Passes the servers' news on to watches.
+/// Notifies watches of changes on the server.
 #[derive(Debug)]
 pub(crate) struct News {
     layout: Layout,
@@ -32,27 +35,27 @@ impl News {
         Self { layout, waiters, holders, offers: Offers::default() }
     }
 
-    /// For a claim that may wait.
+    /// Returns a watch for a claim that may have to wait.
     pub(crate) fn watch_claim(&self, claim: &Claim) -> KeyWatch {
         self.waiters.watch_claim(claim)
     }
 
-    /// For a waiter or an observer.
+    /// Returns a watch for a waiter or an observer.
     pub(crate) fn watch(&self, key: &LockKey) -> KeyWatch {
         self.waiters.watch(key)
     }
 
-    /// For a holder.
+    /// Returns a watch for a holder.
     pub(crate) fn watch_lease(&self, key: &LockKey) -> KeyWatch {
         self.holders.watch(key)
     }
 
-    /// We changed the key ourselves. The server tells that to all connections but ours.
+    /// Reports a change by this client. The server reports it only to other connections.
     pub(crate) fn changed(&self, key: &LockKey, concerns: Concerns<'_>) {
         self.notify(key.as_str(), concerns);
     }
 
-    /// The server says that these have changed.
+    /// Reports keys that have changed according to the server.
     pub(crate) fn invalidated(&self, keys: &[Vec<u8>]) {
         for key in keys {
             if let Some((name, concerns)) = self.layout.news(key) {
@@ -61,31 +64,32 @@ impl News {
         }
     }
 
-    /// A channel of this backend alone.
+    /// Returns a new channel for this backend only.
     pub(crate) fn channel(&self) -> String {
         self.layout.channel()
     }
 
-    /// A key that nothing is ever stored under.
+    /// Returns a key that never exists.
     pub(crate) fn nothing(&self) -> String {
         self.layout.nothing()
     }
 
-    /// The server has granted a claim the lock, or keeps the key for it.
+    /// Reports that the server has granted a lock to a claim, or has reserved the key for it.
     pub(crate) fn offered(&self, offer: &[u8], now: Instant) {
         match str::from_utf8(offer) {
             Ok(offer) => self.waiters.call(self.offers.note(offer, now)),
-            // It is no offer to ours: all ask.
+            // This is not a reservation for this client, so all watches are notified.
             Err(_) => self.interrupted(),
         }
     }
 
-    /// The grant of `claim`, if it was offered.
+    /// Removes and returns the reserved grant of `claim`, if there is one.
     pub(crate) fn take_offer(&self, claim: &Claim, now: impl FnOnce() -> Instant) -> Option<Grant> {
         self.offers.take(claim, now)
     }
 
-    /// A script called up these claims, except that of its own caller: the server does not tell a connection of its own changes.
+    /// Wakes claims, except the claim of the script's own caller. The server does not report a
+    /// connection's own changes to it.
     pub(crate) fn called_up(&self, ids: &[String], lease: &Lease) {
         if ids.is_empty() {
             return;
@@ -94,7 +98,7 @@ impl News {
         ids.iter().filter(|id| **id != own).for_each(|id| self.waiters.call(id));
     }
 
-    /// News may have been missed.
+    /// Notifies all watches, because changes may have been missed.
     pub(crate) fn interrupted(&self) {
         self.waiters.notify_all();
         self.holders.notify_all();
