@@ -14,9 +14,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A lock is a *lease*. The store keeps the lease for a limited time, and the client's watchdog renews it. No lock can stop a process that is paused
-//! for longer than its lease. While the process sleeps, another process may acquire the lock. If a late write would do damage, check the [fencing
-//! token](FencingToken) in every write.
+//! A lock is a *lease*. The store keeps the lease for a limited time, and the client's watchdog
+//! renews it. No lock can stop a process that is paused for longer than its lease. While the
+//! process sleeps, another process may acquire the lock. If a late write would do damage, check the
+//! [fencing token](FencingToken) in every write.
 //!
 //! # Where to start
 //!
@@ -59,8 +60,9 @@
 //! | `config` | [`config`]: named locks from a configuration |
 //! | `metrics` | [`observe::Metrics`]: metrics for a recorder of the crate `metrics` |
 //!
-//! The feature `etcd` needs `protoc` at build time. The directory `docs/` in the repository is a book. It explains how to choose a store, how to use
-//! fencing tokens, common patterns, migration, and the exact guarantees of each store.
+//! The feature `etcd` needs `protoc` at build time. The directory `docs/` in the repository is a
+//! book. It explains how to choose a store, how to use fencing tokens, common patterns, migration,
+//! and the exact guarantees of each store.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The futures of the store clients exceed the compiler's default recursion limit.
 #![recursion_limit = "256"]

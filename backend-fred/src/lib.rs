@@ -12,24 +12,27 @@
 //! # }
 //! ```
 //!
-//! [`leasehold_redis_support`] documents the store: URLs and options, guarantees, permissions, server settings, failover, managed services and
-//! troubleshooting. The crate `leasehold-redis` uses the same keys, so both crates share their locks. Use `leasehold-fred` only if your application
-//! already uses `fred` and you want a single client crate and a single TLS library.
+//! [`leasehold_redis_support`] documents the store: URLs and options, guarantees, permissions,
+//! server settings, failover, managed services and troubleshooting. The crate `leasehold-redis`
+//! uses the same keys, so both crates share their locks. Use `leasehold-fred` only if your
+//! application already uses `fred` and you want a single client crate and a single TLS library.
 //!
 //! # Maintenance
 //!
-//! fred has not had a release or a commit since February 2025. This backend therefore uses only a small part of fred: a connection to a single
-//! server, which is never reopened and never repeats a request. The Redis backend chooses the server, limits the time and handles failures, as it
-//! does for `leasehold-redis`.
+//! fred has not had a release or a commit since February 2025. This backend therefore uses only a
+//! small part of fred: a connection to a single server, which is never reopened and never repeats a
+//! request. The Redis backend chooses the server, limits the time and handles failures, as it does
+//! for `leasehold-redis`.
 //!
 //! # Differences from `leasehold-redis`
 //!
-//! - fred does not report a `FLUSHALL`. After a flush, a waiter acquires the lock when the former TTL would have expired. A holder finds out about
-//!   the loss at its next renewal.
-//! - If a server of a cluster answers `CLUSTERDOWN`, fred closes its connection. The request then has an unknown outcome
-//!   ([`Indeterminate`](leasehold_core::ErrorKind::Indeterminate)), although the server did not run it.
-//! - When fred connects, it sends `CLIENT ID` and `INFO`. A user without permission for these commands can still connect, but the server's `ACL LOG`
-//!   lists the attempts.
+//! - fred does not report a `FLUSHALL`. After a flush, a waiter acquires the lock when the former
+//!   TTL would have expired. A holder finds out about the loss at its next renewal.
+//! - If a server of a cluster answers `CLUSTERDOWN`, fred closes its connection. The request then
+//!   has an unknown outcome ([`Indeterminate`](leasehold_core::ErrorKind::Indeterminate)), although
+//!   the server did not run it.
+//! - When fred connects, it sends `CLIENT ID` and `INFO`. A user without permission for these
+//!   commands can still connect, but the server's `ACL LOG` lists the attempts.
 //! - fred sends a batch of requests in several pieces. It does not wait for replies between them.
 //! - fred ignores an error for a password that the server does not require.
 #![cfg_attr(docsrs, feature(doc_cfg))]

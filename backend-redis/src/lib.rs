@@ -13,8 +13,8 @@
 //! # }
 //! ```
 //!
-//! [`leasehold_redis_support`] documents the store: URLs and options, guarantees, permissions, server settings, failover, managed services and
-//! troubleshooting.
+//! [`leasehold_redis_support`] documents the store: URLs and options, guarantees, permissions,
+//! server settings, failover, managed services and troubleshooting.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod connection;

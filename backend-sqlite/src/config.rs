@@ -31,16 +31,18 @@ impl SqliteConfig {
     /// file at the same time. It is short enough for several renewal attempts within one TTL.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// Uses the file at this path. A relative path starts at the current directory, so programs in different directories use different
-    /// files, which do not exclude each other.
+    /// Uses the file at this path. A relative path starts at the current directory. Programs in
+    /// different directories therefore use different files, which do not exclude each other.
     ///
-    /// If the file does not exist, it is created for its owner alone (mode 0600), and so are missing directories (0700). Files that root
-    /// creates in the directory of another user belong to that user.
+    /// If the file does not exist, it is created with mode 0600, and missing directories are
+    /// created with mode 0700. Only their owner can access them. If root creates files in the
+    /// directory of another user, the files belong to that user.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the path is empty, if it is relative and there is no current directory, or if it begins with `~`
-    /// or `$`, which only a shell replaces. (A file of that name is `./~name`.)
+    /// Returns [`ErrorKind::Invalid`] if the path is empty, or if it is relative and there is no
+    /// current directory. Also returns [`ErrorKind::Invalid`] if the path begins with `~` or `$`,
+    /// which only a shell replaces. To use a file with such a name, write `./~name`.
     pub fn new(file: impl AsRef<Path>) -> Result<Self, Error> {
         let file = file.as_ref();
         if matches!(file.as_os_str().as_bytes(), [b'~' | b'$', ..]) {

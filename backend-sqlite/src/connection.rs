@@ -19,13 +19,15 @@ use crate::tables::Stop;
 /// The number of different statements. All of them stay prepared.
 const STATEMENTS: usize = 64;
 
-/// The length of the log, in pages, at which SQLite moves it to the database: about 1 MB. A limit on the size of files is rarely smaller.
+/// The length of the log, in pages, at which SQLite moves it to the database: about 1 MB. A limit
+/// on the size of files is rarely smaller.
 const CHECKPOINT_PAGES: i64 = 250;
 
 /// Opens a connection that shares the file with other processes.
 ///
-/// The log and the index are created only under an exclusive lock on the database. If another process has the database open and one of the
-/// two files is missing, another program deleted it. A second index would then have locks that do not exclude the holders of the first, so this
+/// The log and the index are created only under an exclusive lock on the database. If another
+/// process has the database open and one of the two files is missing, another program deleted it. A
+/// second index would then have locks that do not exclude the holders of the first, so this
 /// function waits until the other processes have noticed and closed their connections.
 pub(crate) fn share(paths: &Paths) -> Result<(File, Connection), Stop> {
     if !paths.exist() {
@@ -53,7 +55,7 @@ pub(crate) fn look(paths: &Paths) -> Result<(Option<File>, Connection), Stop> {
         let file = File::open(paths, || access(&connection))?;
         return Ok((Some(file.ok_or_else(|| Stop::Busy(file::moved()))?), connection));
     }
-    // A process that was killed may have left commits in the log, which cannot be read without an index.
+    // A killed process may have left commits in the log. They cannot be read without an index.
     if fs::metadata(&paths.log).is_ok_and(|log| log.len() > 0) {
         return Err(Stop::Failed(Failure::Denied.error("a log without an index cannot be read")));
     }
@@ -61,12 +63,12 @@ pub(crate) fn look(paths: &Paths) -> Result<(Option<File>, Connection), Stop> {
     Ok((None, open(Path::new(&immutable(&paths.database)), flags)?))
 }
 
-/// Closes a connection whose files are no longer in place.
+/// Closes a connection whose files were deleted or replaced.
 pub(crate) fn abandon(file: Option<&File>, connection: Connection) {
     if file.is_some_and(File::is_log_to_be_moved) {
         checkpoint(&connection, "TRUNCATE");
     }
-    // SQLite would touch the index, and a process that touches an index that was cut off is killed.
+    // SQLite would access the index. A process that accesses a truncated index is killed.
     drop(connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true));
 }
 
@@ -114,7 +116,8 @@ fn use_log(connection: &Connection) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Fails if the log lacks pages that the index refers to. A write behind the missing pages would damage the database.
+/// Fails if the log lacks pages that the index refers to. A write after the missing pages would
+/// damage the database.
 fn check_length(connection: &Connection, log: &Path) -> rusqlite::Result<()> {
     /// The lengths of the log's header and of the header of each page.
     const HEADERS: (i64, i64) = (32, 24);
@@ -126,13 +129,15 @@ fn check_length(connection: &Connection, log: &Path) -> rusqlite::Result<()> {
     if length.is_some_and(|length| length >= needed) { Ok(()) } else { Err(cut_off()) }
 }
 
-/// The error of damage to the log or the index that disappears once other processes have closed their connections.
+/// Returns the error for damage to the log or the index. The damage disappears when the other
+/// processes have closed their connections.
 fn in_use(damage: String, error: rusqlite::Error) -> Stop {
     let message = format!("{damage} while other processes have the lock file open; stop them");
     Stop::Busy(Failure::NotApplied.because(message, error))
 }
 
-/// Creates the log and the index. Fails with [`Stop::Busy`] if another process has the database open.
+/// Creates the log and the index. Fails with [`Stop::Busy`] if another process has the database
+/// open.
 fn create_log_and_index(paths: &Paths) -> Result<(), Stop> {
     let lock_exclusively = || {
         let connection = open(&paths.database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
@@ -159,7 +164,8 @@ fn create_log_and_index(paths: &Paths) -> Result<(), Stop> {
     })
 }
 
-/// The URI with which SQLite reads the database as if it could not change: without locks, log and index.
+/// Returns the URI with which SQLite reads the database without locks, log and index, as if the
+/// database could not change.
 fn immutable(path: &Path) -> String {
     let mut uri = "file:".to_owned();
     for byte in path.as_os_str().as_bytes() {

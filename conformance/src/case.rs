@@ -11,7 +11,7 @@ use crate::scene::Scene;
 /// A case that is ready to run on one store.
 ///
 /// ```
-/// use leasehold_conformance::{AsMutex, Harness, cases};
+/// use leasehold_conformance::{Harness, cases};
 /// # use async_trait::async_trait;
 /// # use leasehold_core::backend::LockBackend;
 /// # use leasehold_core::memory::MemoryBackend;

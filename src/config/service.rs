@@ -120,16 +120,17 @@ impl LockService {
         }
     }
 
-    /// Makes one attempt to acquire the lock `name`, even if its profile has a wait.
+    /// Makes one attempt to acquire the lock `name`, even if its profile sets a wait.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock is held, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the
-    /// attempt failed.
+    /// Returns [`TryLockError::Busy`] if the lock is held, and [`TryLockError::Failed`] with an
+    /// error of [`lock`](Self::lock) if the attempt failed.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the
+    /// meantime is released in the background.
     pub async fn try_lock(&self, name: &str) -> Result<LockGuard, TryLockError> {
         match self.named(name)? {
             Lock::Mutex(mutex) => mutex.try_lock().await,
@@ -163,16 +164,18 @@ impl LockService {
         }
     }
 
-    /// Makes one attempt to acquire the lock `name` and, if it succeeds, runs `work` like [`run`](Self::run).
+    /// Makes one attempt to acquire the lock `name` and, if it succeeds, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
+    /// of [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the
+    /// background.
     pub async fn try_run<T>(
         &self,
         name: &str,
@@ -186,16 +189,18 @@ impl LockService {
         }
     }
 
-    /// Waits to acquire the lock `name` for at most `wait`, whatever its profile says, and runs `work` like [`run`](Self::run).
+    /// Acquires the lock `name`, and runs `work` like [`run`](Self::run). Waits for at most `wait`,
+    /// whatever its profile says.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`run`](Self::run)
-    /// otherwise.
+    /// Returns [`TryLockError::Busy`] if the lock was held for the whole wait. Otherwise returns
+    /// [`TryLockError::Failed`] with an error of [`run`](Self::run).
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the
+    /// background.
     pub async fn try_run_for<T>(
         &self,
         name: &str,

@@ -50,7 +50,7 @@ impl DrivenClock {
         }
     }
 
-    /// When the first timer is due.
+    /// Returns when the first timer is due.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
         self.state().waiting.first_key_value().map(|(&(due, _), _)| due)
     }

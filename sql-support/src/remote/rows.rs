@@ -77,7 +77,8 @@ impl Rows {
         Ok(Released { was_held: self.one("released")?.flag()?, called: self.called()? })
     }
 
-    /// Reads the reply to [`Statements::request_revocation`](crate::remote::Statements::request_revocation).
+    /// Reads the reply to
+    /// [`Statements::request_revocation`](crate::remote::Statements::request_revocation).
     pub fn asked(&self) -> Result<Asked, Error> {
         Ok(Asked { is_held: self.one("asked")?.flag()? })
     }
