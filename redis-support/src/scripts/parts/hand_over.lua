@@ -2,38 +2,46 @@
 --- @include "give_way"
 --- @include "token"
 
--- The first in the queue, and the next, which looks when the place of the first ends.
+-- Returns the first claim in the queue, and the next one, which tries when the entry of the first
+-- one expires.
 local function front(queue)
   return redis.call('ZRANGE', queue, 0, 1)
 end
 
--- `Patience::RESERVATION`, in ms. A claim that the server has heard of within this time is granted the lock by the offer, and for this time: its
--- client may be dead. Otherwise the client renews the lease.
+-- `Patience::RESERVATION` in ms. If the server was contacted by a claim within this time, the
+-- reservation grants the lock for this time, because the client may be dead. If the client is
+-- alive, it renews the lease.
 local RESERVATION = 250
 
--- Numbers the grant of a lock by an offer. Returns the words of the offer that follow the id: the token, the number of spare tokens, when the
--- client asked by its own clock, and how many µs before the grant the server heard that. Nil if there is no token.
+-- Chooses the token of a reserved grant. Returns the words of the reservation after the id: the
+-- token, the number of spare tokens, the time of the request on the client's clock, and the µs from
+-- this request to the grant. Returns nil if there is no token.
 local function grant_words(fence, micros, asked, stamp, spare)
   local numbered, token, more = pcall(number_grant, fence, micros, spare)
   if not numbered or not token then
     return nil
   end
   if more > 0 then
-    -- An attempt of the claim may be on its way, and be granted the lock at once: it finds the other half of the spare tokens.
+    -- Another attempt of the claim may be on its way and may be granted the lock too. It gets the
+    -- other half of the spare tokens.
     more = math.floor(more / 2)
     redis.pcall('SET', fence, digits(token + more))
   end
   return table.concat({'', digits(token), digits(more), stamp, digits(micros - asked)}, ' ')
 end
 
--- Offers the key to the first in the queue that hears of it over its connection, as its holder. A claim that the server has heard of lately is
--- granted the lock for a short time, and its client asks for the rest. For any other the key is kept for as long as a free key is kept for it:
--- meanwhile it asks. A claim that nothing listens for is passed by, and its place is given up. False if the first does not hear of such things, or the key is left to others:
--- then the first is told that it is free.
+-- Makes the first claim in the queue that listens to reservations the holder. If the claim
+-- contacted the server recently, it is granted the lock for a short time, and its client requests
+-- the rest. For any other claim, the key is reserved as long as a free key would be, and the claim
+-- must ask. A claim that nobody listens for is skipped, and its queue entry is removed. Returns
+-- false if the first claim does not support reservations or if the key is left to other clients.
+-- The first claim is then notified that the key is free.
 --
 -- ids     the front of the queue
--- Returns  whether it is kept, and then the next claim and the record of its place, each as a list
--- Needs no command that fails when memory is full.
+-- Returns  whether the key is reserved; then the next claim and the record of its queue entry, each
+--          as a list
+--
+-- Uses only commands that work when the memory is full.
 local function hand_over(lock, fence, queue, places, ids, micros)
   local now = math.floor(micros / 1000)
   for _ = 1, 128 do
@@ -58,7 +66,7 @@ local function hand_over(lock, fence, queue, places, ids, micros)
       end
       local told = redis.pcall('PUBLISH', channel, first .. (grant or ''))
       if type(told) ~= 'number' then
-        -- It may not be told.
+        -- The claim may not be notified.
         return false
       end
       forget(queue, places, {first}, ids[2])
