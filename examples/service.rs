@@ -47,7 +47,7 @@ pub(crate) fn prometheus() -> Result<PrometheusBuilder, BuildError> {
     PrometheusBuilder::new().set_buckets_for_metric(times, &BUCKETS)
 }
 
-/// Moves measurements into the histograms, even if nobody scrapes the page.
+/// Moves measurements into the histograms, even if the page is not scraped.
 pub(crate) async fn keep_small(page: PrometheusHandle) {
     loop {
         tokio::time::sleep(Duration::from_secs(5)).await;

@@ -28,8 +28,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("http://{}", listener.local_addr()?);
     axum::serve(listener, service(client.clone())).with_graceful_shutdown(terminated).await?;
 
-    // All requests have ended. This call releases the leases that are still held, so nobody has to
-    // wait for a TTL.
+    // All requests have ended. This call releases the leases that are still held, so other callers
+    // do not have to wait for a TTL.
     client.shutdown(Duration::from_secs(5)).await?;
     println!("all locks are released");
     Ok(())

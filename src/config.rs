@@ -106,7 +106,7 @@ pub struct Profile {
     /// The shortest validity of an acquired lease, see [`LockOptions::min_validity`].
     #[serde(deserialize_with = "human::time")]
     pub min_validity: Option<Duration>,
-    /// The time between the loss notification and the end of the lease, see
+    /// The time for which work may continue after the loss notification, see
     /// [`LockOptions::loss_grace`].
     #[serde(deserialize_with = "human::time")]
     pub loss_grace: Option<Duration>,

@@ -48,7 +48,7 @@ pub(crate) struct News {
 struct Asking {
     entries: HashMap<LeaseId, Asked>,
     /// Entries that will be watched when they have been held for long enough, in this order. The
-    /// flag tells whether the stream's task wakes for the first of them. Locks that are held only
+    /// flag states whether the stream's task wakes for the first of them. Locks that are held only
     /// for a moment should not wake the task.
     later: VecDeque<(Instant, LeaseId, i64)>,
     wakes: bool,
@@ -100,7 +100,7 @@ enum Own {
 }
 
 impl Own {
-    /// Returns the id of the watch if the cluster must be told to end it.
+    /// Returns the id of the watch if the cluster must end it.
     fn begun(self) -> Option<i64> {
         match self {
             Self::Begun(id) => Some(id),

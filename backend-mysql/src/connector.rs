@@ -121,7 +121,7 @@ fn column(value: Value) -> Option<String> {
     match value {
         Value::NULL => None,
         Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-        // The text protocol has no other value types.
+        // The text protocol does not have other value types.
         other => Some(other.as_sql(true)),
     }
 }

@@ -33,7 +33,7 @@ impl Servers {
         self
     }
 
-    /// Returns the addresses of the host. A Unix socket has no address.
+    /// Returns the addresses of the host. A Unix socket does not have an address.
     pub(crate) async fn addresses(&self) -> Result<Vec<Option<IpAddr>>, RunError> {
         let options = Opts::from(self.options.clone());
         if options.socket().is_some() || options.resolved_ips().is_some() {

@@ -82,7 +82,7 @@ impl Driver for Postgres {
     }
 }
 
-/// Looks for the tables. Creates them if they are missing and creating them is allowed.
+/// Creates the tables if they are missing and creating them is allowed.
 async fn ready(run: &dyn Run, settings: &Settings) -> Result<Survey, Error> {
     let run = async |text: Text| {
         let rows = run.run(&text, Urgency::Asks, settings.timeout).await;

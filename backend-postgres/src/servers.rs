@@ -21,7 +21,7 @@ pub struct Servers {
     fixed: Option<Vec<IpAddr>>,
 }
 
-/// A host, by its index, and one of its addresses. A Unix socket has no address.
+/// A host, by its index, and one of its addresses. A Unix socket does not have an address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Place {
     host: usize,
@@ -60,8 +60,8 @@ impl Servers {
         self
     }
 
-    /// Returns all addresses of all hosts in order. A host whose name cannot be resolved has no
-    /// address. This is an error only if all hosts fail.
+    /// Returns all addresses of all hosts in order. A host whose name cannot be resolved is
+    /// skipped. An error is returned only if all hosts fail.
     pub(crate) async fn places(&self) -> Result<Vec<Place>, RunError> {
         let (hosts, addresses) = (self.options.get_hosts(), self.options.get_hostaddrs());
         let (mut places, mut failure) = (Vec::new(), None);
@@ -141,7 +141,7 @@ impl Servers {
     }
 }
 
-/// Returns the same options with only one host. The driver has no method to remove hosts.
+/// Returns the same options with only one host. The driver cannot remove hosts.
 fn of_host(all: &tokio_postgres::Config, host: usize) -> tokio_postgres::Config {
     let mut one = tokio_postgres::Config::new();
     all.get_user().map(|user| one.user(user));

@@ -29,8 +29,8 @@ use crate::shared_task::SharedTask;
 const TIMEOUTS_UNTIL_HUNG: u32 = 3;
 
 /// A connection that was idle for this long is checked before it is used, because the server may
-/// have closed it. Nobody notices this while the runtime of the connection does not run. Servers
-/// count idle time in whole seconds.
+/// have closed it. The client cannot notice this while the runtime of the connection does not run.
+/// Servers count idle time in whole seconds.
 const TRUSTED_FOR: Duration = Duration::from_secs(1);
 
 /// With RESP2, not every client crate reports the end of a connection.

@@ -34,9 +34,10 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///    and then sees its result. A renewal after the deletion finds no row.
 /// 4. Read the remaining rows in a statement after step 1, and decide by these rows only.
 ///
-/// [`renew`](Self::renew) does not lock partitions. The exception are leases with a [minimum
-/// token](crate::request::Renew::floor), whose partitions it locks first. It changes rows with
-/// `tag`, `place IS NULL` and `ends > now`, and never increases the number of permits.
+/// [`renew`](Self::renew) does not lock partitions. Leases with a [minimum
+/// token](crate::request::Renew::floor) are an exception, because `renew` locks their partitions
+/// first. It changes rows with `tag`, `place IS NULL` and `ends > now`, and never increases the
+/// number of permits.
 ///
 /// # Decisions
 ///
@@ -51,9 +52,9 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///   a patience gets `ends = least(ends, now + patience)`.
 /// - **Other lock type**: There are holders whose `whole` differs from the claim's. Nothing is
 ///   changed.
-/// - **Admission**: The row with the claim's tag is a holder. Or the units of three groups together
-///   do not exceed the claim's [capacity](Acquire::capacity): all holders, all queue entries
-///   *before the claim's entry* (all entries if it has none), and the claim.
+/// - **Admission**: The row with the claim's tag is a holder. Or there are enough free permits: the
+///   units of all holders, of all queue entries *before the claim's entry*, and of the claim do not
+///   exceed its [capacity](Acquire::capacity). A claim without an entry counts as the last one.
 /// - **Grant**: The row becomes or stays a holder with `place` null, `ends = now + ttl` and a new
 ///   token. A row that is already in force never gets more units than it has. A new holder gets the
 ///   largest `asked` of the other holders.

@@ -190,7 +190,7 @@ impl LockService {
     }
 
     /// Acquires the lock `name`, and runs `work` like [`run`](Self::run). Waits for at most `wait`,
-    /// whatever its profile says.
+    /// even if its profile sets another wait.
     ///
     /// # Errors
     ///

@@ -7,7 +7,8 @@ use leasehold_sql_support::remote::{Settings, invalid};
 use super::Servers;
 use crate::tls::{Tls, TlsFiles};
 
-/// PostgreSQL's default directory for sockets depends on the build, so there is no default here.
+/// PostgreSQL's default directory for sockets depends on the build, so the URL must contain the
+/// directory.
 const NO_HOST: &str = "the URL must name a host, as in postgres://HOST/DATABASE; for a Unix socket, name its folder, as in \
                        postgres:///DATABASE?host=/run/postgresql";
 

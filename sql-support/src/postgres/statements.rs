@@ -55,7 +55,7 @@ impl Statements {
         format!("LISTEN \"{}\"", self.channel())
     }
 
-    /// Returns the query batch that looks for the tables. The session's own time limits apply.
+    /// Returns the query batch that finds the tables. The session's own time limits apply.
     pub fn survey(&self) -> Text {
         let name = |table: &str| literal(&self.layout.object(table, '"'));
         let values = ["stripe", "lease", "member"].map(|table| (table, name(table)));
