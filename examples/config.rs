@@ -1,9 +1,11 @@
-//! Hands out locks by name, as operators configure them: `cargo run --example config --features config`.
+//! Acquires locks by name. Operators set their types and options: `cargo run --example config
+//! --features config`.
 
 use leasehold::TryLockError;
 use leasehold::config::{Config, LockService};
 
-/// A file of the operator's, most often. The backends' features make other URLs possible.
+/// In production, this text is usually a file that operators edit. The features of the stores add
+/// other URLs.
 const SETTINGS: &str = r#"
 url = "memory:"
 
@@ -39,7 +41,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("a third connection has to wait: {}", error.into_busy()?);
     }
 
-    // A mistake is found at the start, and named.
+    // An invalid setting is found at the start, and the error names the field.
     let mistaken = SETTINGS.replace("1m", "2 parsecs");
     let error = Config::read(toml::Deserializer::parse(&mistaken)?).unwrap_err();
     println!("refused: {error}");

@@ -1,7 +1,9 @@
-//! A job on a schedule that each machine follows and one of them runs: `cargo run --example cron`.
+//! A scheduled job. Every machine follows the schedule, and one machine runs the job: `cargo run
+//! --example cron`.
 //!
-//! Start it several times with `--features sqlite` and `LEASEHOLD_BACKEND=sqlite:/tmp/locks.db`. `PERIOD_MS` is the time between runs,
-//! `RUNS` their number.
+//! To see several machines, start the program several times with `--features sqlite` and
+//! `LEASEHOLD_BACKEND=sqlite:/tmp/locks.db`. `PERIOD_MS` sets the time between runs, and `RUNS`
+//! sets the number of runs.
 
 use std::env;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,14 +19,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _run in 0..number("RUNS", 3)? {
         let run = next_run(period).await?;
         if let Err(error) = run_once(&client, run).await {
-            // The schedule goes on: the next run has a lock of its own.
+            // The schedule continues after an error, because the next run uses a different lock.
             eprintln!("run {run}: {error}");
         }
     }
     Ok(client.shutdown(Duration::from_secs(5)).await?)
 }
 
-/// Waits until the wall clock shows the next multiple of `period`, and numbers it. All machines have the same numbers.
+/// Waits until the wall clock shows the next multiple of `period`. Returns the number of this
+/// multiple, which is the same on all machines.
 async fn next_run(period: Duration) -> Result<u128, Box<dyn std::error::Error>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
     let run = now / period.as_nanos() + 1;
@@ -34,7 +37,8 @@ async fn next_run(period: Duration) -> Result<u128, Box<dyn std::error::Error>> 
 }
 
 async fn run_once(client: &LockClient, run: u128) -> Result<(), Error> {
-    // The key names the run, and stays closed for longer than any machine is late.
+    // The key contains the number of the run. It stays locked for longer than any machine can be
+    // late.
     let once = client.options().min_hold(Duration::from_secs(600));
     let job = client.mutex(format!("report/{run}"))?.with_options(once)?;
     match job.try_run(async |_guard| write_report(run).await).await {

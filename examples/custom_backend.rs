@@ -1,6 +1,8 @@
-//! A backend of your own, complete, and the suite's report on it: `cargo run --example custom_backend`.
+//! A complete backend for your own store, and the report of the conformance suite: `cargo run
+//! --example custom_backend`.
 //!
-//! The store here is a table as a database would have it, and each operation a transaction on it.
+//! The store in this example is a table in memory. Each operation is one transaction, as it would
+//! be in a database.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,14 +19,14 @@ use leasehold::{Error, Holder, LockKey};
 use leasehold_conformance::{Harness, Time, report};
 use tokio::time::Instant;
 
-/// A row of the table: whose lease it is, and until when.
+/// A row of the table: the lease id of the holder, and the time when the lease expires.
 struct Row {
     lease_id: String,
     ends: Instant,
 }
 
 impl Row {
-    /// The text in the column is all that the backend knows of another client's lease.
+    /// The backend knows another client's lease only by the lease id in this column.
     fn holder(&self) -> Holder {
         let left = self.ends.saturating_duration_since(Instant::now());
         Holder::new(Fingerprint::of(self.lease_id.as_bytes())).with_remaining(Some(left))
@@ -50,11 +52,12 @@ impl Table {
     }
 }
 
-/// The backend declares the abilities of the store, and has three methods, each of which is one atomic step in the store.
+/// Declares the capabilities of the store and implements three methods. Each method is one atomic
+/// step in the store.
 #[derive(Clone, Default)]
 struct TableBackend(Arc<Mutex<Table>>);
 
-/// Lease ids are secrets: nothing prints them. The suite checks that too.
+/// Lease ids are secrets, so `Debug` must not print them. The suite checks this.
 impl fmt::Debug for TableBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TableBackend")
@@ -70,7 +73,8 @@ impl LockBackend for TableBackend {
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         let mut table = self.0.lock().expect("no transaction panics");
         match table.in_force(claim.key()) {
-            // A claim whose reply was lost is asked again: it must not be in its own way.
+            // If the reply to a claim was lost, the client sends the claim again. The claim must
+            // not be refused because of its own lease.
             Some(row) if row.lease_id != claim.id().secret() => {
                 Ok(Attempt::Held(Contention::new().with_holder(row.holder())))
             }
@@ -107,7 +111,7 @@ impl LockBackend for TableBackend {
     }
 }
 
-/// The harness shows the suite how to start a store, how to connect, and how to look into the store.
+/// Tells the suite how to start the store, how to connect to it, and how to inspect it.
 struct OneTable(TableBackend);
 
 #[async_trait]
@@ -115,7 +119,7 @@ impl Harness for OneTable {
     type Backend = TableBackend;
 
     const NAME: &str = "table";
-    // This store's clock is tokio's, so nothing has to be waited for.
+    // This store uses tokio's clock, so the suite can advance the time instead of waiting.
     const TIME: Time = Time::Virtual;
 
     async fn start() -> Self {
@@ -136,7 +140,7 @@ fn main() -> Result<(), Error> {
     println!("{report}");
     assert_eq!(report.failed(), 0);
 
-    // And this is how it is used.
+    // An application uses the backend like this.
     let runtime = tokio::runtime::Runtime::new().expect("a runtime can be made");
     runtime.block_on(async {
         let client = leasehold::LockClient::new(TableBackend::default());

@@ -1,29 +1,31 @@
-//! Two candidates, one leader at a time, and an observer that always knows the address of the leader:
+//! Two candidates, one leader at a time, and an observer that prints the address of each leader:
 //! `cargo run --example election`.
 //!
-//! Set `LEASEHOLD_BACKEND` for a real store, and turn on its feature: `--features redis` or `etcd`.
+//! Set `LEASEHOLD_BACKEND` to use a real store, and enable its feature, for example `--features
+//! redis` or `--features etcd`.
 
 use std::time::Duration;
 
 use leasehold::election::Election;
 use leasehold::{Error, LockClient};
 
-/// A service of which one instance is in charge. The others stand by.
+/// One instance of a service. One instance leads, and the other one waits.
 async fn instance(election: Election, address: &str) -> Result<(), Error> {
-    // Waits in turn. Everybody can read the address from the moment of the election on.
+    // Wait to be elected. From then on, every process can read the address of the leader.
     let term = election.campaign(address).await?;
     println!("{address} leads, token {}", term.token());
 
-    // The work of a leader, dropped unfinished if the leadership is lost.
+    // Do the leader's work. It is dropped if the leadership is lost.
     term.while_held(tokio::time::sleep(Duration::from_millis(100))).await?;
     term.proclaim(format!("{address} (leaving)")).await?;
     term.while_held(tokio::time::sleep(Duration::from_millis(100))).await?;
 
-    // The next in turn leads at once. Had this one died instead, it would be after its TTL.
+    // The next candidate becomes the leader immediately. If this instance had been killed, the next
+    // candidate would have to wait for the TTL.
     term.resign().await
 }
 
-/// Tells the present state first, then every change that is seen. For ever.
+/// Prints the current leader first, and then every change, until the program ends.
 async fn observe(election: Election) -> Result<(), Error> {
     let mut observer = election.observe();
     loop {
@@ -36,7 +38,7 @@ async fn observe(election: Election) -> Result<(), Error> {
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    // Three processes, as it were, each with a client of its own.
+    // Each client stands for a separate process.
     let url = std::env::var("LEASEHOLD_BACKEND").unwrap_or_else(|_| "memory:".to_owned());
     let store = leasehold::backend::connect(&url).await?;
     let election = || LockClient::new(store.clone()).election("scheduler");

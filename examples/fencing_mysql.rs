@@ -1,8 +1,9 @@
-//! MySQL, or MariaDB, refuses the write of a late holder:
-//! `LEASEHOLD_BACKEND=mysql://user@host/database cargo run --example fencing_mysql --features mysql`.
+//! MySQL or MariaDB rejects the write of a late holder:
+//! `LEASEHOLD_BACKEND=mysql://user@host/database cargo run --example fencing_mysql --features
+//! mysql`.
 //!
-//! The write itself compares the token: `… WHERE fence <= token`. No row changed means that a later holder was there before. The same
-//! statement is right in the middle of a transaction.
+//! The write compares the token: `… WHERE fence <= token`. If no row is changed, a later holder has
+//! already written. The statement also works inside a transaction.
 
 use std::env;
 use std::error::Error;
@@ -12,13 +13,14 @@ use leasehold::{FencingToken, LockOptions, RenewalMode};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 
-/// Whether the account had room for the token.
+/// Writes the balance. Returns `false` if the account has already seen a larger token.
 async fn write(
     database: &mut Conn,
     balance: u64,
     token: &FencingToken,
 ) -> Result<bool, mysql_async::Error> {
-    // `writes` makes each write a change, also one that repeats the balance: MySQL counts changed rows alone.
+    // MySQL counts only rows whose values change. `writes` changes with every write, even if the
+    // balance stays the same.
     let text = "UPDATE account SET balance = ?, fence = ?, writes = writes + 1 \
                 WHERE id = 1 AND fence <= ?";
     let number = token.number();
@@ -40,7 +42,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     database.query_drop("INSERT INTO account VALUES (1, 0, 0, 0)").await?;
     let client = leasehold::connect(&url).await?;
 
-    // A short lease without renewal stands for a process that is paused.
+    // A short lease without renewal simulates a process that is paused.
     let pausing = LockOptions::new().ttl(Duration::from_millis(500)).renewal(RenewalMode::Off);
     let paused = client.mutex("account:1")?.with_options(pausing)?.lock().await?;
     assert!(write(&mut database, 10, paused.token()).await?);

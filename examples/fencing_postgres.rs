@@ -1,8 +1,8 @@
-//! PostgreSQL refuses the write of a late holder:
-//! `LEASEHOLD_BACKEND=postgres://user@host/database cargo run --example fencing_postgres --features postgres`.
+//! PostgreSQL rejects the write of a late holder: `LEASEHOLD_BACKEND=postgres://user@host/database
+//! cargo run --example fencing_postgres --features postgres`.
 //!
-//! The write itself compares the token: `… WHERE fence <= token`. No row changed means that a later holder was there before. The same
-//! statement is right in the middle of a transaction.
+//! The write compares the token: `… WHERE fence <= token`. If no row is changed, a later holder has
+//! already written. The statement also works inside a transaction.
 
 use std::env;
 use std::error::Error;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use leasehold::{FencingToken, LockOptions, RenewalMode};
 use tokio_postgres::{Client, NoTls};
 
-/// Whether the account had room for the token.
+/// Writes the balance. Returns `false` if the account has already seen a larger token.
 async fn write(
     database: &Client,
     balance: i64,
@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .await?;
     let client = leasehold::connect(&url).await?;
 
-    // A short lease without renewal stands for a process that is paused.
+    // A short lease without renewal simulates a process that is paused.
     let pausing = LockOptions::new().ttl(Duration::from_millis(500)).renewal(RenewalMode::Off);
     let paused = client.mutex("account:1")?.with_options(pausing)?.lock().await?;
     assert!(write(&database, 10, paused.token()).await?);

@@ -1,6 +1,8 @@
-//! SQLite refuses the write of a late holder: `cargo run --example fencing_sqlite --features sqlite`.
+//! SQLite rejects the write of a late holder: `cargo run --example fencing_sqlite --features
+//! sqlite`.
 //!
-//! The write itself compares the token: `… WHERE fence <= token`. No row changed means that a later holder was there before.
+//! The write compares the token: `… WHERE fence <= token`. If no row is changed, a later holder has
+//! already written.
 
 use std::error::Error;
 use std::time::Duration;
@@ -8,7 +10,7 @@ use std::time::Duration;
 use leasehold::{FencingToken, LockOptions, RenewalMode};
 use rusqlite::{Connection, params};
 
-/// Whether the account had room for the token.
+/// Writes the balance. Returns `false` if the account has already seen a larger token.
 fn write(database: &Connection, balance: i64, token: &FencingToken) -> rusqlite::Result<bool> {
     let fence = i64::try_from(token.number()).expect("tokens are below 2^53");
     let text = "UPDATE account SET balance = ?1, fence = ?2 WHERE id = 1 AND fence <= ?2";
@@ -26,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = format!("sqlite:{}", folder.path().join("locks.db").display());
     let client = leasehold::connect(&url).await?;
 
-    // A short lease without renewal stands for a process that is paused.
+    // A short lease without renewal simulates a process that is paused.
     let pausing = LockOptions::new().ttl(Duration::from_millis(200)).renewal(RenewalMode::Off);
     let paused = client.mutex("account:1")?.with_options(pausing)?.lock().await?;
     assert!(write(&database, 10, paused.token())?);

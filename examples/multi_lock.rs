@@ -1,13 +1,14 @@
 //! A transfer between two accounts, each with its own lock: `cargo run --example multi_lock`.
 //!
-//! Set `LEASEHOLD_BACKEND` for a real store, and turn on its feature: `--features redis` or `etcd`.
+//! Set `LEASEHOLD_BACKEND` to use a real store, and enable its feature, for example `--features
+//! redis` or `--features etcd`.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::{Error, Fence, FencingToken, LockClient};
 
-/// The data that one lock protects. Each account has a lock of its own, so each checks the tokens of that lock.
+/// The data that one lock protects. Each account checks the tokens of its own lock.
 struct Account {
     balance: u64,
     fence: Fence,
@@ -27,7 +28,8 @@ fn write(bank: &Bank, account: usize, balance: u64, token: &FencingToken) -> Res
     Ok(())
 }
 
-/// Moves money under both locks. A transfer in the other direction takes them in the same order.
+/// Moves money under both locks. A multi-lock always acquires its keys in the same order, so
+/// transfers in opposite directions cannot deadlock.
 async fn transfer(
     client: LockClient,
     bank: Bank,
@@ -40,7 +42,7 @@ async fn transfer(
     let token = |name| guard.get(name).expect("it is one of the two").token();
 
     let (left, right) = (read(&bank, from), read(&bank, to));
-    // Without the locks, another transfer would come in between.
+    // Without the locks, another transfer could change the balances during this pause.
     tokio::time::sleep(Duration::from_millis(1)).await;
     write(&bank, from, left - amount, token(&names[0]))?;
     write(&bank, to, right + amount, token(&names[1]))?;
@@ -55,7 +57,8 @@ async fn main() -> Result<(), Error> {
     let account = || Mutex::new(Account { balance: 1_000, fence: Fence::default() });
     let bank: Bank = Arc::new([account(), account()]);
 
-    // Back and forth at the same time: one lock after the other by hand, they would wait for each other.
+    // Transfers run in both directions at the same time. If each transfer acquired two mutexes one
+    // after the other, two transfers could deadlock.
     let transfers: Vec<_> = (0..20)
         .map(|n| {
             let (way, amount) = if n % 2 == 0 { ((0, 1), 30) } else { ((1, 0), 10) };
@@ -69,7 +72,8 @@ async fn main() -> Result<(), Error> {
     println!("20 transfers later: {} and {}", balances[0], balances[1]);
     assert_eq!(balances, [800, 1_200]);
 
-    // All or none: while another holder has one account, the transfer gets neither, and the other account stays free.
+    // A multi-lock acquires all keys or none. While an audit holds one account, the transfer
+    // acquires neither key.
     let audit = client.mutex("account:1")?.lock().await?;
     let both = client.multi_lock().mutexes(["account:0", "account:1"])?;
     assert!(both.try_lock().await.is_err());

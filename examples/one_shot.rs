@@ -1,7 +1,9 @@
-//! A program that ends with a guard in hand: the lock is free when the process is gone. `cargo run --example one_shot`.
+//! A program that ends without releasing its guard. The lock is free when the process has ended:
+//! `cargo run --example one_shot`.
 //!
-//! A guard that is dropped in the last moments of a program has its release under way when the runtime ends. The client then sends
-//! the rest from a thread of its own, and the end of the runtime waits for it, for two seconds at most.
+//! If a guard is dropped just before the program ends, its release may still be in progress when
+//! the runtime ends. The client then completes the release on its own thread. The end of the
+//! runtime waits for this thread for at most 2 s.
 
 use std::env;
 
@@ -14,7 +16,7 @@ async fn main() -> Result<(), leasehold::Error> {
     let guard = client.mutex(key)?.lock().await?;
     println!("held: token {}", guard.token());
     if env::args().nth(2).as_deref() == Some("task") {
-        // It never ends, and the runtime drops it.
+        // This task never ends. The runtime drops it, and the guard with it.
         tokio::spawn(async move {
             let _guard = guard;
             std::future::pending::<()>().await;

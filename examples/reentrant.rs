@@ -1,8 +1,8 @@
-//! An owner that enters its own lock again: `cargo run --example reentrant`.
+//! An owner that locks its own lock again: `cargo run --example reentrant`.
 
 use leasehold::{Error, OwnerId, ReentrantMutex};
 
-/// Moves money. It locks the ledger itself, and so do the functions that it calls.
+/// Moves money. This function locks the ledger, and so do the two functions that it calls.
 async fn transfer(ledger: &ReentrantMutex) -> Result<u64, Error> {
     let guard = ledger.lock().await?;
     withdraw(ledger).await?;
@@ -29,11 +29,12 @@ async fn main() -> Result<(), Error> {
     let client = leasehold::connect("memory:").await?;
     let ledger = client.reentrant_mutex("ledger")?;
 
-    // By default the owner is the task: functions that it calls enter again, without a round trip.
+    // By default, the task is the owner. The functions that it calls can lock again without a round
+    // trip.
     println!("one task, one lease:");
     transfer(&ledger).await?;
 
-    // Two futures in one task would enter each other's locks. A scope makes each an owner.
+    // Two futures in one task would share the lock. A scope makes each future a separate owner.
     println!("two owners in one task, one after the other:");
     let (one, other) = tokio::join!(
         OwnerId::new().scope(transfer(&ledger)),

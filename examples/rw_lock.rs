@@ -1,6 +1,7 @@
 //! Many readers or one writer: `cargo run --example rw_lock`.
 //!
-//! Set `LEASEHOLD_BACKEND` for a real store, and turn on its feature: `--features redis` or `etcd`.
+//! Set `LEASEHOLD_BACKEND` to use a real store, and enable its feature, for example `--features
+//! redis` or `--features etcd`.
 
 use std::time::Duration;
 
@@ -9,17 +10,17 @@ use leasehold::{Error, ErrorKind, LockClient};
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let url = std::env::var("LEASEHOLD_BACKEND").unwrap_or_else(|_| "memory:".to_owned());
-    // Two processes, as it were, each with a client of its own.
+    // Each client stands for a separate process.
     let store = leasehold::backend::connect(&url).await?;
     let (here, there) = (LockClient::new(store.clone()), LockClient::new(store));
     let (catalogue, remote) = (here.rw_lock("catalogue")?, there.rw_lock("catalogue")?);
 
-    // Readers share it.
+    // Two readers hold the lock at the same time.
     let (one, other) = (catalogue.read().await?, remote.read().await?);
     println!("two read, tokens {} and {}", one.token(), other.token());
     assert!(remote.try_write().await.is_err());
 
-    // A writer stands in line: it waits for the present readers, and no later caller passes it.
+    // A writer is queued. It waits for the current readers, and later readers wait behind it.
     let writes = tokio::spawn(async move { remote.write().await });
     while catalogue.try_read().await.is_ok() {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -30,14 +31,14 @@ async fn main() -> Result<(), Error> {
     let writer = writes.await.expect("it does not panic")?;
     println!("it writes alone, token {}", writer.token());
 
-    // Having written, it goes on reading. No other writer comes in between.
+    // After writing, the writer becomes a reader. No other writer can acquire the lock in between.
     let reader = writer.downgrade().await?;
     let another = catalogue.read().await?;
     println!("it reads on, together with others");
     reader.release().await?;
     another.release().await?;
 
-    // Two readers that both want to become writers would wait for each other for ever.
+    // Two readers that both want to become writers would wait for each other forever.
     let owned = here.rw_lock("catalogue")?.reentrant();
     let reading = owned.read().await?;
     let error = owned.write().await.expect_err("it reads already");

@@ -1,5 +1,5 @@
-//! A job that several machines start at the same time and that runs once:
-//! `cargo run --example scheduled_job`.
+//! A job that several machines start at the same time and that runs once: `cargo run --example
+//! scheduled_job`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,18 +9,18 @@ use leasehold::memory::MemoryBackend;
 use leasehold::{Error, LockClient, LockOptions};
 use tokio::task::JoinSet;
 
-/// Runs on each machine when its clock says so.
+/// Runs on each machine at the scheduled time.
 async fn on_schedule(
     machine: u32,
     store: MemoryBackend,
     runs: Arc<AtomicUsize>,
 ) -> Result<(), Error> {
-    // The lock stays closed for a while even if the job is done at once, so that a machine whose
-    // clock is a little late does not run it again.
+    // The lock stays held for at least one second, even if the job finishes immediately. A machine
+    // whose clock is a little late then does not run the job again.
     let once = LockOptions::new().min_hold(Duration::from_secs(1));
     let client = LockClient::builder(store).options(once).build()?;
 
-    // Clocks differ.
+    // The clocks of the machines differ.
     tokio::time::sleep(Duration::from_millis(u64::from(machine) * 50)).await;
     match client.mutex("nightly-report")?.try_lock().await {
         Ok(guard) => {

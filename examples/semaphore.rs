@@ -1,6 +1,8 @@
-//! At most three at once, over all processes: `cargo run --example semaphore`.
+//! At most three calls at the same time, in all processes together: `cargo run --example
+//! semaphore`.
 //!
-//! Set `LEASEHOLD_BACKEND` for a real store, and turn on its feature: `--features redis` or `etcd`.
+//! Set `LEASEHOLD_BACKEND` to use a real store, and enable its feature, for example `--features
+//! redis` or `--features etcd`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +10,7 @@ use std::time::Duration;
 
 use leasehold::{Error, LockClient, Semaphore};
 
-/// A client of a service that bears three connections in all.
+/// Calls a service that supports at most three connections in total.
 async fn call(connections: Semaphore, open: Arc<AtomicU32>) -> Result<u32, Error> {
     connections
         .run(1, async |_permit| {
@@ -26,7 +28,7 @@ async fn main() -> Result<(), Error> {
     let store = leasehold::backend::connect(&url).await?;
     let open = Arc::new(AtomicU32::new(0));
 
-    // Four processes, as it were, each with a client of its own and three tasks.
+    // Each client stands for a separate process. Each process has three tasks.
     let mut calls = Vec::new();
     for _ in 0..4 {
         let client = LockClient::new(store.clone());
@@ -41,14 +43,14 @@ async fn main() -> Result<(), Error> {
     }
     println!("12 calls, and never more than {most} at once");
 
-    // A large job takes several permits, all or none.
+    // A large job acquires several permits, all or none.
     let client = LockClient::new(store);
     let connections = client.semaphore("connections", 3)?;
     let job = connections.acquire(2).await?;
     println!("a job has {} permits; left: {}", job.units(), connections.available().await?);
     assert!(connections.try_acquire(2).await.is_err());
 
-    // An operator asks the holder to finish early, and it does.
+    // An operator asks the holder to finish early, and the holder releases its permits.
     client.request_revocation("connections").await?;
     assert!(job.revocation_requested().await);
     job.release().await?;

@@ -1,7 +1,9 @@
-//! A service with metrics: `cargo run --example service --features metrics`, then `curl 127.0.0.1:9464/metrics`.
+//! A service with metrics: `cargo run --example service --features metrics`, then `curl
+//! 127.0.0.1:9464/metrics`.
 //!
-//! Three workers take turns at one job. Prometheus scrapes the page; a dashboard and alerts for it are in `docs/grafana` and
-//! `docs/prometheus`. `LEASEHOLD_BACKEND` names another store than memory, `LISTEN` another address.
+//! Three workers share one lock. Prometheus scrapes the metrics page. The directories
+//! `docs/grafana` and `docs/prometheus` contain a dashboard and alerts. Set `LEASEHOLD_BACKEND` to
+//! use a real store, and `LISTEN` to use another address.
 
 use std::env;
 use std::time::Duration;
@@ -12,15 +14,15 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// From a round trip to a server nearby to a job that takes its time.
+/// Bucket limits in seconds, from a round trip to a nearby server to a job of several minutes.
 const BUCKETS: [f64; 12] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // The recorder first: the client describes its metrics to it.
+    // Install the recorder first, because the client describes its metrics when it is built.
     let page = prometheus()?.install_recorder()?;
-    // Without this, the recorder would keep every measurement until the next scrape.
+    // Without this task, the recorder would keep every measurement until the next scrape.
     tokio::spawn(keep_small(page.clone()));
     let url = env::var("LEASEHOLD_BACKEND").unwrap_or_else(|_| "memory:".to_owned());
     let backend = leasehold::backend::connect(&url).await?;
@@ -39,13 +41,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(client.shutdown(Duration::from_secs(5)).await?)
 }
 
-/// A recorder that keeps times as histograms.
+/// Creates a recorder that stores times as histograms.
 pub(crate) fn prometheus() -> Result<PrometheusBuilder, BuildError> {
     let times = Matcher::Suffix("_seconds".to_owned());
     PrometheusBuilder::new().set_buckets_for_metric(times, &BUCKETS)
 }
 
-/// Moves measurements into the histograms, even if no server scrapes the page.
+/// Moves measurements into the histograms, even if the page is not scraped.
 pub(crate) async fn keep_small(page: PrometheusHandle) {
     loop {
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -64,12 +66,12 @@ async fn work(client: LockClient, worker: u32) -> Result<(), leasehold::Error> {
     }
 }
 
-/// Answers each request with the page of all metrics.
+/// Answers every request with the current metrics.
 pub(crate) async fn serve(listener: TcpListener, page: PrometheusHandle) -> std::io::Result<()> {
     loop {
         let (connection, _) = listener.accept().await?;
         let page = page.render();
-        // A client that stalls or leaves is its own affair.
+        // An error of one connection does not affect the service.
         tokio::spawn(async move { answer(connection, &page).await });
     }
 }

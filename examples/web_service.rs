@@ -1,7 +1,8 @@
-//! A web service with axum: readiness, locks per request, graceful shutdown.
+//! A web service with axum: readiness probe, one lock per request, graceful shutdown.
 //!
-//! `cargo run --example web_service`, then `curl -X POST 127.0.0.1:8080/invoices/42/pay`. `LEASEHOLD_BACKEND` names another store than
-//! memory, `LISTEN` another address. SIGTERM or Ctrl-C ends the service after the requests under way.
+//! `cargo run --example web_service`, then `curl -X POST 127.0.0.1:8080/invoices/42/pay`. Set
+//! `LEASEHOLD_BACKEND` to use a real store, and `LISTEN` to use another address. After SIGTERM or
+//! Ctrl-C, the service completes the current requests and ends.
 
 use std::env;
 use std::time::Duration;
@@ -16,9 +17,9 @@ use tokio::net::TcpListener;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = env::var("LEASEHOLD_BACKEND").unwrap_or_else(|_| "memory:".to_owned());
-    // An HTTP client gives up sooner than a lock would.
+    // An HTTP client does not wait for long, so the lock does not either.
     let options = LockOptions::new().wait(Duration::from_millis(200));
-    // The service starts also while its store is down, and says so at `/ready`.
+    // The service also starts while its store is down. `/ready` then reports the error.
     let client = leasehold::connect_lazily(&url, options)?;
 
     let address = env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:8080".to_owned());
@@ -27,13 +28,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("http://{}", listener.local_addr()?);
     axum::serve(listener, service(client.clone())).with_graceful_shutdown(terminated).await?;
 
-    // No request is left. Leases that are still held are released now, not after a TTL.
+    // All requests have ended. This call releases the leases that are still held, so other callers
+    // do not have to wait for a TTL.
     client.shutdown(Duration::from_secs(5)).await?;
     println!("all locks are released");
     Ok(())
 }
 
-/// Waits for the orchestrator's SIGTERM, or Ctrl-C. It listens from the call on, also before it is polled.
+/// Waits for SIGTERM from the orchestrator, or for Ctrl-C. Signals are recorded from the call on,
+/// even before the future is polled.
 fn terminated() -> impl Future<Output = ()> {
     #[cfg(unix)]
     let signal = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
@@ -81,12 +84,12 @@ async fn pay_alone(client: &LockClient, id: u64) -> Result<u64, Error> {
         .await
 }
 
-/// The status by which the HTTP client knows whether to come again.
+/// Returns a status that tells the HTTP client whether to try again.
 fn status(error: &Error) -> StatusCode {
     match error.kind() {
         ErrorKind::Timeout | ErrorKind::TooManyWaiters => StatusCode::CONFLICT,
         ErrorKind::Unavailable | ErrorKind::Indeterminate => StatusCode::SERVICE_UNAVAILABLE,
-        // After `LeaseLost` too: the payment may have been made.
+        // Includes `LeaseLost`, because the payment may have been made.
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

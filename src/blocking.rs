@@ -1,17 +1,21 @@
-//! Locks for code without an async runtime. A call that waits blocks its thread.
+//! Lock types for code without an async runtime. A call that waits blocks its thread.
 //!
-//! This module re-exports [`leasehold_core::blocking`] and adds [`connect`] and [`connect_with`]. The documentation of that module lists the
-//! differences from the async types.
+//! This module re-exports [`leasehold_core::blocking`] and adds [`connect`] and [`connect_with`].
+//! The documentation of [`leasehold_core::blocking`] lists the differences from the async types.
 
 pub use leasehold_core::blocking::*;
 
 use leasehold_core::{Error, LockOptions};
 
-/// Connects to the store at `url`, and blocks until it has answered.
+/// Connects to the store at `url`. Blocks the thread until the store has answered.
 ///
 /// # Errors
 ///
-/// As [`leasehold::connect`](crate::connect), and those of [`LockClient::from_async`].
+/// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the URL is not valid, and
+/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store's feature is disabled.
+/// Returns [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store cannot be
+/// reached, and [`ErrorKind::Denied`](crate::ErrorKind::Denied) if the store rejects the
+/// credentials. [`LockClient::from_async`] lists the errors that are specific to threads.
 ///
 /// ```
 /// let client = leasehold::blocking::connect("memory:")?;
@@ -23,11 +27,14 @@ pub fn connect(url: &str) -> Result<LockClient, Error> {
     LockClient::from_async(async || crate::connect(url).await)
 }
 
-/// Connects to the store at `url`, with `options` for all locks that are not given others.
+/// Connects to the store at `url` and uses `options` for all locks that do not set their own.
 ///
 /// # Errors
 ///
-/// As [`leasehold::connect_with`](crate::connect_with), and those of [`LockClient::from_async`].
+/// Returns the errors of [`connect`]. Also returns
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) or
+/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the options are not valid for this
+/// store.
 ///
 /// ```
 /// use leasehold::LockOptions;

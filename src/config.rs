@@ -1,4 +1,4 @@
-//! Named locks from a configuration.
+//! Named locks that are configured outside the code.
 
 mod human;
 mod service;
@@ -13,8 +13,10 @@ use serde::{Deserialize, Deserializer};
 
 pub use service::LockService;
 
-/// The store of a program, and the kind and options of each of its locks: a value that serde reads, from TOML, YAML, JSON, the environment or
-/// any other format with a serde crate.
+/// Names the store of a program, and sets the type and the options of each lock.
+///
+/// A `Config` can be read from every format that serde supports, for example TOML, YAML, JSON or
+/// environment variables.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -47,113 +49,122 @@ pub use service::LockService;
 ///
 /// | field | meaning | default |
 /// | --- | --- | --- |
-/// | `url` | the store, as for [`connect`](crate::connect) | required |
-/// | `lazy` | whether the service may start before the store serves, see [`connect_lazily`](crate::connect_lazily) | `false` |
-/// | `defaults` | a [`Profile`] for all locks | that of [`LockOptions`] |
-/// | `locks` | profiles by name; the defaults stand for fields that one leaves out | none |
+/// | `url` | the URL of the store, as in [`connect`](crate::connect) | required |
+/// | `lazy` | whether the service may start before the store is available, as in [`connect_lazily`](crate::connect_lazily) | `false` |
+/// | `defaults` | a [`Profile`] for all locks | the defaults of [`LockOptions`] |
+/// | `locks` | profiles by lock name; fields that a profile omits come from `defaults` | none |
 ///
-/// In the name of a profile, each `*` stands for any text, also none. If several fit a lock, the one with the longest text beside
-/// its stars counts.
+/// In the name of a profile, each `*` matches any text, including the empty text. If several
+/// profiles match a lock, the profile with the longest text outside its stars is used.
 ///
-/// Times are texts like `"30s"`, `"200ms"` or `"1h 30m"`. A field that does not exist is refused, and so is a setting that is not possible, with
-/// the path of the field.
+/// A time is a string such as `"30s"`, `"200ms"` or `"1h 30m"`. Unknown fields and invalid settings
+/// are rejected. The error contains the path of the field.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Config {
-    /// The store. It may hold a password, which neither errors nor `Debug` show.
+    /// The URL of the store. It may contain a password, so neither errors nor `Debug` show it.
     pub url: String,
-    /// Whether the first request connects.
+    /// Whether to connect at the first request instead of at the start.
     #[serde(default)]
     pub lazy: bool,
-    /// The profile of locks whose own profile leaves a field out.
+    /// The profile for locks without a profile, and for fields that a profile omits.
     #[serde(default)]
     pub defaults: Profile,
-    /// Profiles, by names and patterns.
+    /// Profiles by the name of a lock, or by a pattern for several names.
     #[serde(default)]
     pub locks: BTreeMap<String, Profile>,
 }
 
-/// The kind and the options of a lock. All fields may be left out.
+/// The type and the options of a lock. All fields are optional.
+///
+/// The example of [`Config`] contains profiles for a mutex and for a semaphore.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Profile {
-    /// The kind of lock; a mutex, unless it is said.
+    /// The type of the lock. The default is a mutex.
     pub kind: Option<Kind>,
-    /// The permits of a semaphore.
+    /// The total number of permits of a semaphore.
     pub limit: Option<u32>,
-    /// [`LockOptions::ttl`].
+    /// The TTL of a lease, see [`LockOptions::ttl`].
     #[serde(deserialize_with = "human::time")]
     pub ttl: Option<Duration>,
-    /// [`LockOptions::wait`]: `"0s"` for one attempt.
+    /// The longest time to wait for the lock, see [`LockOptions::wait`]. `"0s"` makes a single
+    /// attempt.
     #[serde(deserialize_with = "human::time")]
     pub wait: Option<Duration>,
-    /// [`LockOptions::outage_wait`].
+    /// The longest time to wait for the store during an outage, see [`LockOptions::outage_wait`].
     #[serde(deserialize_with = "human::time")]
     pub outage_wait: Option<Duration>,
-    /// [`LockOptions::min_hold`].
+    /// The shortest time for which the lock stays held, see [`LockOptions::min_hold`].
     #[serde(deserialize_with = "human::time")]
     pub min_hold: Option<Duration>,
-    /// [`LockOptions::max_hold`].
+    /// The longest time for which a lease is renewed, see [`LockOptions::max_hold`].
     #[serde(deserialize_with = "human::time")]
     pub max_hold: Option<Duration>,
-    /// [`LockOptions::min_validity`].
+    /// The shortest validity of an acquired lease, see [`LockOptions::min_validity`].
     #[serde(deserialize_with = "human::time")]
     pub min_validity: Option<Duration>,
+    /// The time for which work may continue after the loss notification, see
     /// [`LockOptions::loss_grace`].
     #[serde(deserialize_with = "human::time")]
     pub loss_grace: Option<Duration>,
+    /// The time for which a key stays locked after its lease has expired, see
     /// [`LockOptions::lock_delay`].
     #[serde(deserialize_with = "human::time")]
     pub lock_delay: Option<Duration>,
-    /// [`LockOptions::fair`].
+    /// Whether callers acquire the lock in order of arrival, see [`LockOptions::fair`].
     pub fair: Option<bool>,
-    /// How many attempts to make at most: [`Retry::attempts`].
+    /// The largest number of attempts, see [`Retry::attempts`].
     pub attempts: Option<u32>,
-    /// The pause between two attempts: [`Retry::every`].
+    /// The pause between two attempts, see [`Retry::every`].
     #[serde(deserialize_with = "human::time")]
     pub every: Option<Duration>,
 }
 
-/// The kind of a lock.
+/// The type of a lock in a [`Profile`].
+///
+/// The example of [`Config`] selects a semaphore with `kind = "semaphore"`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Kind {
-    /// [`Mutex`](crate::Mutex).
+    /// A [`Mutex`](crate::Mutex), `"mutex"` in a configuration.
     #[default]
     Mutex,
-    /// [`ReentrantMutex`](crate::ReentrantMutex).
+    /// A [`ReentrantMutex`](crate::ReentrantMutex), `"reentrant-mutex"` in a configuration.
     ReentrantMutex,
-    /// [`RwLock`](crate::RwLock).
+    /// A [`RwLock`](crate::RwLock), `"rw-lock"` in a configuration.
     RwLock,
-    /// [`Semaphore`](crate::Semaphore).
+    /// A [`Semaphore`](crate::Semaphore), `"semaphore"` in a configuration.
     Semaphore,
 }
 
 impl Config {
-    /// Creates a configuration of the store at `url`, all of whose locks are mutexes with default options.
+    /// Creates a configuration for the store at `url`. All locks are mutexes with default options.
     pub fn new(url: impl Into<String>) -> Self {
         Self { url: url.into(), lazy: false, defaults: Profile::default(), locks: BTreeMap::new() }
     }
 
-    /// Reads a configuration from a format that serde knows.
+    /// Reads a configuration from a serde deserializer.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`], with the path of the field, if a field is missing, does not exist or is not of its type. [`LockService::connect`]
-    /// refuses settings that are not possible together, or not on the store.
+    /// Returns [`ErrorKind::Invalid`], with the path of the field, if a field is missing, is
+    /// unknown or has the wrong type. [`LockService::connect`] checks whether the settings work
+    /// together and are supported by the store.
     pub fn read<'de>(format: impl Deserializer<'de>) -> Result<Self, Error> {
         serde_path_to_error::deserialize(format).map_err(|error| {
             let (path, why) = (error.path().to_string(), error.inner().to_string());
-            // Formats that know the line show it, with a drawing.
+            // Formats that track positions return several lines with a drawing. The last line is
+            // the message.
             let why = why.lines().last().unwrap_or_default().to_owned();
             invalid(&path, &why)
         })
     }
 
-    /// The profile of the lock `name`, and the path of that.
+    /// Returns the profile of the lock `name` and the path of this profile.
     fn profile(&self, name: &str) -> (String, Profile) {
         let fitting = self.locks.iter().filter(|(pattern, _)| fits(pattern, name));
         let text = |pattern: &str| pattern.len() - pattern.matches('*').count();
@@ -164,7 +175,7 @@ impl Config {
         }
     }
 
-    /// All profiles, with their paths.
+    /// Returns all profiles with their paths.
     fn profiles(&self) -> impl Iterator<Item = (String, Profile)> {
         let defaults = (DEFAULTS.to_owned(), self.defaults.clone());
         let named = self.locks.iter();
@@ -173,14 +184,14 @@ impl Config {
     }
 }
 
-/// The path of the profile of all locks that no other fits.
+/// The path of the profile that applies when no other profile matches.
 const DEFAULTS: &str = "defaults";
 
 fn path_of(pattern: &str) -> String {
     format!("locks.{pattern}")
 }
 
-/// Whether `name` is `pattern`, with any text for each star.
+/// Returns whether `name` matches `pattern`. Each star matches any text.
 fn fits(pattern: &str, name: &str) -> bool {
     let Some((first, pattern)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut rest) = name.strip_prefix(first) else { return false };
@@ -196,7 +207,7 @@ fn fits(pattern: &str, name: &str) -> bool {
 }
 
 impl Profile {
-    /// The same, with the fields of `others` for those that it leaves out.
+    /// Returns this profile with its missing fields filled from `others`.
     fn or(self, others: &Self) -> Self {
         Self {
             kind: self.kind.or(others.kind),
@@ -215,7 +226,13 @@ impl Profile {
         }
     }
 
-    /// The options of its locks.
+    /// Returns the lock options of this profile.
+    ///
+    /// ```
+    /// # use leasehold::config::Profile;
+    /// # use leasehold::LockOptions;
+    /// assert_eq!(Profile::default().options(), LockOptions::new());
+    /// ```
     pub fn options(&self) -> LockOptions {
         type Set = fn(LockOptions, Duration) -> LockOptions;
 
@@ -237,7 +254,7 @@ impl Profile {
     }
 }
 
-/// Leaves out the URL, which may hold a password.
+/// The URL is omitted because it may contain a password.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")

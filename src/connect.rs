@@ -1,4 +1,4 @@
-//! Creates a client from a URL.
+//! Creates clients and backends from a URL.
 
 mod stores;
 
@@ -17,39 +17,45 @@ pub(crate) use stores::redis_lazily;
 ///
 /// | URL | store | Cargo feature |
 /// | --- | --- | --- |
-/// | `memory:` | a new store in this process | – |
-/// | `memory:name` | the store of that name in this process, which all that name it share | – |
-/// | `etcd://[user:password@]host[:port][,host[:port]…]` | one etcd cluster, by some or all of its members | `etcd` |
-/// | `etcds://…` | the same, over TLS | `etcd-tls` |
+/// | `memory:` | a new in-memory store | – |
+/// | `memory:name` | the in-memory store `name` of this process, shared by all clients that use the name | – |
+/// | `etcd://[user:password@]host[:port][,host[:port]…]` | an etcd cluster; list some or all of its members | `etcd` |
+/// | `etcds://…` | an etcd cluster, over TLS | `etcd-tls` |
 /// | `postgres://[user[:password]@]host[:port][/database]` | tables in a PostgreSQL database | `postgres` |
-/// | `postgres://…?sslmode=verify-full` | the same, over TLS | `postgres-tls` |
-/// | `mysql://user[:password]@host[:port]/database`, also `mariadb://…` | a MySQL or MariaDB database | `mysql` |
-/// | `mysql://…?ssl-mode=verify_identity` | the same, over TLS | `mysql-tls` |
+/// | `postgres://…?sslmode=verify-full` | tables in a PostgreSQL database, over TLS | `postgres-tls` |
+/// | `mysql://user[:password]@host[:port]/database`, also `mariadb://…` | tables in a MySQL or MariaDB database | `mysql` |
+/// | `mysql://…?ssl-mode=verify_identity` | tables in a MySQL or MariaDB database, over TLS | `mysql-tls` |
 /// | `redis://[user:password@]host[:port][/database]` | one Redis or Valkey server | `redis` or `fred` |
-/// | `valkey://…`, also with the endings and prefixes of `redis://` below | the same | `redis` or `fred` |
-/// | `unix:///path/to/socket` | the same | `redis` or `fred` |
-/// | `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the server that these sentinels name | `redis` or `fred` |
-/// | `redis-cluster://[user:password@]host[:port][,host[:port]…]` | a cluster, by some or all of its servers | `redis` or `fred` |
+/// | `unix:///path/to/socket` | one Redis or Valkey server, over a Unix socket | `redis` or `fred` |
+/// | `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the primary that the listed sentinels report | `redis` or `fred` |
+/// | `redis-cluster://[user:password@]host[:port][,host[:port]…]` | a cluster; list some or all of its servers | `redis` or `fred` |
 /// | `redlock+redis://[user:password@]host[:port],host[:port],host[:port][,…][/database]` | a [`Quorum`](leasehold_core::quorum::Quorum) of 3, 5, 7 or 9 servers | `redis` or `fred` |
-/// | `rediss://…`, `redlock+rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | the same, over TLS | `redis-tls` or `fred-tls` |
+/// | `rediss://…`, `redlock+rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | Redis or Valkey, over TLS | `redis-tls` or `fred-tls` |
 /// | `sqlite:/path/to/locks.db`, `sqlite:relative.db` | a SQLite file, for the processes of this machine | `sqlite` |
-/// | `zookeeper://[user:password@]host[:port][,host[:port]…][/prefix]` | a ZooKeeper ensemble, by some or all of its servers | `zookeeper`, with `auth=sasl` also `zookeeper-sasl` |
-/// | `zookeepers://…` | the same, over TLS | `zookeeper-tls` |
+/// | `zookeeper://[user:password@]host[:port][,host[:port]…][/prefix]` | a ZooKeeper ensemble; list some or all of its servers | `zookeeper`; also `zookeeper-sasl` for `auth=sasl` |
+/// | `zookeepers://…` | a ZooKeeper ensemble, over TLS | `zookeeper-tls` |
 ///
-/// With both features, the client crate `redis` is used, unless the parameter `client` says `fred`. All other parameters, after
-/// `?`, are those of `EtcdConfig::from_url`, `FredConfig::from_url`, `MysqlConfig::from_url`, `PostgresConfig::from_url`,
-/// `RedisConfig::from_url`, `SqliteConfig::from_url` and `ZooKeeperConfig::from_url`. The members of a quorum share them, beside `max-ttl-ms` and `member-timeout-ms`, which
-/// are those of [`QuorumBuilder`](leasehold_core::quorum::QuorumBuilder). All clients write the hosts alike: a quorum knows its members by host and port.
+/// In all Redis URLs, `valkey` and `valkeys` may be used instead of `redis` and `rediss`. If both
+/// features `redis` and `fred` are enabled, the crate `redis` is used, unless the URL contains
+/// `client=fred`.
+///
+/// The other parameters after `?` are described at `EtcdConfig::from_url`, `FredConfig::from_url`,
+/// `MysqlConfig::from_url`, `PostgresConfig::from_url`, `RedisConfig::from_url`,
+/// `SqliteConfig::from_url` and `ZooKeeperConfig::from_url`. All members of a quorum use the same
+/// parameters. A quorum also supports `max-ttl-ms` and `member-timeout-ms`, which are described at
+/// [`QuorumBuilder`](leasehold_core::quorum::QuorumBuilder). A quorum identifies its members by
+/// host and port, so all clients must use the same host names.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if the URL cannot be understood, [`ErrorKind::Unsupported`] if its feature is
-/// off, [`ErrorKind::Unavailable`] if the store cannot be reached, [`ErrorKind::Denied`] if it does not
-/// let us in. None of them shows the URL, which may hold a password.
+/// Returns [`ErrorKind::Invalid`] if the URL is not valid, and [`ErrorKind::Unsupported`] if the
+/// feature of the store is disabled. Returns [`ErrorKind::Unavailable`] if the store cannot be
+/// reached, and [`ErrorKind::Denied`] if the store rejects the credentials. No error shows the URL,
+/// because it may contain a password.
 ///
 /// # Cancel safety
 ///
-/// Safe to drop.
+/// This function is cancel safe.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -64,15 +70,17 @@ pub async fn connect(url: &str) -> Result<LockClient, Error> {
     connect_with(url, LockOptions::new()).await
 }
 
-/// Connects to the store at `url`, as [`connect`] does, with `options` for all locks that are not given others.
+/// Connects to the store at `url` like [`connect`], and uses `options` for all locks that do not
+/// set their own.
 ///
 /// # Errors
 ///
-/// As [`connect`]. [`ErrorKind::Invalid`] and [`ErrorKind::Unsupported`] too if the options are not possible, or not on this store.
+/// Returns the errors of [`connect`]. Also returns [`ErrorKind::Invalid`] if the options are not
+/// valid, and [`ErrorKind::Unsupported`] if the store does not support them.
 ///
 /// # Cancel safety
 ///
-/// Safe to drop.
+/// This function is cancel safe.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -90,16 +98,22 @@ pub async fn connect_with(url: &str, options: LockOptions) -> Result<LockClient,
     client(backend(url).await?, options)
 }
 
-/// A client of the store at `url`, which the first request connects to: for a service that may start before its store does.
+/// Creates a client for the store at `url`. The client connects at its first request, so a service
+/// can start before its store.
 ///
-/// It does no I/O. A call that waits for a lock waits for the store, too, for as long as [`LockOptions::outage_wait`] says, and each later call
-/// tries again. [`LockClient::ping`] tells whether the store serves by now.
+/// This function does no I/O. While the store is not available, a call that waits for a lock
+/// retries for at most [`LockOptions::outage_wait`]. Each later call tries to connect again.
+/// [`LockClient::ping`] checks whether the store is available.
 ///
 /// # Errors
 ///
-/// The errors of [`connect_with`] that need no store: mistakes in the URL or the options.
-/// [`ErrorKind::Unsupported`] too if the options require strict fencing of a database, of which no request has found out yet whether it has that,
-/// and for ZooKeeper, which is asked which TTLs it allows before it is used.
+/// Returns [`ErrorKind::Invalid`] if the URL or the options are not valid, and
+/// [`ErrorKind::Unsupported`] if the feature of the store is disabled.
+///
+/// Also returns [`ErrorKind::Unsupported`] if the options require strict fencing and the store is a
+/// database. Only a request can find out whether a database supports strict fencing. ZooKeeper URLs
+/// return [`ErrorKind::Unsupported`] too, because the client must first ask the ensemble which TTLs
+/// it supports.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -117,7 +131,7 @@ pub fn connect_lazily(url: &str, options: LockOptions) -> Result<LockClient, Err
     client(backend_lazily(url)?, options)
 }
 
-/// The store at `url`, which the first request connects to.
+/// Returns the store at `url`. The first request connects to it.
 pub(crate) fn backend_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     let scheme = scheme(url)?;
     match scheme {
@@ -141,11 +155,27 @@ fn client(backend: Arc<dyn LockBackend>, options: LockOptions) -> Result<LockCli
     Ok(LockClient::builder(backend).options(options).build()?.into_dyn())
 }
 
-/// Connects to the store at `url`, to be used with [`LockClient::builder`].
+/// Connects to the store at `url` and returns a backend for [`LockClient::builder`].
 ///
 /// # Errors
 ///
-/// As [`connect`].
+/// Returns [`ErrorKind::Invalid`] if the URL is not valid, and [`ErrorKind::Unsupported`] if the
+/// feature of the store is disabled. Returns [`ErrorKind::Unavailable`] if the store cannot be
+/// reached, and [`ErrorKind::Denied`] if the store rejects the credentials.
+///
+/// # Cancel safety
+///
+/// This function is cancel safe.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = leasehold::backend::connect("memory:").await?;
+/// let client = leasehold::LockClient::builder(store).build()?;
+/// # let _ = client;
+/// # Ok::<(), leasehold::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     let scheme = scheme(url)?;
     match scheme {
@@ -168,7 +198,7 @@ fn scheme(url: &str) -> Result<&str, Error> {
     Ok(scheme)
 }
 
-/// Repeats a host with its port, and nothing else: other texts may hold a password.
+/// Repeats only a host and its port in the error. Any other text may contain a password.
 fn no_scheme(url: &str) -> Error {
     let is_host = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || ".-".contains(c));
     let message = match url.split_once(':') {
@@ -185,7 +215,7 @@ fn unknown_scheme(url: &str) -> Error {
     if url.split_once(':').is_some_and(|(_, rest)| is_port(rest)) {
         return no_scheme(url);
     }
-    // Text without `//` may be anything, including a password.
+    // Text without `//` may contain a password, so it is not repeated.
     let named = match url.split_once("://") {
         Some((scheme, _)) => format!(" \"{scheme}://\""),
         None => String::new(),
@@ -197,15 +227,15 @@ fn unknown_scheme(url: &str) -> Error {
     Error::new(ErrorKind::Invalid, message).with_operation(Operation::Connect)
 }
 
-/// Whether it is the port after a host, where the scheme was left out.
+/// Returns whether `rest` starts with a port. In that case the URL has no scheme.
 fn is_port(rest: &str) -> bool {
     let port = rest.split('/').next().unwrap_or_default();
     !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The store that `url` names, or a new one without a name.
+/// Returns the named in-memory store of `url`, or a new store if `url` does not contain a name.
 fn memory(url: &str) -> Arc<dyn LockBackend> {
-    /// Kept for as long as the process lives, as a server would keep them.
+    /// Named stores live until the process ends, because a server would also keep its data.
     static NAMED: Mutex<BTreeMap<String, MemoryBackend>> = Mutex::new(BTreeMap::new());
 
     let name = url.trim_start_matches("memory:");
@@ -216,7 +246,7 @@ fn memory(url: &str) -> Arc<dyn LockBackend> {
     Arc::new(named.entry(name.to_owned()).or_default().clone())
 }
 
-/// Whether it is one of Redis, and so for `redis` or `fred` to read.
+/// Returns whether the crates `redis` and `fred` support this scheme.
 fn is_redis(scheme: &str) -> bool {
     let (base, topology) = scheme.split_once('-').unwrap_or((scheme, ""));
     match base {

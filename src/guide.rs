@@ -1,6 +1,6 @@
-//! The programs of the README, of the guide and of the pages on stores, each a doctest.
+//! Compiles and runs the programs of the README, of the guide and of the store pages as doctests.
 
-/// Declares one item per page, so that a failure names its page.
+/// Declares one item per page, so that the name of a failed test contains the page.
 macro_rules! pages {
     ($($name:ident = $path:literal,)*) => {
         $(

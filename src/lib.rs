@@ -1,5 +1,5 @@
-//! Distributed locks for Rust. Leasehold renews a lock while your code runs, cancels your code if the lock is lost, and gives every holder a [fencing
-//! token](FencingToken).
+//! Distributed locks for Rust. Leasehold renews a lock while your code runs, cancels your code if
+//! the lock is lost, and gives every holder a [fencing token](FencingToken).
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -14,9 +14,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A lock is a *lease*. The store keeps the lease for a limited time, and the client's watchdog renews it. No lock can stop a process that is paused
-//! for longer than its lease. While the process sleeps, another process may acquire the lock. If a late write would do damage, check the [fencing
-//! token](FencingToken) in every write.
+//! A lock is a *lease*. The store keeps the lease for a limited time, and the client's watchdog
+//! renews it. No lock can stop a process that is paused for longer than its lease. While the
+//! process sleeps, another process may acquire the lock. If a late write would do damage, check the
+//! [fencing token](FencingToken) in every write.
 //!
 //! # Where to start
 //!
@@ -59,16 +60,17 @@
 //! | `config` | [`config`]: named locks from a configuration |
 //! | `metrics` | [`observe::Metrics`]: metrics for a recorder of the crate `metrics` |
 //!
-//! The feature `etcd` needs `protoc` at build time. The directory `docs/` in the repository is a book. It explains how to choose a store, how to use
-//! fencing tokens, common patterns, migration, and the exact guarantees of each store.
+//! The feature `etcd` needs `protoc` at build time. The directory `docs/` in the repository is a
+//! book. It explains how to choose a store, how to use fencing tokens, common patterns, migration,
+//! and the exact guarantees of each store.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// The futures of the store clients are nested deeper than the compiler's default allows.
+// The futures of the store clients exceed the compiler's default recursion limit.
 #![recursion_limit = "256"]
 
 mod connect;
 mod redlock;
 
-// All features: the pages show all of them.
+// The guide is tested only with all of these features, because its pages use all of them.
 #[cfg(all(
     doctest,
     feature = "blocking",
@@ -94,23 +96,24 @@ pub use leasehold_core::*;
 #[cfg(feature = "macros")]
 pub use locked::{__locked, locked};
 
-/// The contract between locks and a store. Use it to write a backend.
+/// The contract between the lock types and a store. Use it to write a backend.
 ///
-/// This module re-exports [`leasehold_core::backend`] and adds [`connect`](backend::connect), which creates a backend from a URL.
+/// This module re-exports [`leasehold_core::backend`] and adds [`connect`](backend::connect), which
+/// creates a backend from a URL.
 pub mod backend {
     pub use crate::connect::backend as connect;
     pub use leasehold_core::backend::*;
 }
 
-/// Locks on one etcd cluster.
+/// Locks on an etcd cluster.
 ///
-/// The client crate needs `protoc` at build time, see the README.
+/// The crate `etcd-client` needs `protoc` at build time. The README explains how to install it.
 #[cfg(feature = "etcd")]
 pub mod etcd {
     pub use leasehold_etcd::{EtcdBackend, EtcdConfig, EtcdGuard};
 }
 
-/// Locks on Redis and Valkey, through the crate `fred`: a single server, Sentinel or Cluster.
+/// Locks on Redis and Valkey, with the crate `fred`. Supports single servers, Sentinel and Cluster.
 #[cfg(feature = "fred")]
 pub mod fred {
     pub use leasehold_fred::{FredBackend, FredConfig, Replicas};
@@ -132,7 +135,8 @@ pub mod postgres {
     };
 }
 
-/// Locks on Redis and Valkey, through the crate `redis`: a single server, Sentinel or Cluster.
+/// Locks on Redis and Valkey, with the crate `redis`. Supports single servers, Sentinel and
+/// Cluster.
 #[cfg(feature = "redis")]
 pub mod redis {
     pub use leasehold_redis::{RedisBackend, RedisConfig, Replicas};

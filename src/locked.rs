@@ -1,16 +1,17 @@
 //! The attribute `#[locked]`, which runs a function under a lock.
 
-/// Runs a function under a lock: each call locks, runs the body, and releases.
+/// Runs a function under a lock. Each call acquires the lock, runs the body and releases the lock.
 ///
-/// Feature `macros`. It is for functions and methods that return a `Result<T, E>` with `E: From<`[`Error`](crate::Error)`>`:
+/// The attribute needs the feature `macros`. The function must return a `Result<T, E>` with `E:
+/// From<`[`Error`](crate::Error)`>`. These functions are supported:
 ///
-/// - `async fn`, over a [`LockClient`](crate::LockClient);
-/// - plain `fn`, over a [`blocking::LockClient`](crate::blocking::LockClient) (feature `blocking`);
-/// - methods in traits and impls under `#[async_trait]`, and plain functions whose body ends with an `async` block or with
-///   `Box::pin` of one.
+/// - `async fn`, with a [`LockClient`](crate::LockClient);
+/// - plain `fn`, with a [`blocking::LockClient`](crate::blocking::LockClient) (feature `blocking`);
+/// - methods in traits and impls under `#[async_trait]`, and plain functions whose body ends with
+///   an `async` block or with a `Box::pin` of an `async` block.
 ///
-/// The signature stays as it is written, and the future is `Send` if it is without the attribute. Patterns, generic arguments, `?` and
-/// `return` work as in any function.
+/// The attribute does not change the signature. The future is `Send` if it would be `Send` without
+/// the attribute. Patterns, generic arguments, `?` and `return` work as usual.
 ///
 /// ```
 /// use leasehold::{LockClient, locked};
@@ -48,31 +49,38 @@
 ///
 /// | argument | meaning | default |
 /// | --- | --- | --- |
-/// | `key = "order:{id}"` | the key, a template | required |
-/// | `client = self.locks` | an expression for the client, or a reference to it | required |
-/// | `ttl = "30s"` | [`LockOptions::ttl`](crate::LockOptions::ttl); the watchdog renews the lease, however short it is | the client's |
-/// | `wait = "2s"` | [`LockOptions::wait`](crate::LockOptions::wait); `"0s"` is one attempt | the client's, which has no limit unless one is set; one attempt with `on_busy = skip` and without `retry` |
-/// | `max_hold = "5m"` | [`LockOptions::max_hold`](crate::LockOptions::max_hold): after this time the lease is lost, and an async body is dropped | the client's, which has no limit unless one is set |
-/// | `retry = 5` | attempts after the first, within the wait; needs `every` | as many as the wait allows |
-/// | `every = "200ms"` | the pause between attempts | the client's [`LockOptions::retry`](crate::LockOptions::retry) |
-/// | `on_busy = error` | the outcome while another holds the lock: `error` or `skip` | `error` |
-/// | `guard = name` | a local of the body: `&`[`LockGuard`](crate::LockGuard), or `&`[`blocking::Guard`](crate::blocking::Guard) | none |
-/// | `crate = path` | the path of this crate, where it has another name | `::leasehold` |
+/// | `key = "order:{id}"` | the key template | required |
+/// | `client = self.locks` | an expression for the client or for a reference to the client | required |
+/// | `ttl = "30s"` | [`LockOptions::ttl`](crate::LockOptions::ttl); the lease is renewed, so it may be shorter than the work | the client's TTL |
+/// | `wait = "2s"` | [`LockOptions::wait`](crate::LockOptions::wait); `"0s"` makes a single attempt | the client's wait; a single attempt for `on_busy = skip` without `retry` |
+/// | `retry = 5` | the number of attempts after the first one, within the wait; requires `every` | limited only by the wait |
+/// | `every = "200ms"` | the pause between two attempts | the client's [`LockOptions::retry`](crate::LockOptions::retry) |
+/// | `on_busy = error` | the result if another caller holds the lock: `error` or `skip` | `error` |
+/// | `guard = name` | the name of a local variable for the guard: `&`[`LockGuard`](crate::LockGuard), or `&`[`blocking::Guard`](crate::blocking::Guard) | none |
+/// | `crate = path` | the path of this crate, if you have renamed it | `::leasehold` |
 ///
-/// A call takes the lock that `client.mutex(key)?.lock()` takes, with the client's options for all that the attribute leaves out. A time
-/// is a whole number and a unit in quotes: `"200ms"`, `"30s"`, `"2m"` or `"1h"`. The compiler refuses other forms, templates that name no
-/// argument, and arguments of the attribute that do not exist.
+/// A call locks the mutex `client.mutex(key)?`. The client's options apply wherever the attribute
+/// does not set an option. A time is a whole number and a unit in quotes: `"200ms"`, `"30s"`,
+/// `"2m"` or `"1h"`. The compiler rejects other forms, unknown placeholders in a template, and
+/// unknown arguments of the attribute.
 ///
 /// # Keys
 ///
-/// `{arg}`, `{arg.field}` and `{self.field}` stand for values, formatted with [`Display`](std::fmt::Display), and `{{` and `}}` for
-/// braces. The first name is an argument of the function, also one that a pattern binds, or `self`. Two values side by side need a
-/// separator: with `"{a}{b}"` the pairs 1, 23 and 12, 3 are one key.
+/// A template may contain `{arg}`, `{arg.field}` and `{self.field}`. Each placeholder is replaced
+/// by its value, formatted with [`Display`](std::fmt::Display). Write `{{` and `}}` for braces. The
+/// first name in a placeholder is `self` or an argument of the function, including a name that a
+/// pattern binds. Put a separator between two placeholders. Otherwise different values can result
+/// in the same key: with `"{a}{b}"`, the values 1 and 23 and the values 12 and 3 both result in
+/// `123`.
 ///
 /// # Skipping
 ///
-/// With `on_busy = skip` the function returns `Result<Option<T>, E>`, and a call that does not get the lock gives `Ok(None)`. The body returns
-/// the same type, so the signature tells the caller and the author alike.
+/// With `on_busy = skip`, the function returns `Result<Option<T>, E>`. A call that does not acquire
+/// the lock returns `Ok(None)`. The body also returns a `Result<Option<T>, E>`, so the signature is
+/// the same for the caller and for the body.
+///
+/// Some Java projects have an annotation `@RedisLock` with the attributes below. These arguments do
+/// the same:
 ///
 /// | Redisson's `tryLock` in Java | here |
 /// | --- | --- |
@@ -85,19 +93,28 @@
 ///
 /// # Errors
 ///
-/// The errors of [`Mutex::run`](crate::Mutex::run), as `E`: [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if another held the lock throughout,
-/// unless the call skips; [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease was lost, also in place of the body's result. A key or
-/// options that are not possible are [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), before any request. The errors of the body pass through.
+/// Returns the following errors, converted to `E`, and the errors of the body unchanged:
 ///
-/// A loss drops an async body unfinished. Nothing stops a plain one: the error comes once it has ended, and
-/// a plain function gives [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) when async code calls it.
+/// - [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if another caller held the lock for the
+///   whole wait, except with `on_busy = skip`;
+/// - [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease was lost. The result of the
+///   body is then discarded;
+/// - [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or the options are not valid. No
+///   request is sent then;
+/// - [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if async code calls a plain
+///   function;
+/// - the other errors of [`Mutex::run`](crate::Mutex::run).
+///
+/// If the lease is lost, an async body is dropped before it finishes. A plain body cannot be
+/// stopped, so the error is returned after the body has ended.
 ///
 /// # Cancel safety
 ///
-/// As the body. A dropped call leaves no lock behind: the client releases it in the background.
+/// The call is as cancel safe as the body. If the call is dropped, the client releases the lock in
+/// the background.
 pub use leasehold_macros::locked;
 
-/// The part of the attribute that runs: for the code that it makes alone.
+/// The runtime part of the attribute. Only the generated code uses it.
 #[doc(hidden)]
 pub mod __locked {
     use std::fmt::Arguments;
@@ -128,7 +145,7 @@ pub mod __locked {
         or_skip(mutex?.run(work).await)
     }
 
-    /// Reads the outcome of a run: only an acquisition times out.
+    /// Converts a timeout into `None`. Only the acquisition can time out.
     fn or_skip<T, E: From<Error>>(
         ran: Result<Result<Option<T>, E>, Error>,
     ) -> Result<Option<T>, E> {
@@ -138,7 +155,7 @@ pub mod __locked {
         }
     }
 
-    /// The same for functions that block.
+    /// Runtime functions for plain functions.
     #[cfg(feature = "blocking")]
     pub mod blocking {
         use std::fmt::Arguments;

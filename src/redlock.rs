@@ -9,19 +9,20 @@ use leasehold_core::quorum::Quorum;
 
 use crate::connect::{self, invalid};
 
-/// The port that Redis has unless a URL names another.
+/// The default port of Redis.
 const PORT: u16 = 6379;
 
-/// A URL of a quorum, in parts.
+/// The parts of a quorum URL.
 #[derive(Debug, Eq, PartialEq)]
 struct Redlock {
-    /// The name of each member, by which all clients know it, and its URL.
+    /// The name and the URL of each member. All clients must use the same names.
     members: Vec<(String, String)>,
     max_ttl: Option<Duration>,
     member_timeout: Option<Duration>,
 }
 
-/// Whether it is the scheme of a quorum, with that of its members after the plus sign.
+/// Returns whether `scheme` is the scheme of a quorum. The text after the plus sign is the scheme
+/// of the members.
 pub(crate) fn is_redlock(scheme: &str) -> bool {
     let members = scheme.strip_prefix("redlock+");
     members.is_some_and(|it| matches!(it, "redis" | "rediss" | "valkey" | "valkeys"))
@@ -34,7 +35,7 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Ok(Arc::new(quorum))
 }
 
-/// The quorum, of which the first request connects to each member.
+/// Creates a quorum whose members are connected by the first request.
 pub(crate) fn quorum(url: &str) -> Result<Quorum<Arc<dyn LockBackend>>, Error> {
     let Redlock { members, max_ttl, member_timeout } = Redlock::read(url)?;
     let stores = members.into_iter().map(|(name, url)| Ok((name, connect::redis_lazily(&url)?)));
@@ -82,7 +83,7 @@ impl Redlock {
     }
 }
 
-/// The host and the port, however a URL writes them.
+/// Returns the host and the port in a canonical form.
 fn name(host: &str) -> String {
     let after_address = host.rsplit_once(']').map_or(host, |(_, port)| port);
     let host = host.to_ascii_lowercase();

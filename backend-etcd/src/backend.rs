@@ -1,4 +1,4 @@
-//! The contract, on etcd.
+//! Implements the backend contract on etcd.
 
 mod acquire;
 mod hook;
@@ -32,6 +32,8 @@ use crate::slots::Slots;
 use crate::watch::News;
 
 /// Locks on an etcd cluster. Clones share connections and sessions.
+///
+/// The crate documentation contains a complete example.
 #[derive(Clone)]
 pub struct EtcdBackend {
     layout: Layout,
@@ -45,40 +47,43 @@ pub struct EtcdBackend {
 }
 
 impl EtcdBackend {
-    /// Connects to the cluster at `url`, see [`EtcdConfig::from_url`].
+    /// Connects to the cluster at `url`. [`EtcdConfig::from_url`] describes the URL.
     ///
     /// # Errors
     ///
-    /// The errors of [`EtcdConfig::from_url`] and [`EtcdBackend::connect_with`].
+    /// Returns the errors of [`EtcdConfig::from_url`] and of [`EtcdBackend::connect_with`].
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop.
+    /// This function is cancel safe.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::connect_with(EtcdConfig::from_url(url)?).await
     }
 
-    /// Connects to the cluster of `config`, to find out now whether it is there and lets us in.
+    /// Connects to the cluster of `config`. Fails if no member is reachable or the credentials are
+    /// rejected.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](leasehold_core::ErrorKind::Unavailable) if no member can be reached,
-    /// [`ErrorKind::Denied`](leasehold_core::ErrorKind::Denied) if it does not let us in.
+    /// Returns [`ErrorKind::Unavailable`](leasehold_core::ErrorKind::Unavailable) if no member can
+    /// be reached, and [`ErrorKind::Denied`](leasehold_core::ErrorKind::Denied) if the cluster
+    /// rejects the credentials.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop.
+    /// This function is cancel safe.
     pub async fn connect_with(config: EtcdConfig) -> Result<Self, Error> {
         let refused = |error: Error| error.with_operation(Operation::Connect).with_backend(BACKEND);
         check_io().map_err(refused)?;
         let backend = Self::connect_lazily(config);
-        // Any request makes a connection; the answer to this one is part of that.
+        // Every request opens a connection if there is none, so an empty request is enough.
         let connected = backend.connection.call(|_client| async { Ok(()) }).await;
         connected.map_err(|failure| refused(failure.into_error()))?;
         Ok(backend)
     }
 
-    /// Connects to the cluster of `config` when the first lock is taken. Nothing is checked before.
+    /// Creates a backend that connects to the cluster of `config` at the first request. This
+    /// function does no I/O and no checks.
     pub fn connect_lazily(config: EtcdConfig) -> Self {
         if config.exposes_password() {
             tracing::warn!(?config, "the password crosses the network in the clear: use etcds://");
@@ -97,21 +102,23 @@ impl EtcdBackend {
         }
     }
 
-    /// The key of a lease of ours; an unused key for a lease that is over or of another client.
+    /// Returns the key of one of this client's leases. Returns an unused key for a lease that has
+    /// ended or that belongs to another client.
     pub(crate) fn entry_of(&self, lease: &Lease) -> String {
         self.slots.find(&self.layout, lease).unwrap_or_else(|| self.layout.unused())
     }
 
-    /// A clone may have gone without releasing its leases. Other leases must not keep those alive that no caller
-    /// renews.
+    /// Stops keeping the current sessions alive if a lease was abandoned, for example because a
+    /// clone was dropped without releasing it. Otherwise the renewals of other leases would keep
+    /// the abandoned lease alive.
     fn doubt_strays(&self, now: Instant) {
         if self.slots.finds_strays(now) {
             self.sessions.doubt();
         }
     }
 
-    /// No caller asks for the entry of a lease any more, and it is not there. If the entry may still come, nothing must keep
-    /// it alive.
+    /// Handles a lease whose entry is not in the store and that no caller asks for any more. If a
+    /// late request may still create the entry, the current sessions are no longer kept alive.
     fn abandon(&self, lease: &Lease) {
         if self.doubts.forget(lease) {
             self.sessions.doubt();
@@ -120,7 +127,7 @@ impl EtcdBackend {
     }
 }
 
-/// The error of an operation on `key`.
+/// Returns the error of an operation on `key`.
 fn context(failure: Failure, operation: Operation, key: &LockKey) -> Error {
     failure.into_error().with_operation(operation).with_key(key).with_backend(BACKEND)
 }
@@ -226,7 +233,8 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn close(&self) {
-        // Something may hang on the sessions as long as a slot is taken: their TTL ends them.
+        // As long as a slot is in use, an entry may be attached to a session. Then the session is
+        // left to expire.
         if self.slots.are_free() {
             self.sessions.end_all(&self.connection).await;
         }

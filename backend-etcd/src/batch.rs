@@ -1,11 +1,14 @@
-//! Group commit: the changes of several locks leave in one transaction while other transactions are under way.
+//! Group commit: sends the changes of several locks in one transaction while other transactions are
+//! in progress.
 //!
-//! A few callers at a time send their own transactions. The others wait in a line, and up to [`LANES`] tasks send the line, one round trip for
-//! each batch. A caller that gives up leaves the line, and its change is not sent. The tasks wait for no caller.
+//! A few callers at a time send their own transactions. All other callers are queued, and up to
+//! [`LANES`] tasks send them in batches with one round trip each. If a caller is dropped while it
+//! is queued, its change is not sent. A batch never waits for more callers.
 //!
-//! The first branch of a batch makes the changes of all callers at once, if the conditions of all of them hold. The second has a transaction
-//! for each caller, so a condition that fails concerns its own caller alone. The first branch also has the server check all rights: servers
-//! released before March 2026 do not check those of transactions within another (GHSA-rfx7-8w68-q57q).
+//! The first branch of a batch makes the changes of all callers if all of their conditions hold.
+//! The second branch has a nested transaction for each caller, so a failed condition affects only
+//! its own caller. The first branch also makes the server check all permissions. Servers released
+//! before March 2026 do not check the permissions of nested transactions (GHSA-rfx7-8w68-q57q).
 
 use std::collections::{HashSet, VecDeque};
 use std::iter;
@@ -23,14 +26,16 @@ use crate::connection::Connection;
 use crate::error::Failure;
 use crate::sync::locked;
 
-/// As many round trips as keep both sides busy, as on Redis. Measured: six lanes send smaller batches, and no more of them.
+/// Three concurrent round trips keep both sides busy. We measured six lanes: they send smaller
+/// batches without sending more of them.
 const LANES: usize = 3;
 
-/// How many conditions and changes a batch has, with the server's default limit of 128: it adds those of the largest transaction within. A
-/// server with a lower limit refuses larger batches, and each caller then sends a transaction of its own.
+/// The number of conditions and changes in a batch. The server's default limit is 128, and the
+/// server adds the operations of the largest nested transaction. A server with a lower limit
+/// rejects larger batches, and each caller then sends its own transaction.
 const MAX_OPERATIONS: usize = 120;
 
-/// The changes that wait for the same cluster.
+/// The queued changes of one cluster.
 pub(crate) struct Batches {
     connection: Arc<Connection>,
     state: Mutex<State>,
@@ -38,21 +43,22 @@ pub(crate) struct Batches {
 
 #[derive(Default)]
 struct State {
-    /// How many callers have a transaction of their own under way.
+    /// How many callers are sending their own transactions.
     alone: usize,
-    /// How many tasks send batches to the member of this turn. A task that hangs with a member that was left counts no more.
+    /// How many tasks send batches to the current member. A task that is stuck with an earlier
+    /// member no longer counts.
     lanes: usize,
     turn: usize,
     line: VecDeque<Waiting>,
 }
 
-/// A caller in line.
+/// A queued caller.
 struct Waiting {
     change: Change,
     caller: oneshot::Sender<Result<Outcome, Failure>>,
 }
 
-/// A change of one lock, and the conditions on which it depends.
+/// A change of one lock, and its conditions.
 #[derive(Clone)]
 pub(crate) struct Change {
     pub(crate) key: LockKey,
@@ -63,26 +69,28 @@ pub(crate) struct Change {
 /// The outcome of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Outcome {
-    /// The store has applied it, at this revision.
+    /// The store applied the change at this revision.
     Applied(i64),
-    /// A condition does not hold, and nothing was changed.
+    /// A condition does not hold, so nothing was changed.
     Refused,
-    /// Nothing was sent, or the server refused the batch as a whole: the caller sends a transaction of its own.
+    /// Nothing was sent, or the server rejected the whole batch. The caller sends its own
+    /// transaction.
     LeftAlone,
 }
 
-/// The way of a change that was [handed in](Batches::change).
+/// The result of a change that was [submitted](Batches::change).
 pub(crate) enum Changed<'a> {
-    /// The store has applied it together with others, at this revision.
+    /// The store applied the change in a batch, at this revision.
     Applied(i64),
-    /// A condition does not hold, and nothing was changed.
+    /// A condition does not hold, so nothing was changed.
     Refused,
-    /// Nothing was changed: the caller sends a transaction of its own while it keeps this.
+    /// Nothing was changed. The caller sends its own transaction and keeps this value in the
+    /// meantime.
     Alone(Option<Alone<'a>>),
 }
 
 impl Change {
-    /// How much room it takes in a batch.
+    /// Returns the number of operations that the change adds to a batch.
     fn operations(&self) -> usize {
         self.when.len().max(self.then.len())
     }
@@ -97,15 +105,16 @@ impl Batches {
         Arc::new(Self { connection: Arc::clone(connection), state: Mutex::default() })
     }
 
-    /// Has a lock changed in one transaction with others, unless few are under way or there is no `change` that others can be with.
+    /// Makes a change as part of a batch. Returns [`Changed::Alone`] if few transactions are in
+    /// progress, or if `change` returns `None` because the change cannot be part of a batch.
     ///
     /// # Errors
     ///
-    /// Those of [`Self::join`].
+    /// Returns [`Failure::Unknown`] if the batch may have been sent and no reply arrived.
     ///
     /// # Cancel safety
     ///
-    /// As [`Self::join`].
+    /// This method is cancel safe. A change that was not sent yet is never sent.
     pub(crate) async fn change(
         self: &Arc<Self>,
         change: impl FnOnce() -> Option<Change>,
@@ -121,8 +130,9 @@ impl Batches {
         })
     }
 
-    /// Notes a caller that sends a transaction of its own. `None` if enough of them are under way: then the caller [joins](Self::join) a
-    /// batch. Up to that many, a caller that does not wait for others is faster.
+    /// Registers a caller that sends its own transaction, because up to [`LANES`] callers are
+    /// faster without batches. Returns `None` if too many transactions are in progress. The caller
+    /// then [joins](Self::join) a batch.
     fn alone(&self) -> Option<Alone<'_>> {
         let mut state = self.state();
         let is_alone = state.lanes == 0 && state.alone < LANES;
@@ -130,15 +140,16 @@ impl Batches {
         is_alone.then(|| Alone(self))
     }
 
-    /// Has a lock changed in one transaction with others.
+    /// Makes a change as part of a batch.
     ///
     /// # Errors
     ///
-    /// [`Failure::Unknown`] if the batch may have been sent and no reply came. It strikes all callers of the batch.
+    /// Returns [`Failure::Unknown`] if the batch may have been sent and no reply arrived. All
+    /// callers of the batch get this error.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop. A change that was not sent yet is not sent any more.
+    /// This method is cancel safe. A change that was not sent yet is never sent.
     async fn join(self: &Arc<Self>, change: Change) -> Result<Outcome, Failure> {
         let Ok(runtime) = Handle::try_current() else { return Ok(Outcome::LeftAlone) };
         let turn = self.connection.turn();
@@ -146,7 +157,8 @@ impl Batches {
         if let Some(turn) = self.add(turn, Waiting { change, caller }) {
             runtime.spawn(Lane { batches: Arc::clone(self), turn, has_ended: false }.run());
         }
-        // Once for the batch before, and once for its own. A lane in a runtime that stands still sends nothing.
+        // The time covers the previous batch and our own batch. The limit is necessary because a
+        // lane sends nothing while its runtime does not run.
         let told = timeout(self.connection.timeout() * 2, outcome);
         match self.connection.attend(turn, told).await {
             Ok(Ok(outcome)) => outcome,
@@ -158,7 +170,8 @@ impl Batches {
         }
     }
 
-    /// Adds a caller to the line, and returns the turn of the lane that begins for it, if one does.
+    /// Queues a caller. If a new lane must be started for the caller, returns the turn of that
+    /// lane.
     fn add(&self, turn: usize, waiting: Waiting) -> Option<usize> {
         let mut state = self.state();
         if state.turn < turn {
@@ -185,7 +198,7 @@ impl Batches {
     }
 }
 
-/// A caller that has a transaction of its own under way.
+/// A caller that sends its own transaction.
 pub(crate) struct Alone<'a>(&'a Batches);
 
 impl Drop for Alone<'_> {
@@ -199,8 +212,9 @@ impl State {
         self.lanes -= usize::from(self.turn == turn);
     }
 
-    /// Takes the next batch from the line, in order, and leaves out the callers that gave up. Each lock is there once, since etcd refuses a
-    /// transaction with two changes of one key: a later change of it stays in line.
+    /// Removes the next batch from the queue, in order, without callers that were dropped. etcd
+    /// rejects a transaction with two changes of one key, so a batch contains each lock only once.
+    /// Later changes of the same lock stay queued.
     fn next_batch(&mut self) -> Vec<Waiting> {
         let (mut batch, mut later) = (Vec::new(), Vec::new());
         let (mut keys, mut room) = (HashSet::new(), MAX_OPERATIONS);
@@ -222,7 +236,7 @@ impl State {
     }
 }
 
-/// A task that sends batches, until there is none.
+/// A task that sends batches until the queue is empty.
 struct Lane {
     batches: Arc<Batches>,
     turn: usize,
@@ -232,14 +246,14 @@ struct Lane {
 impl Lane {
     async fn run(mut self) {
         loop {
-            // The callers that were told just now join the next batch, if they have more to ask for.
+            // Callers that have just received their outcome can join the next batch.
             yield_now().await;
             let Some(batch) = self.next_batch() else { return };
             self.batches.send(batch).await;
         }
     }
 
-    /// The next batch. If there is none, there is a lane less.
+    /// Returns the next batch. If the queue is empty, the lane is removed.
     fn next_batch(&mut self) -> Option<Vec<Waiting>> {
         let mut state = self.batches.state();
         let batch = state.next_batch();
@@ -252,7 +266,7 @@ impl Lane {
     }
 }
 
-/// The runtime may end under it.
+/// The runtime may end while the lane is running.
 impl Drop for Lane {
     fn drop(&mut self) {
         if self.has_ended {
@@ -260,14 +274,14 @@ impl Drop for Lane {
         }
         let mut state = self.batches.state();
         state.end_lane(self.turn);
-        // No other lane sends those that wait.
+        // No other lane would send the callers that are still queued.
         let left = if state.lanes == 0 { mem::take(&mut state.line) } else { VecDeque::new() };
         drop(state);
         tell(left, iter::repeat_with(|| Ok(Outcome::LeftAlone)));
     }
 }
 
-/// One transaction for all of them.
+/// Returns one transaction for the whole batch.
 fn together(batch: &[Waiting]) -> Txn {
     if let [only] = batch {
         return only.change.alone();
@@ -279,7 +293,7 @@ fn together(batch: &[Waiting]) -> Txn {
     Txn::new().when(when).and_then(then).or_else(each)
 }
 
-/// The outcome for each caller, in order.
+/// Returns the outcome of each caller, in order.
 fn outcomes(reply: &TxnResponse) -> impl Iterator<Item = Result<Outcome, Failure>> {
     let revision = reply.header().map_or(0, ResponseHeader::revision);
     let all = reply.succeeded();
@@ -288,7 +302,7 @@ fn outcomes(reply: &TxnResponse) -> impl Iterator<Item = Result<Outcome, Failure
         TxnOpResponse::Txn(reply) if reply.succeeded() => Ok(Outcome::Applied(revision)),
         _ => Ok(Outcome::Refused),
     });
-    // A batch of one has no transaction within.
+    // A batch with one caller does not have a nested transaction.
     let same = if all { Outcome::Applied(revision) } else { Outcome::Refused };
     each.chain(iter::repeat_with(move || Ok(same)))
 }
@@ -298,7 +312,7 @@ fn tell(
     outcomes: impl Iterator<Item = Result<Outcome, Failure>>,
 ) {
     for (waiting, outcome) in batch.into_iter().zip(outcomes) {
-        // A caller that has gone needs none.
+        // A caller that was dropped does not need its outcome.
         let _ = waiting.caller.send(outcome);
     }
 }
@@ -342,7 +356,7 @@ mod tests {
     }
 
     fn batches() -> Arc<Batches> {
-        // No server listens there.
+        // There is no server at this address.
         let config = EtcdConfig::from_url("etcd://127.0.0.1:1").unwrap();
         Batches::new(&Arc::new(Connection::new(config)))
     }
@@ -396,7 +410,7 @@ mod tests {
 
         assert_eq!([(); LANES + 1].map(|()| begins(0)), [Some(0), Some(0), Some(0), None]);
         assert_eq!(begins(1), Some(1));
-        // A caller that learns late that the member was left has company all the same.
+        // A caller that has not yet noticed the change of the member can still join a batch.
         assert_eq!(begins(0), Some(1));
         batches.state().end_lane(0);
         assert_eq!(batches.state().lanes, 2);

@@ -1,4 +1,4 @@
-//! Which cluster, and how to speak to it.
+//! The settings for the connection to a cluster.
 
 mod url;
 
@@ -16,13 +16,17 @@ use leasehold_core::{Error, ErrorKind};
 use crate::error::BACKEND;
 use crate::layout::Layout;
 
-/// How often the server is asked whether it is still there, on an idle connection. It takes more for an attack.
+/// How often an idle connection is checked with a ping. Servers treat more frequent pings as an
+/// attack.
 const PING_EVERY: Duration = Duration::from_secs(5);
 
-/// How long its answer may take.
+/// How long the reply to a ping may take.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Which cluster to use, and how. `Debug` shows neither user nor password.
+/// The cluster to use and the settings for its connections. `Debug` shows neither the user nor the
+/// password.
+///
+/// The crate documentation contains an example.
 #[derive(Clone)]
 pub struct EtcdConfig {
     pub(crate) endpoints: Vec<String>,
@@ -30,37 +34,56 @@ pub struct EtcdConfig {
     pub(crate) timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     options: ConnectOptions,
-    /// The TLS options of a URL: with them, certificates can be compared with names while connections go to addresses.
+    /// The TLS options of a URL. They allow connections to an address while the certificate is
+    /// checked against the host name.
     #[cfg(feature = "tls")]
     tls: Option<TlsOptions>,
     has_password: bool,
 }
 
 impl EtcdConfig {
-    /// Long for a healthy cluster, where a reply takes milliseconds, and as long as many elections take; short enough that a
-    /// renewal is tried several times within a lease.
+    /// The default time limit for a connection and for a reply.
+    ///
+    /// Healthy clusters reply within milliseconds, and many elections take less than this limit.
+    /// The limit is short enough for several renewal attempts within one TTL.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// Reads a URL: `etcd://[user[:password]@]host[:port][,host[:port]…][/]`, `etcds://…` for TLS.
+    /// Reads a URL such as `etcd://[user[:password]@]host[:port][,host[:port]…]`. `etcds://`
+    /// enables TLS.
     ///
-    /// Without a port, it is 2379. Parameters, after `?`: `prefix` and `timeout-ms` as the methods of those names; with TLS
-    /// `ca`, `cert` and `key`, the paths of PEM files.
+    /// The default port is 2379. The parameters `prefix` and `timeout-ms` correspond to
+    /// [`prefix`](Self::prefix) and [`timeout`](Self::timeout). With TLS, the parameters `ca`,
+    /// `cert` and `key` are paths of PEM files.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it cannot be understood, [`ErrorKind::Unsupported`] for TLS without
-    /// the Cargo feature `tls`. Neither shows the URL, which may hold a password.
+    /// Returns [`ErrorKind::Invalid`] if the URL is not valid, and [`ErrorKind::Unsupported`] if it
+    /// needs TLS and the Cargo feature `tls` is disabled. No error shows the URL, because it may
+    /// contain a password.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use leasehold_etcd::EtcdConfig;
+    ///
+    /// let config = EtcdConfig::from_url("etcd://10.0.0.1,10.0.0.2,10.0.0.3")?
+    ///     .prefix("shop/")?
+    ///     .timeout(Duration::from_millis(500))?;
+    /// # let _ = config;
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// ```
     pub fn from_url(url: &str) -> Result<Self, Error> {
         url::read(url)
     }
 
-    /// Takes the members' addresses, `http://host:port` or `https://host:port`, and the client crate's own options.
+    /// Creates a configuration from the addresses of the members and the options of the client
+    /// crate. An address is `http://host:port` or `https://host:port`.
     ///
-    /// The backend requires a leader and pings idle connections, even if the options say otherwise.
+    /// The backend always requires a leader and always pings idle connections, even if `options`
+    /// disables this.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] without any address.
+    /// Returns [`ErrorKind::Invalid`] if there is no address.
     pub fn from_options(
         endpoints: impl IntoIterator<Item = impl Into<String>>,
         options: ConnectOptions,
@@ -81,23 +104,26 @@ impl EtcdConfig {
         })
     }
 
-    /// The prefix of all keys. Default: `lock/`.
+    /// Sets the prefix of all keys. Default: `lock/`.
     ///
-    /// Applications that share a cluster keep apart by prefixes of which none begins with another.
+    /// Applications that share a cluster need different prefixes. No prefix may begin with another
+    /// application's prefix.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] unless it has 1 to 128 of the characters that keys may have.
+    /// Returns [`ErrorKind::Invalid`] if the prefix is empty, is longer than 128 characters or
+    /// contains characters that keys cannot contain.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Result<Self, Error> {
         self.layout = Layout::new(prefix)?;
         Ok(self)
     }
 
-    /// How long to wait for a connection, and for a reply. Default: [`EtcdConfig::DEFAULT_TIMEOUT`].
+    /// Sets the time limit for connecting to a member and for each reply. Default:
+    /// [`EtcdConfig::DEFAULT_TIMEOUT`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is less than a millisecond or more than a minute.
+    /// Returns [`ErrorKind::Invalid`] if the limit is less than 1 ms or more than 60 s.
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
         if timeout < Duration::from_millis(1) || timeout > Duration::from_secs(60) {
             return Err(invalid(format!(
@@ -109,23 +135,24 @@ impl EtcdConfig {
         Ok(self)
     }
 
-    /// The clock on which the backend counts how long its sessions are good: that of the
-    /// [client](leasehold_core::Builder::clock). Timeouts of the network are counted in real time. Default: [`SystemClock`].
+    /// Sets the clock that measures the validity of sessions. Use the clock of the
+    /// [client](leasehold_core::Builder::clock). Network timeouts always use real time. Default:
+    /// [`SystemClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// The client crate's options for each connection.
-    /// The options for a connection to an address of the host `name`.
+    /// Returns the client crate's options for a connection to an address of the host `name`.
     pub(crate) fn options(&self, name: &str) -> ConnectOptions {
         self.options_for(name)
             .with_connect_timeout(self.timeout)
             .with_keep_alive(PING_EVERY, PING_TIMEOUT)
-            // The server takes pings without a request under way for an attack.
+            // Servers treat pings without a request in progress as an attack.
             .with_keep_alive_while_idle(false)
-            // Else requests and watches hang on a member that is cut off from the others.
+            // Without this option, requests and watches hang on a member that has lost contact to
+            // the other members.
             .with_require_leader(true)
     }
 
@@ -142,7 +169,7 @@ impl EtcdConfig {
         self.options.clone()
     }
 
-    /// Whether connections can go to an address of this member in place of its name.
+    /// Returns whether connections use an address of this member instead of its name.
     pub(crate) fn is_resolved(&self, endpoint: &str) -> bool {
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
@@ -151,13 +178,13 @@ impl EtcdConfig {
         endpoint.starts_with("http://")
     }
 
-    /// Whether a password would cross a network in the clear.
+    /// Returns whether a password would cross a network without encryption.
     pub(crate) fn exposes_password(&self) -> bool {
         self.has_password && self.endpoints.iter().any(|endpoint| !is_private(endpoint))
     }
 }
 
-/// Whether traffic to `endpoint` is encrypted or stays on this machine.
+/// Returns whether traffic to `endpoint` is encrypted or stays on this machine.
 fn is_private(endpoint: &str) -> bool {
     let Some(authority) = endpoint.strip_prefix("http://") else {
         return true;
@@ -177,7 +204,7 @@ impl fmt::Debug for EtcdConfig {
     }
 }
 
-/// The error of an impossible setting.
+/// Returns the error for an invalid setting.
 fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Invalid, message).with_backend(BACKEND)
 }

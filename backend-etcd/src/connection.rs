@@ -1,7 +1,8 @@
-//! The members of the cluster, one of which is spoken to at a time.
+//! Connects to the members of the cluster, one member at a time.
 //!
-//! The client crate could spread requests over all members, but then a share of them fails for as long as one member
-//! is down. So there is a client for each, and requests stay with one member until it fails.
+//! The client crate can distribute requests over all members. If a member is down, however, its
+//! part of the requests then fails. Leasehold therefore has one client per member, and uses a
+//! member until it fails.
 
 use std::io::ErrorKind::TimedOut;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -21,47 +22,49 @@ use crate::config::EtcdConfig;
 use crate::error::{self, Failure};
 use crate::version;
 
-/// A request, or a connection attempt, that its caller dropped after this long got no reply in the time that it had, most likely.
-/// Long for a healthy cluster, whose replies take milliseconds.
+/// If a caller drops a request or a connection attempt after this time, the member probably does
+/// not answer. Healthy clusters reply within milliseconds.
 const SUSPICIOUS: Duration = Duration::from_millis(300);
 
-/// The least TTL that outlasts a leader that freezes: measured with etcd's default timing, where 5 s did not.
+/// The shortest TTL that outlasts a frozen leader. Measured with etcd's default timing, where 5 s
+/// were not enough.
 const LASTING: Duration = Duration::from_secs(10);
 
-/// As in etcd's own client. With the 4 MiB of the client crate, tens of thousands of waiters make a lock unusable.
+/// The limit of etcd's own client. With the client crate's limit of 4 MiB, a lock with tens of
+/// thousands of waiters would be unusable.
 const LONGEST_REPLY: usize = i32::MAX as usize;
 
 /// The members of a cluster.
 pub(crate) struct Connection {
     config: EtcdConfig,
     members: Vec<Member>,
-    /// Counts up with each change of the member that is spoken to.
+    /// A counter that increases whenever another member is used.
     turn: AtomicUsize,
     moved: watch::Sender<usize>,
-    /// Which cluster the first member that answered belongs to.
+    /// The id of the cluster that the first member reported.
     cluster: OnceLock<u64>,
     warned_of_version: AtomicBool,
     warned_of_ttl: AtomicBool,
-    /// The latest term of which a reply told; 0 before the first.
+    /// The latest term that a reply has reported, or 0 before the first reply.
     term: AtomicU64,
-    /// Whether a connection has been made before.
+    /// Whether there has been a connection before.
     was_connected: AtomicBool,
-    /// Counts the elections of which replies told, and the connections after the first one.
+    /// Counts elections that replies have reported, and connections after the first one.
     epochs: AtomicU64,
     closed: AtomicBool,
 }
 
-/// A member, and the client that speaks to it.
+/// A member, and the client that is connected to it.
 struct Member {
     endpoint: String,
     client: Mutex<Option<Arc<Client>>>,
     dial: Dial<String>,
-    /// The addresses of the endpoint, in place of the resolver's.
+    /// Addresses for tests, used instead of the resolver.
     #[cfg(test)]
     fixed: Option<Vec<String>>,
 }
 
-/// A request or a connection attempt under way.
+/// A request or a connection attempt in progress.
 struct Exchange<'a> {
     connection: &'a Connection,
     turn: usize,
@@ -86,12 +89,12 @@ impl Connection {
         }
     }
 
-    /// How long a reply is waited for.
+    /// Returns the time limit for a reply.
     pub(crate) fn timeout(&self) -> Duration {
         self.config.timeout
     }
 
-    /// Sends a request to the present member, or to the next if that one cannot be used.
+    /// Sends a request to the current member, or to the next member if the current one is unusable.
     ///
     /// A request that may have been applied is not sent again.
     pub(crate) async fn call<T, F>(&self, request: impl Fn(&Client) -> F) -> Result<T, Failure>
@@ -104,11 +107,11 @@ impl Connection {
             let failure = match self.ask(turn, &request).await {
                 Ok(Err(failure @ (Failure::MemberDown(_) | Failure::Unsent(_)))) => failure,
                 Ok(reply) => return reply,
-                // In any case nothing was sent, and another member may do.
+                // In both cases nothing was sent, so the next member may be asked.
                 Err(failure) => failure,
             };
             self.leave(turn);
-            // An error that an operator must mend is worth more than a passing one.
+            // An error that an operator must fix is more useful than a temporary one.
             if unusable.is_none() || !matches!(failure, Failure::MemberDown(_)) {
                 unusable = Some(failure);
             }
@@ -116,7 +119,8 @@ impl Connection {
         Err(unusable.expect("there is a member at least"))
     }
 
-    /// Sends a request to the member whose turn it is. The outer error is that of an attempt to connect.
+    /// Sends a request to the member of this turn. The outer error is the error of the connection
+    /// attempt.
     async fn ask<T, F>(
         &self,
         turn: usize,
@@ -149,7 +153,7 @@ impl Connection {
         Ok(reply)
     }
 
-    /// Checks each member of the configuration.
+    /// Checks each configured member.
     pub(crate) async fn diagnose(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (turn, member) in self.members.iter().enumerate() {
@@ -180,7 +184,8 @@ impl Connection {
         }
     }
 
-    /// Warns once if leases that are renewed have a TTL that a change of the leader may eat up. Without another member, none takes over.
+    /// Logs a warning once if renewed leases have a TTL that a change of the leader can exceed. A
+    /// cluster with one member has no other leader.
     pub(crate) fn warn_if_short(&self, ttl: Duration) {
         if ttl < LASTING
             && self.members.len() > 1
@@ -193,10 +198,11 @@ impl Connection {
         }
     }
 
-    /// Counts the events after which no lease of etcd's that was begun before is to be used any more.
+    /// Counts the events after which older etcd leases must not be used any more.
     ///
-    /// An election has left a former leader that may go on to end the leases that it knew. A new connection may be one of a copy of the
-    /// process, for example of a snapshot of its machine: the connections of the original break, and both know the same leases of etcd's.
+    /// After an election, the former leader may still expire the leases that it knew. A new
+    /// connection may mean that this process is a copy, for example from a snapshot of its machine.
+    /// The original and the copy would then use the same etcd leases.
     pub(crate) fn epochs(&self) -> u64 {
         self.epochs.load(Ordering::Relaxed)
     }
@@ -222,7 +228,7 @@ impl Connection {
             Err(Failure::TokenExpired(_)) => {
                 let refreshed = self.exchange(turn, client.refresh_token());
                 refreshed.await.map_err(|failure| match failure {
-                    // The request itself was refused.
+                    // The request itself was rejected.
                     Failure::Unknown(error) => Failure::MemberDown(error::unreachable(error)),
                     failure => failure,
                 })?;
@@ -248,7 +254,8 @@ impl Connection {
         Err(failure)
     }
 
-    /// Waits for the member whose turn it is. If the caller gives up, that is held against the member.
+    /// Waits for a reply of the member of this turn. If the caller is dropped after a long wait,
+    /// the next member is used.
     pub(crate) async fn attend<T>(&self, turn: usize, answer: impl Future<Output = T>) -> T {
         let mut exchange =
             Exchange { connection: self, turn, began: Instant::now(), replied: false };
@@ -257,7 +264,7 @@ impl Connection {
         answer
     }
 
-    /// A client of the member whose turn it is.
+    /// Returns a client for the member of this turn.
     pub(crate) async fn client(&self, turn: usize) -> Result<Arc<Client>, Failure> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Failure::Final(Error::new(ErrorKind::Closed, "the backend was closed")));
@@ -270,14 +277,14 @@ impl Connection {
             }
             Ok(Arc::clone(client.insert(Arc::new(self.connect(member).await?))))
         };
-        // Callers that wait while another one connects wait no longer than it does.
+        // A caller that waits for another caller's connection attempt has the same time limit.
         let connected = timeout(self.config.timeout, connecting).await;
         let connected =
             connected.map_err(|elapsed| Failure::MemberDown(error::unreachable(elapsed)));
         connected.flatten().map_err(|failure| failure.at(&member.endpoint))
     }
 
-    /// Connects to a member, at any of its addresses.
+    /// Connects to a member at any of its addresses.
     async fn connect(&self, member: &Member) -> Result<Client, Failure> {
         check_io().map_err(Failure::Final)?;
         let begun_at = Instant::now();
@@ -304,14 +311,15 @@ impl Connection {
         Err(others.into_iter().next().unwrap_or_else(late))
     }
 
-    /// Connects to an address of a member, and makes sure that it is one of our cluster.
+    /// Connects to an address of a member, and checks that the member belongs to the expected
+    /// cluster.
     async fn connect_to(&self, endpoint: String, name: &str) -> Result<Client, Failure> {
         let options = self.config.options(name);
         let mut client =
             Client::connect([&endpoint], Some(options)).await.map_err(error::connect)?;
         let status = match client.status().await {
             Ok(status) => status,
-            // Some servers tell it only to administrators.
+            // Some servers report the cluster id only to administrators.
             Err(EtcdError::GRpcStatus(status)) if status.code() == Code::PermissionDenied => {
                 return Ok(client);
             }
@@ -333,11 +341,12 @@ impl Connection {
         Ok(client)
     }
 
-    /// The member whose turn it was has failed: it is for the next to answer, and this one is connected to anew.
+    /// Switches to the next member because the member of this turn has failed. The failed member is
+    /// connected again when its turn comes.
     pub(crate) fn leave(&self, turn: usize) {
         let next = turn.wrapping_add(1);
         if self.turn.compare_exchange(turn, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-            // Another call has noticed.
+            // Another call has already switched to the next member.
             return;
         }
         if let Ok(mut client) = self.member(turn).client.try_lock() {
@@ -346,27 +355,27 @@ impl Connection {
         self.moved.send_replace(next);
     }
 
-    /// Whose turn it is to answer.
+    /// Returns the current turn.
     pub(crate) fn turn(&self) -> usize {
         self.turn.load(Ordering::Relaxed)
     }
 
-    /// Tells of each change of the member that is spoken to.
+    /// Returns a receiver that is notified when another member is used.
     pub(crate) fn moves(&self) -> watch::Receiver<usize> {
         self.moved.subscribe()
     }
 
-    /// Gives up the clients: the next call of each member makes another.
+    /// Drops all clients. The next call creates a new client.
     pub(crate) fn disconnect(&self) {
         for member in &self.members {
-            // A caller that is connecting has no client to give up yet.
+            // A caller that is still connecting has no client to drop.
             if let Ok(mut client) = member.client.try_lock() {
                 *client = None;
             }
         }
     }
 
-    /// Makes all calls from now on fail.
+    /// Makes all later calls fail.
     pub(crate) async fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         for member in &self.members {
@@ -416,14 +425,14 @@ impl Member {
         }
     }
 
-    /// The name in the endpoint, which its certificate has.
+    /// Returns the host name of the endpoint. The certificate must contain this name.
     fn host(&self) -> &str {
         let authority = self.endpoint.split_once("://").map_or(&*self.endpoint, |(_, rest)| rest);
         let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
         host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// The endpoint with each of its addresses in place of the name.
+    /// Returns the endpoint once for each of its addresses, with the address instead of the name.
     async fn resolve(&self) -> Result<Vec<String>, Failure> {
         #[cfg(test)]
         if let Some(fixed) = &self.fixed {
@@ -441,7 +450,7 @@ impl Member {
                     }
                 }
             }
-            // It has no port, or more than a port.
+            // The endpoint has no port, or more text after the port.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 endpoints.push(self.endpoint.clone());
             }

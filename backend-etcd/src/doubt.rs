@@ -1,8 +1,10 @@
-//! Entries that may still come, since the outcome of the transaction that was to create them is unknown.
+//! Remembers entries that a late request may still create.
 //!
-//! A transaction whose reply was lost, or not waited for, may be applied late, even after a client deleted its entry to be
-//! on the safe side, and then no client would release the late entry. So the client that deletes such an entry leaves a mark
-//! beside it, for as long as a transaction can be under way, and no transaction creates an entry that is so marked.
+//! If the reply to a transaction was lost or not awaited, the transaction may be applied late. It
+//! could then create an entry after the client has deleted the entry as a precaution, and nobody
+//! would delete it again. The client therefore also stores a mark when it deletes such an entry.
+//! The mark lives longer than a transaction can be delayed, and no transaction creates an entry
+//! that has a mark.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,18 +15,20 @@ use leasehold_core::clock::{Clock, Instant};
 
 use crate::sync::locked;
 
-/// The TTL of the session that marks are attached to. At least a third of it is left when a mark is made, which is several
-/// times the limit that servers give a transaction: 5 s and two election timeouts.
+/// The TTL of the session that marks are attached to. At least one third of it is left when a mark
+/// is created. That is several times the servers' limit for a transaction, which is 5 s plus two
+/// election timeouts.
 pub(crate) const MARKED_FOR: Duration = Duration::from_secs(60);
 
-/// The entries in doubt, and until when they are worth remembering.
+/// The entries that may be created late, and how long they must be remembered.
 #[derive(Debug)]
 pub(crate) struct Doubts {
     clock: Arc<dyn Clock>,
     entries: Mutex<HashMap<LeaseId, Instant>>,
 }
 
-/// A transaction under way that may create entries. Dropped without having been settled, they are in doubt.
+/// A transaction in progress that may create entries. If it is dropped before its outcome is known,
+/// its entries may be created late.
 pub(crate) struct Creating<'a> {
     doubts: &'a Doubts,
     leases: Vec<&'a Lease>,
@@ -35,7 +39,7 @@ impl Doubts {
         Self { clock, entries: Mutex::default() }
     }
 
-    /// Begins to create the entries of `leases`.
+    /// Registers a transaction that creates the entries of `leases`.
     pub(crate) fn creating<'a>(
         &'a self,
         leases: impl IntoIterator<Item = &'a Lease>,
@@ -43,13 +47,14 @@ impl Doubts {
         Creating { doubts: self, leases: leases.into_iter().collect() }
     }
 
-    /// Whether the entry of `lease` may still come.
+    /// Returns whether a late request may still create the entry of `lease`.
     pub(crate) fn concern(&self, lease: &Lease) -> bool {
         let entries = self.entries();
         !entries.is_empty() && entries.contains_key(&lease.id())
     }
 
-    /// The entry of `lease` will not come any more, or no caller will ask for it; tells whether it was in doubt.
+    /// Forgets the entry of `lease`, because it cannot be created any more or no caller will ask
+    /// for it. Returns whether it was remembered.
     pub(crate) fn forget(&self, lease: &Lease) -> bool {
         self.entries().remove(&lease.id()).is_some()
     }
@@ -60,7 +65,7 @@ impl Doubts {
 }
 
 impl Creating<'_> {
-    /// The outcome is known.
+    /// Records that the outcome of the transaction is known.
     pub(crate) fn settle(&mut self) {
         self.leases.clear();
     }
@@ -73,7 +78,7 @@ impl Drop for Creating<'_> {
         }
         let now = self.doubts.clock.now();
         let mut entries = self.doubts.entries();
-        // A caller that has not released by then has given up.
+        // A caller that has not released its lease by then was dropped.
         entries.retain(|_, until| now < *until);
         for lease in &self.leases {
             entries.insert(lease.id(), now + lease.ttl() * 2 + MARKED_FOR);

@@ -1,4 +1,4 @@
-//! A holder of a lock or a waiter for it: a key in etcd, and the meaning of its value.
+//! An entry: the etcd key of a holder or a waiter, and the meaning of its value.
 
 use std::str;
 
@@ -9,54 +9,58 @@ use leasehold_core::{Description, Holder};
 
 use crate::layout::tag;
 
-/// The prefix of holders' values, which sorts before that of [waiters](QUEUED), so that etcd can compare.
+/// The prefix of holders' values. It sorts before the prefix of [waiters](QUEUED), so that etcd can
+/// compare them.
 pub(crate) const HELD: &str = "held ";
 
 /// The prefix of waiters' values.
 const QUEUED: &str = "queued ";
 
-/// A value between those of holders and those of waiters. A value of another program is rather taken for a
-/// holder's.
+/// A value that sorts between the values of holders and the values of waiters. Most values of other
+/// programs sort as holders.
 pub(crate) const BETWEEN_HELD_AND_QUEUED: &str = "i";
 
-/// How far a revision is shifted to make a token: each grant has the numbers up to the next revision for the holders that the lease passes
-/// to within its process. Tokens of the first 10^11 revisions are below 2^53, up to which readers of JSON are exact.
+/// The number of bits by which a revision is shifted to make a token. Each grant owns the numbers
+/// up to the next revision, for holders that receive the lease by hand-off within the process. The
+/// tokens of the first 10^11 revisions are below 2^53, the largest integer that JSON parsers read
+/// exactly.
 const SHIFT: u32 = 16;
 
-/// How many numbers a grant has besides its token.
+/// How many more tokens a grant has after its first token.
 pub(crate) const SPARE_TOKENS: u32 = (1 << SHIFT) - 1;
 
-/// The token of the grant at this revision.
+/// Returns the token of the grant at this revision.
 pub(crate) fn token(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or_default() << SHIFT
 }
 
-/// The revision of the grant that has this number.
+/// Returns the revision of the grant that owns this token.
 pub(crate) fn granted_at(token: u64) -> i64 {
     i64::try_from(token >> SHIFT).expect("the upper bits are zero")
 }
 
-/// That `key` is the entry of this very lease, and it holds.
+/// Returns the condition that `key` is the entry of this exact lease and holds the lock.
 pub(crate) fn is_held(key: &str, lease: &Lease) -> [Compare; 2] {
     begins_with(key, HELD, lease)
 }
 
-/// That `key` is the entry of this very lease, and it queues.
+/// Returns the condition that `key` is the entry of this exact lease and is queued.
 pub(crate) fn is_queued(key: &str, lease: &Lease) -> [Compare; 2] {
     begins_with(key, QUEUED, lease)
 }
 
 fn begins_with(key: &str, state: &str, lease: &Lease) -> [Compare; 2] {
     let start = format!("{state}{}", tag(lease));
-    // A blank follows, and an exclamation mark is next to it.
+    // The text is followed by a space. The exclamation mark is the next character after the space.
     [
         Compare::value(key, CompareOp::Greater, format!("{start} ")),
         Compare::value(key, CompareOp::Less, format!("{start}!")),
     ]
 }
 
-/// The value of a request to finish early that asks one more holder than the request that is there, if any: the fingerprints of those asked,
-/// with blanks between them. An empty value asks all holders.
+/// Returns the value of a revocation request that asks one more holder than the earlier request.
+/// The value contains the fingerprints of the holders, separated by spaces. An empty value asks all
+/// holders.
 pub(crate) fn asking_too(earlier: Option<&[u8]>, lease: Fingerprint) -> String {
     match earlier.map(String::from_utf8_lossy) {
         Some(all) if all.is_empty() => String::new(),
@@ -65,7 +69,7 @@ pub(crate) fn asking_too(earlier: Option<&[u8]>, lease: Fingerprint) -> String {
     }
 }
 
-/// Whether a request with this value asks the holder of `lease`.
+/// Returns whether a revocation request with this value asks the holder of `lease`.
 pub(crate) fn asks(value: &[u8], lease: &Lease) -> bool {
     let fingerprint = lease.id().fingerprint().to_string();
     value.is_empty() || value.split(|&byte| byte == b' ').any(|it| it == fingerprint.as_bytes())
@@ -75,27 +79,28 @@ pub(crate) fn asks(value: &[u8], lease: &Lease) -> bool {
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) key: Vec<u8>,
-    /// The [tag of the lease](crate::layout::tag); empty for other programs.
+    /// The [tag of the lease](crate::layout::tag), or an empty text for other programs.
     pub(crate) tag: String,
     pub(crate) value: Vec<u8>,
     pub(crate) state: State,
     pub(crate) share: Share,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) description: Option<Description>,
-    /// etcd's lease, with which the key ends; 0 if it has none.
+    /// The etcd lease that the key is attached to, or 0 if there is none.
     pub(crate) lease: i64,
     pub(crate) created: i64,
     pub(crate) modified: i64,
-    /// The revision of its grant, if it holds.
+    /// The revision of the grant, if the entry holds the lock.
     pub(crate) granted: i64,
 }
 
-/// Whether one holds a lock.
+/// Whether an entry holds the lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum State {
     Held,
     Queued,
-    /// Written by another program that follows the recipe: the first in line holds.
+    /// The entry of another program that follows etcd's lock recipe. The first entry in the queue
+    /// holds the lock.
     Foreign,
 }
 
@@ -125,7 +130,7 @@ impl Entry {
         }
     }
 
-    /// Whether another program wrote it.
+    /// Returns whether another program created the entry.
     pub(crate) fn is_foreign(&self) -> bool {
         self.tag.is_empty()
     }
@@ -137,7 +142,8 @@ impl Entry {
             .with_token(Some(token(self.granted)))
     }
 
-    /// The value by which it goes on to hold. It tells the revision of the grant, which is not that of the last change any more.
+    /// Returns the value of a holder that is still in force. It contains the revision of the grant,
+    /// because the last change of the key is newer.
     pub(crate) fn held_still(&self, share: Share, description: Option<&Description>) -> String {
         let share = format!("{}@{}", words(share), self.granted);
         value(HELD, &self.tag, self.fingerprint, &share, description)
@@ -148,12 +154,12 @@ impl Entry {
     }
 }
 
-/// The value of a holder with this lease.
+/// Returns the value for a holder of this lease.
 pub(crate) fn held(lease: &Lease) -> String {
     value_of(HELD, lease)
 }
 
-/// The value of a waiter for it.
+/// Returns the value for a waiter.
 pub(crate) fn queued(lease: &Lease) -> String {
     value_of(QUEUED, lease)
 }
@@ -183,12 +189,12 @@ fn words(share: Share) -> String {
     }
 }
 
-/// The content of a value.
+/// The parsed content of a value.
 struct Text {
     state: State,
     tag: String,
     share: Share,
-    /// The revision of its grant, if its value was put again since.
+    /// The revision of the grant, if the value has been rewritten since.
     granted: Option<i64>,
     fingerprint: Fingerprint,
     description: Option<Description>,

@@ -1,4 +1,4 @@
-//! The meaning of etcd's and the client crate's errors, one by one.
+//! Maps the errors of etcd and of the client crate.
 
 use std::error::Error as StdError;
 use std::iter;
@@ -8,23 +8,24 @@ use leasehold_core::backend::why_unreachable;
 use leasehold_core::{Error, ErrorKind};
 use tonic::{Code, ConnectError, Status};
 
-/// How errors and logs name this backend.
+/// The name of this backend in errors and logs.
 pub(crate) const BACKEND: &str = "etcd";
 
-/// The consequence of a failed request.
+/// A failed request, and what it means for the caller.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The credentials' token has expired: nothing was applied, and a new one may help.
+    /// The token of the credentials has expired. Nothing was applied, and a new token may help.
     TokenExpired(Error),
-    /// This member cannot be reached or cannot serve: nothing was applied, and another may.
+    /// This member cannot be reached or cannot serve. Nothing was applied, and another member may
+    /// serve.
     MemberDown(Error),
-    /// The runtime that drove the client has ended: nothing was sent, and a new client may serve.
+    /// The runtime that drives the client has ended. Nothing was sent, and a new client may work.
     Unsent(Error),
-    /// The connection broke, or no reply came in time: the outcome is unknown, and another member may answer next time.
+    /// The connection broke, or no reply arrived in time. The outcome is unknown.
     Unknown(Error),
-    /// etcd's lease is gone: nothing was applied.
+    /// The etcd lease no longer exists. Nothing was applied.
     LeaseGone(Error),
-    /// Anything else.
+    /// Any other error.
     Final(Error),
 }
 
@@ -40,7 +41,7 @@ impl Failure {
         }
     }
 
-    /// Whether the request may have been applied, or may be yet.
+    /// Returns whether the request may have been applied, or may still be applied.
     pub(crate) fn leaves_doubt(&self) -> bool {
         match self {
             Self::Unknown(_) => true,
@@ -51,7 +52,8 @@ impl Failure {
         }
     }
 
-    /// The same for another caller whose change the same request had. `None` if nothing was applied: the caller may ask by itself.
+    /// Returns the error for another caller whose change was part of the same request. Returns
+    /// `None` if nothing was applied, so that the caller may send its own request.
     pub(crate) fn repeated(&self) -> Option<Self> {
         match self {
             Self::Unknown(error) => Some(Self::Unknown(error.repeated())),
@@ -60,7 +62,7 @@ impl Failure {
         }
     }
 
-    /// Says which member it is of, which its text does not.
+    /// Adds the address of the member to the error.
     pub(crate) fn at(self, endpoint: &str) -> Self {
         let (_, address) = endpoint.split_once("://").unwrap_or(("", endpoint));
         let named = |error: Error| Error::new(error.kind(), format!("{address}: {error}"));
@@ -71,7 +73,8 @@ impl Failure {
         }
     }
 
-    /// The error of a call whose first request had an effect, as `message` says, before another one failed: the effect stays.
+    /// Returns the error of a call that failed after its first request had an effect. `message`
+    /// describes the effect.
     pub(crate) fn after(self, message: &'static str) -> Self {
         let error = self.into_error();
         if error.may_have_been_applied() {
@@ -80,21 +83,21 @@ impl Failure {
         Self::Unknown(Error::new(ErrorKind::Indeterminate, message).with_source(error))
     }
 
-    /// No reply came in time.
+    /// Returns the error for a reply that did not arrive in time.
     pub(crate) fn silent() -> Self {
         Self::Unknown(Error::new(ErrorKind::Indeterminate, "no reply in time, outcome unknown"))
     }
 }
 
-/// The error of a request that was given to the client crate.
+/// Maps the error of a request that the client crate has accepted.
 pub(crate) fn request(error: EtcdError) -> Failure {
     match error {
         EtcdError::GRpcStatus(status) => of_status(status),
-        // The client crate says so when the server answers with a TTL of 0.
+        // The client crate returns this error when the server replies with a TTL of 0.
         EtcdError::LeaseKeepAliveError(text) if text == "lease not found" => {
             Failure::LeaseGone(Error::new(ErrorKind::Unavailable, "etcd's lease has ended"))
         }
-        // A stream that ended before it began.
+        // A stream that ended before it was opened.
         error @ (EtcdError::WatchError(_)
         | EtcdError::LeaseKeepAliveError(_)
         | EtcdError::IoError(_)
@@ -109,7 +112,7 @@ pub(crate) fn request(error: EtcdError) -> Failure {
     }
 }
 
-/// The error of an attempt to connect: none of our requests was sent.
+/// Maps the error of a connection attempt. No request was sent.
 pub(crate) fn connect(error: EtcdError) -> Failure {
     match error {
         EtcdError::GRpcStatus(status) => match of_status(status) {
@@ -128,28 +131,30 @@ pub(crate) fn connect(error: EtcdError) -> Failure {
     }
 }
 
-/// Where no error of the network says why, the server itself is most often another one than it should be.
+/// The message for a network error without a known reason. Usually the address belongs to a
+/// different server.
 const UNREACHABLE: &str =
     "the server cannot be reached: is it etcd, and with TLS exactly if the URL says so?";
 
-/// The error of an unreachable member.
+/// Returns the error for an unreachable member.
 pub(crate) fn unreachable(cause: impl StdError + Send + Sync + 'static) -> Error {
     let reason = why_unreachable(&cause).unwrap_or(UNREACHABLE);
     Error::new(ErrorKind::Unavailable, reason)
 }
 
 fn untrusted(error: impl StdError + Send + Sync + 'static) -> Error {
-    // Earlier causes wrap the same text, in the words of `Debug`.
+    // Earlier causes contain the same text in `Debug` form.
     let cause = causes(&error).last().map(ToString::to_string).unwrap_or_default();
     Error::new(ErrorKind::Denied, format!("no TLS connection that both sides trust: {cause}"))
 }
 
-/// The server's own words. A status says more of itself, in the words of `Debug`.
+/// Returns the server's message. The status itself would add more text in `Debug` form.
 fn words(status: &Status) -> String {
     status.message().to_owned()
 }
 
-/// Texts are etcd's own (`api/v3rpc/rpctypes/error.go`): codes alone do not tell its errors apart.
+/// Maps a status by its text, because etcd uses the same code for different errors. The texts come
+/// from etcd's `api/v3rpc/rpctypes/error.go`.
 fn of_status(status: Status) -> Failure {
     let is = |text: &str| status.message().contains(text);
     let error = |kind, message: &'static str| Error::new(kind, message);
@@ -160,12 +165,13 @@ fn of_status(status: Status) -> Failure {
             }
             Failure::MemberDown(unreachable(status))
         }
-        // The client crate says so before it hands over a request.
+        // The client crate returns this error before it sends a request.
         Code::Unknown if status.message().starts_with("Service was not ready") => {
             let message = "the runtime that made the connection has ended";
             Failure::Unsent(error(ErrorKind::Unavailable, message).with_source(words(&status)))
         }
-        // Not "server stopped", which etcd also says after it has proposed the request to the other members.
+        // "server stopped" is not included, because etcd also returns it after it has proposed the
+        // request to the other members.
         Code::Unavailable if is("no leader") || is("not capable") => {
             let message = "the cluster has no leader at the moment, or the member is not ready";
             Failure::MemberDown(error(ErrorKind::Unavailable, message).with_source(words(&status)))
@@ -226,19 +232,19 @@ fn of_status(status: Status) -> Failure {
     }
 }
 
-/// Whether the request cannot have been sent, since there was no connection to send it on.
+/// Returns whether the request cannot have been sent because there was no connection.
 fn never_left(status: &Status) -> bool {
     causes(status).any(|cause| cause.is::<ConnectError>())
 }
 
-/// Whether the two sides did not agree on TLS. The client crate has no types for that.
+/// Returns whether the TLS handshake failed. The client crate has no error type for this.
 fn is_tls(error: &(dyn StdError + 'static)) -> bool {
     causes(error)
         .map(ToString::to_string)
         .any(|text| text.contains("certificate") || text.contains("received fatal alert"))
 }
 
-/// An error and all that caused it.
+/// Returns an error and all of its causes.
 fn causes<'a>(
     error: &'a (dyn StdError + 'static),
 ) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {

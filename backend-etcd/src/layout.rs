@@ -1,7 +1,8 @@
-//! The keys of locks in etcd: as in the recipe of its own `concurrency` package.
+//! The keys of locks in etcd. They follow the recipe of etcd's own `concurrency` package.
 //!
-//! Each holder of a lock and each waiter for it has a key under `<prefix><name>/`, and the order in which those keys were
-//! created is the queue. Other keys of the lock lie under `<prefix>~`, which no name begins with.
+//! Each holder and each waiter has a key under `<prefix><name>/`. The keys are queued in the order
+//! of their creation. Other keys that Leasehold needs are under `<prefix>~`, because no lock name
+//! starts with `~`.
 
 use leasehold_core::backend::Lease;
 use leasehold_core::{Error, ErrorKind, LockKey};
@@ -13,7 +14,7 @@ pub(crate) struct Layout {
     prefix: String,
 }
 
-/// The keys of all holders of one lock and of its waiters.
+/// The range of keys that contains all holders and waiters of one lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Range {
     pub(crate) start: String,
@@ -36,65 +37,70 @@ impl Layout {
         Ok(Self { prefix })
     }
 
-    /// The keys of all holders of `key` and its waiters, and those of locks whose names go on after a slash.
+    /// Returns the range with all holders and waiters of `key`. The range also contains locks whose
+    /// names continue after a slash.
     pub(crate) fn range(&self, key: &LockKey) -> Range {
         let lock = format!("{}{key}", self.prefix);
         // The byte after the slash.
         Range { start: format!("{lock}/"), end: format!("{lock}0") }
     }
 
-    /// The keys of holders and waiters of all locks whose encoded names begin with `prefix`, from behind the key `after`.
+    /// Returns the range with all holders and waiters of locks whose encoded names start with
+    /// `prefix`. The range starts after the key `after`.
     pub(crate) fn names(&self, prefix: &str, after: Option<&str>) -> Range {
         let start = match after {
             Some(after) => format!("{after}\0"),
             None => format!("{}{prefix}", self.prefix),
         };
-        // The tilde comes after all characters of names, and other keys of locks lie behind it.
+        // The tilde sorts after all characters of names. Other keys of Leasehold start with a
+        // tilde.
         Range { start, end: format!("{}{prefix}~", self.prefix) }
     }
 
-    /// The lock of a holder's or waiter's key.
+    /// Returns the lock that an entry belongs to.
     pub(crate) fn lock_of(&self, entry: &str) -> Option<LockKey> {
         let (name, _slot) = entry.strip_prefix(&self.prefix)?.rsplit_once('/')?;
         LockKey::from_encoded(name).ok()
     }
 
-    /// The key of a holder of `key` or a waiter for it: one of a client's slots.
+    /// Returns the key of an entry in one of a client's slots.
     pub(crate) fn entry(&self, key: &LockKey, client: &str, slot: usize) -> String {
         format!("{}{key}/{client}-{slot:x}", self.prefix)
     }
 
-    /// The key of a lease that finds `key` free, of any client: so locks that are free leave no more than one dead key in etcd's index.
+    /// Returns the key of a lease that finds `key` free. All clients use the same key, so a free
+    /// lock leaves at most one deleted key in etcd's index.
     pub(crate) fn first(&self, key: &LockKey) -> String {
         format!("{}{key}/first", self.prefix)
     }
 
-    /// The mark by which the entry of `lease` must not come any more.
+    /// Returns the key of the mark that prevents late requests from creating the entry of `lease`.
     pub(crate) fn mark(&self, lease: &Lease) -> String {
         format!("{}~gone/{}/{}", self.prefix, lease.key(), tag(lease))
     }
 
-    /// A key at which nothing ever lies.
+    /// Returns a key that never exists.
     pub(crate) fn unused(&self) -> String {
         format!("{}~none", self.prefix)
     }
 
-    /// The key that exists while the holders of `key` are asked to finish.
+    /// Returns the key that exists while the holders of `key` are asked to finish.
     pub(crate) fn revocation(&self, key: &LockKey) -> String {
         format!("{}~revoke/{key}", self.prefix)
     }
 }
 
 impl Default for Layout {
-    /// `lock/`
+    /// Uses the prefix `lock/`.
     fn default() -> Self {
         Self { prefix: "lock/".to_owned() }
     }
 }
 
-/// The tag of a lease's id, by which etcd compares. It follows from the id and does not reveal it.
+/// Returns the tag of a lease, which etcd uses to compare leases. The tag is derived from the lease
+/// id and does not reveal it.
 pub(crate) fn tag(lease: &Lease) -> String {
-    /// Drawn once, for tags made of ids here.
+    /// A random namespace for tags of this backend.
     const NAMESPACE: Uuid = Uuid::from_u128(0x6d0e_77c5_2d51_4e0f_9ce1_0c8e_54b1_f5a3);
 
     Uuid::new_v5(&NAMESPACE, lease.id().secret().as_bytes()).simple().to_string()

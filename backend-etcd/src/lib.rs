@@ -1,4 +1,5 @@
-// The page has examples with the crate `leasehold`, which this crate cannot use. They are doctests of `leasehold`.
+// The page contains examples that use the crate `leasehold`, which this crate cannot depend on. The
+// examples are tested as doctests of `leasehold`.
 #![cfg_attr(not(doctest), doc = include_str!("../README.md"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -27,5 +28,5 @@ pub use backend::EtcdBackend;
 pub use config::EtcdConfig;
 pub use owner::EtcdGuard;
 
-/// The client crate, for the [`etcd_client::ConnectOptions`] that [`EtcdConfig::from_options`] takes.
+/// The client crate. [`EtcdConfig::from_options`] accepts its [`etcd_client::ConnectOptions`].
 pub use etcd_client;

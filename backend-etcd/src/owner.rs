@@ -1,4 +1,4 @@
-//! Writes to etcd that only the holder of a lock gets through.
+//! Restricts writes to etcd to the holder of a lock.
 
 use etcd_client::{Compare, CompareOp};
 use leasehold_core::LockGuard;
@@ -6,16 +6,20 @@ use leasehold_core::LockGuard;
 use crate::backend::EtcdBackend;
 use crate::entry::granted_at;
 
-/// Guards writes to the same etcd with a lock, as `IsOwner` does in etcd's own `concurrency` package.
+/// Protects writes to the same etcd cluster with a lock, like `IsOwner` in etcd's own `concurrency`
+/// package.
 ///
-/// Also for types that dereference to a [`LockGuard`]: those of readers, writers, permits and
-/// leaders.
+/// All guards that dereference to a [`LockGuard`] have this method, including the guards of
+/// readers, writers, permits and leaders.
 pub trait EtcdGuard {
-    /// The comparisons by which a transaction succeeds only while the lock is held by this very grant.
+    /// Returns comparisons for a transaction. The transaction succeeds only if this grant still
+    /// holds the lock.
     ///
-    /// A holder that lost the lock without knowing it cannot write any more: the store itself is the resource that
-    /// checks. Holders in one process that [hand the lease over](leasehold_core::LockOptions::hand_over) share a grant, so await writes before
-    /// the release. `backend` is the one that the guard's client was made with, or a clone of it.
+    /// A holder that has lost the lock cannot write any more, even if it has not noticed the loss,
+    /// because the store checks every write. If a process [hands the lease
+    /// off](leasehold_core::LockOptions::hand_over) to another of its holders, both holders share
+    /// one grant. Await all writes before you release the guard. `backend` must be the backend of
+    /// the guard's client, or a clone of it.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,7 +46,7 @@ impl EtcdGuard for LockGuard {
     fn etcd_compare(&self, backend: &EtcdBackend) -> Vec<Compare> {
         let entry = backend.entry_of(self.lease());
         let granted_at = granted_at(self.token().number());
-        // It is there, and has been there since the grant, or since before it in the queue.
+        // The entry must exist, and must not have been created after the grant.
         vec![
             Compare::create_revision(entry.as_str(), CompareOp::Greater, 0),
             Compare::create_revision(entry.as_str(), CompareOp::Less, granted_at + 1),

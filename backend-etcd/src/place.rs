@@ -1,4 +1,4 @@
-//! A claim's place in line, and the keys that tell whether it still waits there.
+//! The queue entry of a claim, and the keys that show whether the claim still has to wait.
 
 use etcd_client::{
     Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse,
@@ -8,20 +8,20 @@ use leasehold_core::backend::{Claim, Contention};
 use crate::entry::Entry;
 use crate::queue::Queue;
 
-/// A claim's place in line, as the last look at the whole queue saw it.
+/// The queue entry of a claim, as it was when the whole queue was last read.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) own: Entry,
-    /// The entry in whose presence the claim cannot be admitted; `None` if it takes several to make room.
+    /// The entry that blocks the claim. `None` if several entries block it together.
     before: Option<Entry>,
-    /// The holder that callers are told of.
+    /// The holder that is reported to callers.
     holder: Option<Entry>,
 }
 
 impl Place {
     pub(crate) fn new(queue: &Queue, claim: &Claim, own: &Entry) -> Self {
         let before = queue.predecessor(claim, &own.tag);
-        // A predecessor that wants the lock with fewer units to share may be refused where the claim is not.
+        // An entry that sets a smaller limit may be blocked although this claim is not.
         let blocks = |before: &&Entry| claim.share().limit() <= before.share.limit();
         Self {
             own: own.clone(),
@@ -30,9 +30,10 @@ impl Place {
         }
     }
 
-    /// Asks for these keys alone whether the claim still waits. `None` if that takes a look at the whole queue.
+    /// Returns a transaction that reads only these keys to check whether the claim still has to
+    /// wait. Returns `None` if the whole queue must be read.
     ///
-    /// It changes nothing, so no member but the one that is asked has any work with it.
+    /// The transaction changes nothing, so only the member that receives it has to work.
     pub(crate) fn question(&self) -> Option<Txn> {
         let is_as_seen = |entry: &Entry| {
             Compare::mod_revision(entry.key.as_slice(), CompareOp::Equal, entry.modified)
@@ -45,7 +46,9 @@ impl Place {
         Some(Txn::new().when(unchanged).and_then(reads))
     }
 
-    /// The answer to the [question](Self::question): the holder, if it is the same still. `None` unless the claim still waits.
+    /// Returns the contention from the reply to the [question](Self::question). It contains the
+    /// holder if the holder has not changed. Returns `None` if the claim may no longer have to
+    /// wait.
     pub(crate) fn answer(&self, reply: &TxnResponse) -> Option<Contention> {
         let is_same = |holder: &&Entry| {
             let found = reply.op_responses().into_iter().find_map(|response| match response {

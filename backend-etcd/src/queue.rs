@@ -1,4 +1,5 @@
-//! All holders of a lock and its waiters, in order, and the rule that admits the next: the same for all kinds of lock.
+//! The queue of a lock, and the rule that admits the next claim. The rule is the same for all lock
+//! types.
 
 use etcd_client::{GetResponse, KeyValue};
 use leasehold_core::backend::{Claim, Lease};
@@ -6,28 +7,29 @@ use leasehold_core::backend::{Claim, Lease};
 use crate::entry::{Entry, State};
 use crate::layout::Range;
 
-/// All holders of a lock and its waiters, as they stood at one revision of the store.
+/// All holders and waiters of a lock at one revision of the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
-    /// In the order in which they came.
+    /// The entries in the order of their creation.
     entries: Vec<Entry>,
     pub(crate) revision: i64,
 }
 
-/// The verdict on a claim.
+/// The decision about a claim.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
-    /// There is room for it beside all holders of the lock and all waiters before it.
+    /// The claim is compatible with all holders of the lock and with all waiters before it.
     Admitted,
     Refused,
-    /// Its entry would be where one of another lease is.
+    /// Another lease already uses the key of the claim's entry.
     Occupied,
-    /// The lock is held as one of another kind.
+    /// The lock is held as another lock type.
     OtherKind,
 }
 
 impl Queue {
-    /// Takes the entries in `range`, except those of locks whose names go on after a slash.
+    /// Creates the queue from the entries in `range`. Locks whose names continue after a slash are
+    /// excluded.
     pub(crate) fn new(range: &Range, found: &GetResponse, revision: i64) -> Self {
         let of_this_lock = |kv: &&KeyValue| {
             kv.key().get(range.start.len()..).is_some_and(|rest| !rest.contains(&b'/'))
@@ -38,7 +40,7 @@ impl Queue {
 
     fn of(mut entries: Vec<Entry>, revision: i64) -> Self {
         entries.sort_by_key(|entry| entry.created);
-        // Programs that follow the recipe hold the lock by being the first.
+        // A program that follows the recipe holds the lock while its entry is the first one.
         for (position, entry) in entries.iter_mut().enumerate() {
             if entry.state == State::Foreign {
                 entry.state = if position == 0 { State::Held } else { State::Queued };
@@ -47,17 +49,17 @@ impl Queue {
         Self { entries, revision }
     }
 
-    /// Whether the lock is free, and no claim queues for it.
+    /// Returns whether the lock is free and has no waiters.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The holders of the lock.
+    /// Returns the holders of the lock.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.state == State::Held)
     }
 
-    /// The claims that wait for it.
+    /// Returns the waiters for the lock.
     pub(crate) fn waiters(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.state == State::Queued)
     }
@@ -66,35 +68,37 @@ impl Queue {
         self.holders().next().is_some()
     }
 
-    /// Whether it is held by leases of this kind: as a whole, or in units.
+    /// Returns whether the lock is held in the same mode as `lease`: exclusively or by permits.
     pub(crate) fn is_held_like(&self, lease: &Lease) -> bool {
         let whole = lease.share().is_whole();
         self.holders().next().is_some_and(|holder| holder.share.is_whole() == whole)
     }
 
-    /// Whether it is held in units, and no claim wants the whole.
+    /// Returns whether the lock is held by permits and no waiter needs it exclusively.
     pub(crate) fn is_held_in_units(&self) -> bool {
         self.is_held() && self.entries.iter().all(|entry| !entry.share.is_whole())
     }
 
-    /// The entry of the lease with this tag.
+    /// Returns the entry of the lease with this tag.
     pub(crate) fn entry(&self, tag: &str) -> Option<&Entry> {
         self.entries_of(tag).next()
     }
 
-    /// All entries of the lease with this tag: a late request may make another.
+    /// Returns all entries of the lease with this tag. A late request may have created a second
+    /// entry.
     pub(crate) fn entries_of(&self, tag: &str) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(move |entry| entry.tag == tag)
     }
 
-    /// The waiters before the claim with this tag.
+    /// Returns the waiters before the claim with this tag.
     pub(crate) fn before(&self, tag: &str) -> impl DoubleEndedIterator<Item = &Entry> {
         let own = self.entries.iter().position(|entry| entry.tag == tag);
         let before = &self.entries[..own.unwrap_or(self.entries.len())];
         before.iter().filter(|entry| entry.state == State::Queued)
     }
 
-    /// The verdict on the claim with this tag, whose entry is, or would be, at `key`.
+    /// Decides about the claim with this tag. `key` is the key of its entry, or the key that its
+    /// entry would have.
     pub(crate) fn verdict(&self, claim: &Claim, tag: &str, key: &str) -> Verdict {
         let own = self.entry(tag);
         if own.is_some_and(|own| own.state == State::Held) {
@@ -104,10 +108,12 @@ impl Queue {
             return Verdict::OtherKind;
         }
         if own.is_none() && self.entries.iter().any(|entry| entry.key == key.as_bytes()) {
-            // An abandoned entry of ours came late, against all odds. It goes with its TTL.
+            // This is an abandoned entry of ours that was created very late. It expires after its
+            // TTL.
             return Verdict::Occupied;
         }
-        // Another program holds the lock once all entries before its own have gone. It does not look at those behind.
+        // Another program holds the lock as soon as all entries before its own are gone. It does
+        // not check later entries.
         if self.before(tag).any(Entry::is_foreign) {
             return Verdict::Refused;
         }
@@ -116,8 +122,8 @@ impl Queue {
         if total <= u64::from(claim.share().limit()) { Verdict::Admitted } else { Verdict::Refused }
     }
 
-    /// The waiters whose places, when they end by themselves, may make room for the claim: none behind a holder of the whole
-    /// lock.
+    /// Returns the waiters whose queue entries block the claim until they expire. Waiters behind an
+    /// exclusive holder are not included.
     pub(crate) fn places_in_the_way(
         &self,
         claim: &Claim,
@@ -127,8 +133,8 @@ impl Queue {
         self.before(tag).filter(move |_| !behind)
     }
 
-    /// The entry that the claim with this tag waits for: the last before it, or `None` if it takes several to make
-    /// room.
+    /// Returns the last entry before the claim, which the claim waits for. Returns `None` if
+    /// several entries must go before the claim fits.
     pub(crate) fn predecessor(&self, claim: &Claim, tag: &str) -> Option<&Entry> {
         if !claim.share().is_whole() {
             return self.before(tag).next_back();

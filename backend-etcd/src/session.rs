@@ -1,4 +1,5 @@
-//! etcd's leases: one of each TTL for all leases of ours that are kept, and own ones for the others.
+//! Manages etcd leases. All renewed leases with the same TTL share one etcd lease, and every other
+//! lease uses its own.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,84 +19,88 @@ use crate::connection::Connection;
 use crate::error::{self, Failure};
 use crate::sync::locked;
 
-/// How much of its TTL a session may have used up before an acquisition has it kept alive again: one twelfth, so that a
-/// lease begins with nearly all of its TTL and busy clients do not do it all the time.
+/// An acquisition renews a session that has used up more than this part of its TTL. With one
+/// twelfth, a lease starts with nearly all of its TTL, and busy clients do not renew all the time.
 const FRESH: u32 = 12;
 
-/// With less than this part of its TTL left, a session is kept alive before anything is hung on it.
+/// A session with less than this part of its TTL left is renewed before an entry is attached to it.
 const TIRED: u32 = 3;
 
-/// How many own leases are kept to spare, of each TTL, so that locks without renewal need not begin and end one each
-/// time.
+/// How many unused etcd leases are kept for each TTL. Locks without renewal can reuse them, so they
+/// do not have to create and revoke an etcd lease each time.
 const SPARES: usize = 8;
 
 /// The sessions of a client.
 ///
-/// Only the renewals of the leases attached to a session keep it alive. After a lost reply, a failed release or a missing renewal, a
-/// session may have a lease attached that no caller will renew. Then the client no longer keeps that session alive: the next renewal
-/// begins another one, all renewed leases move to it, and abandoned ones end with the old session.
+/// A session is kept alive only by the renewals of the leases that are attached to it. After a lost
+/// reply, a failed release or a missing renewal, a lease may be attached that no caller will renew.
+/// The client then stops keeping this session alive. The next renewal creates a new session, and
+/// all renewed leases move to it. Abandoned leases expire with the old session.
 ///
-/// So it is after an election. A leader that was stopped and goes on may have the leases ended that seem to have expired in its own books,
-/// though they were kept alive with the next leader meanwhile (etcd-io/etcd#15247). One that was begun after the election is not in them.
+/// The client also creates new sessions after an election. A former leader that was paused may
+/// expire leases by its own outdated records, although the next leader has renewed them
+/// (etcd-io/etcd#15247). These records do not contain sessions that were created after the
+/// election.
 ///
-/// The client also leaves its sessions behind when it has connected again, because it may be a copy of the process that began them.
+/// The client also creates new sessions after a reconnection, because it may be a copy of the
+/// process that created the old ones.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     clock: Arc<dyn Clock>,
     /// The sessions by use and TTL.
     current: StdMutex<HashMap<(Use, i64), Slot>>,
-    /// All leases of etcd's that we began and that may not have ended yet.
+    /// All etcd leases that this client has created and that may still exist.
     known: StdMutex<HashMap<i64, Known>>,
-    /// Own ones that nothing hangs on any more, by TTL.
+    /// Unused etcd leases by TTL.
     spares: StdMutex<HashMap<i64, Vec<i64>>>,
-    /// Counts the events that may have left a lease behind.
+    /// Counts the events that may have left an abandoned lease behind.
     doubts: AtomicU64,
 }
 
-/// A session, if there is one, locked by the call that begins it or keeps it alive.
+/// A session, if there is one. The call that creates or renews the session locks the slot.
 type Slot = Arc<Mutex<Option<Session>>>;
 
-/// A lease of etcd's that we began.
+/// An etcd lease that this client has created.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     until: Instant,
-    /// Its TTL.
+    /// The TTL in seconds.
     seconds: i64,
     of: Use,
-    /// The epoch in which it began.
+    /// The epoch in which the etcd lease was created.
     epochs: u64,
 }
 
-/// The use of an etcd lease.
+/// What an etcd lease is used for.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Use {
-    /// A session of those that hold: their renewals keep nothing alive but each other.
+    /// A session for holders. It is kept alive only by their renewals.
     Locks,
-    /// One of those that wait.
+    /// A session for waiters.
     Places,
-    /// One of [marks](crate::doubt), which are to go when their time is over.
+    /// A session for [marks](crate::doubt), which expire after a fixed time.
     Marks,
-    /// No session: one lease of ours.
+    /// An etcd lease for a single entry.
     Own,
 }
 
-/// One of etcd's leases, which many share.
+/// An etcd lease that several entries share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Session {
     pub(crate) id: i64,
     pub(crate) of: Use,
-    /// The TTL that etcd counts: no less than the requested one.
+    /// The TTL that etcd uses. It is at least the requested TTL.
     granted: Duration,
-    /// The clock before the last request that is known to have kept it alive was sent.
+    /// The time just before the last successful renewal was sent.
     kept_at: Instant,
-    /// How many doubts there were when it began.
+    /// The number of doubts when the session was created.
     doubts: u64,
-    /// The epoch in which it began.
+    /// The epoch in which the session was created.
     epochs: u64,
 }
 
 impl Session {
-    /// Until when it is good without being kept alive.
+    /// Returns when the session expires without another renewal.
     pub(crate) fn good_until(&self) -> Instant {
         self.kept_at + self.granted
     }
@@ -105,7 +110,7 @@ impl Session {
     }
 }
 
-/// The unit in which etcd counts.
+/// Converts a TTL to etcd's unit, rounded up to whole seconds.
 pub(crate) fn seconds(ttl: Duration) -> i64 {
     let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
     i64::try_from(seconds.max(1)).unwrap_or(i64::MAX)
@@ -122,9 +127,10 @@ impl Sessions {
         }
     }
 
-    /// The session for leases with this TTL, to hang something on now.
+    /// Returns the session for leases with this TTL, so that an entry can be attached now.
     ///
-    /// It may be less than fresh: then [`Self::renewed`] is to be called as well, and may be at the same time.
+    /// The session may have used up a part of its TTL. The caller must then also call
+    /// [`Self::renewed`], which may run at the same time.
     pub(crate) async fn current(
         &self,
         connection: &Connection,
@@ -142,14 +148,15 @@ impl Sessions {
         }
     }
 
-    /// Whether an acquisition need not have it kept alive.
+    /// Returns whether an acquisition can use the session without renewing it.
     pub(crate) fn is_fresh(&self, session: &Session) -> bool {
         session.has_left(self.clock.now(), FRESH - 1, FRESH)
     }
 
-    /// The session for leases with this TTL, kept alive by a request sent no earlier than this call.
+    /// Returns the session for leases with this TTL, renewed by a request that was sent after this
+    /// call started.
     ///
-    /// Calls that come in while such a request is under way share the next one.
+    /// Calls that arrive while such a request is in progress share the next request.
     pub(crate) async fn renewed(
         &self,
         connection: &Connection,
@@ -157,7 +164,7 @@ impl Sessions {
         ttl: Duration,
     ) -> Result<Session, Failure> {
         let since = self.clock.now();
-        // Others that are called in the same turn, as for batches, share the request.
+        // Other calls of the same turn, for example the calls of a batch, share the request.
         yield_now().await;
         let slot = self.slot(of, ttl);
         let mut slot = in_time(connection, slot.lock()).await?;
@@ -177,7 +184,8 @@ impl Sessions {
         slot: &mut Option<Session>,
     ) -> Result<Session, Failure> {
         let (doubts, epochs) = (self.doubts.load(Ordering::Relaxed), connection.epochs());
-        // Marks would last for as long as others are made.
+        // A session for marks is never renewed here, because later marks would keep earlier marks
+        // alive.
         if let Some(session) = slot
             && of != Use::Marks
             && session.doubts == doubts
@@ -192,8 +200,8 @@ impl Sessions {
         }
         let kept_at = self.clock.now();
         let granted = self.begin(connection, of, ttl, epochs).await;
-        // A server without space begins no session, and still keeps the present one alive: an abandoned lease that lives on
-        // for a while is better than the end of all the others.
+        // A server without space cannot create a session but can still renew the current one. It is
+        // better to keep an abandoned lease alive for a while than to lose all other leases.
         if let Err(Failure::Final(error)) = &granted
             && error.kind() == ErrorKind::Refused
             && let Some(session) = slot
@@ -222,12 +230,13 @@ impl Sessions {
         Ok(())
     }
 
-    /// A session may have a lease attached that no caller will renew.
+    /// Records that a lease may be attached to a session that no caller will renew.
     pub(crate) fn doubt(&self) {
         self.doubts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The server says that one of these leases of etcd's has ended: the next session is another.
+    /// Forgets etcd leases that have expired according to the server. The next call creates a new
+    /// session.
     pub(crate) async fn forget(&self, ids: &[i64]) {
         for &id in ids {
             let known = locked(&self.known).get(&id).copied();
@@ -240,7 +249,7 @@ impl Sessions {
         }
     }
 
-    /// Begins a lease of etcd's for one lease of ours, or takes one that is to spare.
+    /// Creates an etcd lease for one lock lease, or reuses an unused one.
     pub(crate) async fn own(&self, connection: &Connection, ttl: Duration) -> Result<i64, Failure> {
         while let Some(id) = self.take_spare(ttl) {
             if self.keep_own(connection, id, ttl).await? {
@@ -253,7 +262,8 @@ impl Sessions {
         Ok(id)
     }
 
-    /// Begins a lease of etcd's. It is known before the request is sent: if the caller gives up, [`end_all`](Self::end_all) ends it.
+    /// Creates an etcd lease. The lease is recorded before the request is sent, so that
+    /// [`end_all`](Self::end_all) revokes it even if the caller is dropped.
     async fn begin(
         &self,
         connection: &Connection,
@@ -270,8 +280,8 @@ impl Sessions {
         Ok((id, granted?))
     }
 
-    /// Gives an own one its whole TTL again; `false` if it has another TTL than this, has ended, is none of ours, or was begun in an
-    /// earlier epoch.
+    /// Renews an etcd lease that is used by one lock lease. Returns `false` if it has another TTL,
+    /// has expired, belongs to another client or was created in an earlier epoch.
     pub(crate) async fn keep_own(
         &self,
         connection: &Connection,
@@ -296,7 +306,8 @@ impl Sessions {
         }
     }
 
-    /// Takes back an own one that nothing hangs on, and nothing will; `false` if there is no use for it.
+    /// Keeps an etcd lease without attached entries for later use. Returns `false` if it is not
+    /// needed.
     pub(crate) fn spare(&self, id: i64) -> bool {
         let Some(known) = locked(&self.known).get(&id).copied() else {
             return false;
@@ -323,15 +334,16 @@ impl Sessions {
         spare
     }
 
-    /// Whether this lease of etcd's is one of ours, and only one lease hangs on it.
+    /// Returns whether this client created the etcd lease for a single lock lease.
     pub(crate) fn is_own(&self, id: i64) -> bool {
         locked(&self.known).get(&id).is_some_and(|known| known.of == Use::Own)
     }
 
-    /// Ends all etcd leases that we began, unless a lease of worth is attached to them. Sessions of marks go on: a transaction may be
-    /// late.
+    /// Revokes all etcd leases of this client that no needed entry is attached to. Sessions for
+    /// marks are kept, because a transaction may still arrive late.
     ///
-    /// Where that takes longer than a reply may take, their TTL does it.
+    /// If this takes longer than the time limit for a reply, the remaining etcd leases expire after
+    /// their TTL.
     pub(crate) async fn end_all(&self, connection: &Connection) {
         let of_no_use: Vec<i64> = {
             let mut known = locked(&self.known);
@@ -344,7 +356,8 @@ impl Sessions {
     fn note(&self, id: i64, ttl: Duration, until: Instant, of: Use, epochs: u64) {
         let now = self.clock.now();
         let mut known = locked(&self.known);
-        // Twice the time, since the server may count from later on, as after an election.
+        // Remembered for twice the TTL, because the server may restart the TTL, for example after
+        // an election.
         known.retain(|_, known| now < known.until);
         known.insert(id, Known { until: until + ttl, seconds: seconds(ttl), of, epochs });
     }
@@ -352,7 +365,7 @@ impl Sessions {
     fn slot(&self, of: Use, ttl: Duration) -> Slot {
         let now = self.clock.now();
         let mut current = locked(&self.current);
-        // Drops sessions of TTLs that are no longer in use.
+        // Drops sessions whose TTLs are no longer in use.
         current.retain(|_, slot| {
             Arc::strong_count(slot) > 1
                 || slot
@@ -363,13 +376,13 @@ impl Sessions {
     }
 }
 
-/// Whether it began in the present epoch.
+/// Returns whether the session was created in the current epoch.
 pub(crate) fn is_safe(connection: &Connection, session: &Session) -> bool {
     session.epochs == connection.epochs()
 }
 
-/// Waits while other calls speak to the cluster, for no longer than the limit of a reply: if the cluster does not
-/// answer, all waiting calls learn of it together.
+/// Waits while other calls use the session, but not longer than the time limit for a reply. If the
+/// cluster does not answer, all waiting calls then fail at the same time.
 async fn in_time<T>(
     connection: &Connection,
     waiting: impl Future<Output = T>,
@@ -378,12 +391,12 @@ async fn in_time<T>(
     waited.map_err(|elapsed| Failure::MemberDown(error::unreachable(elapsed)))
 }
 
-/// A name for a lease of etcd's that no other has.
+/// Returns a random id for an etcd lease.
 pub(crate) fn new_id() -> i64 {
     i64::try_from(Uuid::new_v4().as_u128() >> 65).expect("63 bits are left")
 }
 
-/// Begins the lease of etcd's with this name, and gives back the TTL that it has.
+/// Creates an etcd lease with this id, and returns its TTL.
 pub(crate) async fn grant(
     connection: &Connection,
     id: i64,
@@ -400,10 +413,10 @@ pub(crate) async fn grant(
     duration(grant.ttl())
 }
 
-/// Keeps one of etcd's leases alive for another TTL.
+/// Renews an etcd lease for another TTL.
 pub(crate) async fn keep_alive(connection: &Connection, id: i64) -> Result<(), Failure> {
-    // Each request has a stream of its own, to a member that answers, even if the last stream broke. The client
-    // crate waits for the first reply, and says so if there is no such lease.
+    // Every request uses its own stream to a member that answers, because an earlier stream may be
+    // broken. The client crate waits for the first reply and reports a missing lease.
     let kept = connection.call(|client| {
         let mut leases = client.lease_client();
         async move { leases.keep_alive(id).await }
@@ -411,7 +424,7 @@ pub(crate) async fn keep_alive(connection: &Connection, id: i64) -> Result<(), F
     kept.await.map(drop)
 }
 
-/// The remaining time of an etcd lease; `None` if it has ended.
+/// Returns the remaining time of an etcd lease, or `None` if it has expired.
 pub(crate) async fn left(connection: &Connection, id: i64) -> Result<Option<Duration>, Failure> {
     let left = connection
         .call(|client| {
@@ -419,12 +432,12 @@ pub(crate) async fn left(connection: &Connection, id: i64) -> Result<Option<Dura
             async move { leases.time_to_live(id, None).await }
         })
         .await?;
-    // The server rounds the remaining time down to a second.
+    // The server rounds the remaining time down to whole seconds.
     let seconds = u64::try_from(left.ttl()).ok();
     Ok(seconds.map(|seconds| Duration::from_secs(seconds + 1)))
 }
 
-/// Ends an etcd lease without attached leases, or with attached leases that may go.
+/// Revokes an etcd lease whose attached entries, if any, are no longer needed.
 pub(crate) async fn revoke(connection: &Connection, id: i64) -> Result<(), Failure> {
     connection
         .call(|client| {

@@ -1,9 +1,10 @@
-//! The keys under which this client's leases lie.
+//! The keys of this client's leases.
 //!
-//! A key that is deleted stays in etcd's index until it is compacted, and looking through a range passes all of them. So keys are
-//! used again and again, as in the recipe of etcd's own `concurrency` package, where each client has one per lock; here one
-//! for each lease that it has or wants of the lock at the same time. Leases that find the lock free share one key, also
-//! those of different clients. The value tells one lease from the next.
+//! A deleted key stays in etcd's index until the next compaction, and every range request visits
+//! it. Keys are therefore reused, as in the recipe of etcd's own `concurrency` package. The recipe
+//! uses one key per client and lock. Leasehold uses one key for each lease that the client holds or
+//! requests of a lock at the same time. Leases that find the lock free share one key, even across
+//! clients. The value of the key identifies the lease.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -17,40 +18,44 @@ use uuid::Uuid;
 use crate::layout::Layout;
 use crate::sync::locked;
 
-/// How long after two TTLs a lease that is neither renewed nor asked for any more keeps its slot: the server may count
-/// its TTL from later on, as after an election, and a transaction that creates its entry may come late.
+/// A slot is kept for two TTLs and this time after the last renewal or attempt. The server may
+/// restart the TTL, for example after an election, and a transaction that creates the entry may
+/// arrive late.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// How far apart looks through all slots are: however many there are, it costs little.
+/// How often all slots are checked. At this rate, the check is cheap for any number of slots.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Which leases lie where.
+/// The slots of this client and the leases that use them.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// The part of this client's keys that tells them from others'.
+    /// The part of this client's keys that differs from the keys of other clients.
     client: String,
     taken: Mutex<HashMap<LockKey, Vec<Option<Taken>>>>,
-    /// When to look through all of them again.
+    /// When all slots are checked again.
     look_at: Mutex<Instant>,
 }
 
 #[derive(Debug)]
 struct Taken {
     id: LeaseId,
-    /// When it is forgotten, unless it is renewed or asked for before.
+    /// When the slot is freed, unless the lease is renewed or requested before.
     until: Instant,
-    /// It was granted and had found the lock free.
+    /// Whether the lease was granted while the lock was free.
     is_first: bool,
-    /// The revision at which its entry was created, once it is granted: no other entry has it.
+    /// The revision at which the entry was created, after the grant. No other entry has this
+    /// revision.
     granted: Option<i64>,
-    /// When the lease ends unless its caller renews it, though a shared session may keep its entry alive. `None` if the entry need
-    /// not be reported as a stray, or was.
+    /// When the lease expires unless its caller renews it. A shared session may keep the entry
+    /// alive for longer. `None` if the entry has been reported as abandoned, or need not be
+    /// reported.
     kept_until: Option<Instant>,
 }
 
 impl Slots {
     pub(crate) fn new() -> Self {
-        // Half of a random id: others only have to have another one for the same lock at the same time.
+        // Half of a random id is enough. Ids must differ only between clients that use the same
+        // lock at the same time.
         let (client, _) = Uuid::new_v4().as_u64_pair();
         Self {
             client: format!("{client:016x}"),
@@ -59,10 +64,10 @@ impl Slots {
         }
     }
 
-    /// The key of a lease, which takes a free slot unless it has one.
+    /// Returns the key of a lease. Assigns a free slot if the lease does not have one.
     pub(crate) fn take(&self, layout: &Layout, lease: &Lease, now: Instant) -> String {
         let until = forgotten_at(lease, now);
-        // Set before the attempt, since its caller may be gone before the outcome is known here.
+        // Set before the attempt, because the caller may be dropped before the outcome is known.
         let kept_until = kept_until(lease, now);
         let mut all = self.taken();
         let slots = all.entry(lease.key().clone()).or_default();
@@ -76,7 +81,7 @@ impl Slots {
         layout.entry(lease.key(), &self.client, slot)
     }
 
-    /// The key of a lease, if it has one.
+    /// Returns the key of a lease, if the lease has one.
     pub(crate) fn find(&self, layout: &Layout, lease: &Lease) -> Option<String> {
         let all = self.taken();
         let slots = all.get(lease.key())?;
@@ -91,13 +96,15 @@ impl Slots {
         }
     }
 
-    /// The lease has found the lock free, and lies where such leases do.
+    /// Records that the lease was granted while the lock was free, so that its entry has the shared
+    /// key.
     pub(crate) fn grant_first(&self, lease: &Lease, created: i64, now: Instant) {
         self.change(lease, |taken| taken.is_first = true);
         self.grant(lease, created, now);
     }
 
-    /// The lease is granted, and its entry, which is the one here, was `created` at that revision.
+    /// Records that the lease was granted and that its entry in this slot was `created` at this
+    /// revision.
     pub(crate) fn grant(&self, lease: &Lease, created: i64, now: Instant) {
         self.change(lease, |taken| {
             taken.granted = Some(created);
@@ -105,7 +112,7 @@ impl Slots {
         });
     }
 
-    /// The lease was renewed.
+    /// Records that the lease was renewed.
     pub(crate) fn renew(&self, lease: &Lease, now: Instant) {
         self.change(lease, |taken| {
             taken.until = forgotten_at(lease, now);
@@ -113,7 +120,7 @@ impl Slots {
         });
     }
 
-    /// The key of a lease that was granted, and the revision at which it was created.
+    /// Returns the key of a granted lease, and the revision at which its entry was created.
     pub(crate) fn granted(&self, layout: &Layout, lease: &Lease) -> Option<(String, i64)> {
         let all = self.taken();
         let slots = all.get(lease.key())?;
@@ -122,7 +129,7 @@ impl Slots {
         Some((self.entry(layout, lease, slot, taken), taken.granted?))
     }
 
-    /// Nothing of the lease is left in the store.
+    /// Frees the slot of a lease that no longer exists in the store.
     pub(crate) fn free(&self, lease: &Lease) {
         let mut all = self.taken();
         let Some(slots) = all.get_mut(lease.key()) else {
@@ -136,18 +143,20 @@ impl Slots {
         }
     }
 
-    /// Whether the store has nothing of this client, as far as is known.
+    /// Returns whether this client has no entries in the store, as far as it knows.
     pub(crate) fn are_free(&self) -> bool {
         self.taken().is_empty()
     }
 
-    /// The lease is left behind, and that is known: it is none that [`Self::finds_strays`] must find.
+    /// Records that the lease was abandoned, so that [`Self::finds_strays`] does not report it
+    /// again.
     pub(crate) fn leave(&self, lease: &Lease) {
         self.change(lease, |taken| taken.kept_until = None);
     }
 
-    /// Looks, from time to time, for leases and places that no caller renews any more, and tells whether a session may keep one of
-    /// them alive. Slots without a renewal for long are free again.
+    /// Checks at intervals for leases and queue entries that no caller renews any more. Returns
+    /// whether a session may keep one of them alive. Also frees slots that were not renewed for a
+    /// long time.
     pub(crate) fn finds_strays(&self, now: Instant) -> bool {
         {
             let mut look_at = locked(&self.look_at);

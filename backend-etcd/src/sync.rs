@@ -1,4 +1,5 @@
-//! Mutexes that no panic spoils: their data is whole between any two lines.
+//! Mutexes that ignore poisoning. Their data is consistent after every statement, so a panic cannot
+//! corrupt it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,10 +1,12 @@
-//! Servers that end leases that are kept alive more often than others do.
+//! Server versions that may expire leases although they were renewed.
 
-/// Whether a leader of this version that was stopped for longer than a TTL, and replaced meanwhile, always ends live leases when it goes on
-/// (etcd-io/etcd#15247).
+/// Returns whether a leader of this version expires renewed leases when it resumes after a long
+/// pause in which it was replaced (etcd-io/etcd#15247).
 ///
-/// From 3.4.31 and 3.5.13 on it checks first whether it leads, unless its clock has just ticked: so it still does in some cases.
-/// [Sessions](crate::session::Sessions) move after an election for that reason, with servers of any version.
+/// Newer versions, from 3.4.31 and 3.5.13 on, first check whether they are still the leader. They
+/// skip the check if their clock has just ticked, so the problem can still occur.
+/// [Sessions](crate::session::Sessions) are therefore replaced after every election, with servers
+/// of any version.
 pub(crate) fn is_unsafe(version: &str) -> bool {
     let mut numbers =
         version.split(['.', '-', '+']).map(|number| number.parse::<u64>().unwrap_or(0));

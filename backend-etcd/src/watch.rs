@@ -1,9 +1,10 @@
-//! The cluster's news: watches of few keys, all on one stream.
+//! Notifies watches of changes in the cluster. A few keys are watched, all on one stream.
 //!
-//! A waiter watches the entry before it, and its own; a holder of more than a moment watches its own entry; an observer
-//! watches all keys of a lock. The server confirms a watch that begins "now" once it is in force, and its caller looks
-//! once more then: so no change is missed or late. (A watch that begins at a past revision has to wait for the server's
-//! next round of catching up, up to 100 ms.)
+//! A waiter watches its own entry and the entry before it. A holder watches its own entry, but only
+//! after it has held the lock for a moment. An observer watches all keys of a lock. The server
+//! confirms when a watch is in force, and the caller then reads the keys once more. No change is
+//! missed in this way. Watches start at the current revision, because a watch with a past revision
+//! can be delayed by up to 100 ms.
 
 mod stream;
 
@@ -25,10 +26,11 @@ use crate::layout::{Layout, tag};
 use crate::place::Place;
 use crate::sync::locked;
 
-/// How long a lock must be held to be watched: locks that are held for a moment only are spared the request.
+/// How long a lock must be held before its entry is watched. Locks that are held only for a moment
+/// do not need the request.
 const WATCH_HELD_AFTER: Duration = Duration::from_millis(100);
 
-/// Passes on the cluster's news to watches.
+/// Notifies watches of changes in the cluster.
 pub(crate) struct News {
     /// The watches of observers of a lock.
     observers: KeyWatches,
@@ -45,26 +47,28 @@ pub(crate) struct News {
 #[derive(Debug, Default)]
 struct Asking {
     entries: HashMap<LeaseId, Asked>,
-    /// Entries that are to be watched once they have held for long enough, in that order, and whether the stream's task
-    /// wakes up for the first of them: locks that are held for a moment only are not to wake it each time.
+    /// Entries that will be watched when they have been held for long enough, in this order. The
+    /// flag states whether the stream's task wakes for the first of them. Locks that are held only
+    /// for a moment should not wake the task.
     later: VecDeque<(Instant, LeaseId, i64)>,
     wakes: bool,
-    /// The watches that the server keeps on the present stream, and whether it has told nothing of them since the last look.
+    /// The watches on the current stream, and whether each of them has reported no event since the
+    /// queue was last read.
     in_force: HashMap<i64, bool>,
 }
 
-/// The watches that the cluster keeps for the sake of an entry.
+/// The watches that the cluster keeps for one entry.
 #[derive(Debug)]
 struct Asked {
-    /// The tag by which its watches are known.
+    /// The tag that identifies the watches of this entry.
     tag: LockKey,
-    /// How many `KeyWatch`es there are.
+    /// The number of `KeyWatch`es.
     watches: usize,
-    /// The entry itself.
+    /// The watch of the entry itself.
     own: Option<Own>,
-    /// The entry before it.
+    /// The watch of the entry before it.
     before: Option<(Target, i64)>,
-    /// Where it stands in line, as far as is known.
+    /// The last known queue entry.
     place: Option<Place>,
 }
 
@@ -78,7 +82,7 @@ impl Asked {
         self.place.as_ref().map(|place| place.own.created)
     }
 
-    /// The watches of a claim that stands in line.
+    /// Returns the two watches of a queued claim.
     fn in_line(&self) -> Option<[i64; 2]> {
         match (&self.own, &self.before) {
             (Some(Own::Begun(own)), Some((_, before))) => Some([*own, *before]),
@@ -91,12 +95,12 @@ impl Asked {
 #[derive(Debug)]
 enum Own {
     Begun(i64),
-    /// It will be, if it is still wanted then.
+    /// The watch starts later, if it is still needed then.
     Later(i64, Watch),
 }
 
 impl Own {
-    /// The watch that the cluster must be told to end.
+    /// Returns the id of the watch if the cluster must end it.
     fn begun(self) -> Option<i64> {
         match self {
             Self::Begun(id) => Some(id),
@@ -109,17 +113,17 @@ impl Own {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Target {
     pub(crate) key: Vec<u8>,
-    /// For a range of keys.
+    /// The end of the range, for a range of keys.
     pub(crate) end: Option<Vec<u8>>,
     pub(crate) events: Events,
 }
 
-/// Which events of a key are news.
+/// The events of a key that cause a notification.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Events {
-    /// That it goes.
+    /// The key is deleted.
     Ends,
-    /// That it goes or is changed. That it comes is none.
+    /// The key is deleted or changed. The creation of the key is not included.
     Changes,
     All,
 }
@@ -128,12 +132,12 @@ pub(crate) enum Events {
 #[derive(Clone, Debug)]
 struct Watch {
     target: Target,
-    /// The revision from which on to tell; "now" if 0.
+    /// The revision from which events are reported, or 0 for the current revision.
     start: i64,
     tell: Listener,
 }
 
-/// The receiver of news.
+/// The receiver of a notification.
 #[derive(Clone, Debug)]
 enum Listener {
     Holder(LockKey),
@@ -141,12 +145,12 @@ enum Listener {
     Waiter(LockKey),
 }
 
-/// An order to the stream's task.
+/// An order for the stream's task.
 #[derive(Debug)]
 enum Order {
     Begin(i64, Watch),
     End(i64),
-    /// To look by then for entries that are to be watched later.
+    /// Wake at this time to start watches that are due.
     WakeAt(Instant),
 }
 
@@ -157,7 +161,7 @@ struct Tower {
     task: JoinHandle<()>,
 }
 
-/// Ends a watch of the cluster, when the `KeyWatch` that it is attached to is dropped.
+/// Ends a watch of the cluster when the `KeyWatch` that it is attached to is dropped.
 struct Subscription {
     news: Weak<News>,
     of: Of,
@@ -180,7 +184,7 @@ impl News {
         }
     }
 
-    /// For an observer of a lock.
+    /// Returns a watch for an observer of a lock.
     pub(crate) fn observe(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
@@ -197,12 +201,14 @@ impl News {
         watch.with_attached(Subscription { news: Arc::downgrade(self), of: Of::Observed(id) })
     }
 
-    /// For a claim that may wait. The cluster receives no request until it does.
+    /// Returns a watch for a claim that may have to wait. No request is sent before the claim is
+    /// queued.
     pub(crate) fn watch_claim(self: &Arc<Self>, claim: &Claim) -> KeyWatch {
         self.watch_entry(&self.waiters, claim.lease())
     }
 
-    /// For a lease that may be held for long. The cluster receives no request until it has been held for a moment.
+    /// Returns a watch for a lease that may be held for long. No request is sent before the lease
+    /// has been held for a moment.
     pub(crate) fn watch_lease(self: &Arc<Self>, lease: &Lease) -> KeyWatch {
         self.watch_entry(&self.holders, lease)
     }
@@ -219,7 +225,7 @@ impl News {
         watches.watch(&key).with_attached(subscription)
     }
 
-    /// The claim stands in line at `place`, and waits for news of `before`.
+    /// Records that the claim is queued at `place` and waits for a change of `before`.
     pub(crate) fn queues(
         &self,
         connection: &Arc<Connection>,
@@ -232,7 +238,7 @@ impl News {
             let mut asking = locked(&self.asking);
             let Asking { entries, in_force, .. } = &mut *asking;
             let Some(asked) = entries.get_mut(&lease.id()) else {
-                // The claim has no watch to be told by.
+                // The claim has no watch that could be notified.
                 return;
             };
             if asked.created() != Some(place.own.created) {
@@ -261,12 +267,13 @@ impl News {
         orders.into_iter().for_each(|order| self.order(connection, order));
     }
 
-    /// When the entry of a claim that queues was created, if we know.
+    /// Returns when the entry of a queued claim was created, if it is known.
     pub(crate) fn queues_since(&self, lease: &Lease) -> Option<i64> {
         locked(&self.asking).entries.get(&lease.id())?.created()
     }
 
-    /// Whether the server tells of all that the claim waits for, and of the end of its place.
+    /// Returns whether the server notifies all changes that the claim waits for, including the end
+    /// of its queue entry.
     pub(crate) fn tells(&self, lease: &Lease) -> bool {
         let asking = locked(&self.asking);
         asking
@@ -274,7 +281,8 @@ impl News {
             .is_some_and(|ids| ids.iter().all(|id| asking.in_force.contains_key(id)))
     }
 
-    /// The claim's place in line, if the server tells of all that it waits for and has told nothing since the last look.
+    /// Returns the claim's queue entry if the server notifies all relevant changes and has reported
+    /// none since the queue was last read.
     pub(crate) fn quiet_place(&self, lease: &Lease) -> Option<Place> {
         let asking = locked(&self.asking);
         let ids = asking.watches_in_line(lease)?;
@@ -282,7 +290,7 @@ impl News {
         is_quiet.then(|| asking.entries.get(&lease.id())?.place.clone())?
     }
 
-    /// The lease was granted at `revision`.
+    /// Records that the lease was granted at `revision`.
     pub(crate) fn granted(
         &self,
         connection: &Arc<Connection>,
@@ -332,17 +340,18 @@ impl News {
             }
         };
         if let Some(tower) = &*locked(&self.tower) {
-            // An error means that the task has ended, and with it all watches.
+            // An error means that the task has ended. Its watches have ended too.
             ids.into_iter().for_each(|id| drop(tower.orders.send(Order::End(id))));
         }
     }
 
-    /// Whether the stream's task runs: it ends with its runtime.
+    /// Returns whether the stream's task is running. It ends with its runtime.
     fn keeps_watch(&self) -> bool {
         locked(&self.tower).as_ref().is_some_and(|tower| !tower.task.is_finished())
     }
 
-    /// Gives an order to the stream's task, which is started if there is none. Without a runtime, waiters poll.
+    /// Sends an order to the stream's task, and starts the task if necessary. Without a runtime,
+    /// waiters poll.
     fn order(&self, connection: &Arc<Connection>, order: Order) {
         let mut tower = locked(&self.tower);
         if tower.as_ref().is_none_or(|tower| tower.task.is_finished()) {
@@ -354,7 +363,7 @@ impl News {
             *tower = Some(Tower { orders, task });
         }
         let tower = tower.as_ref().expect("it was started just now");
-        // An error means that the task's runtime ends: waiters poll.
+        // An error means that the task's runtime is ending. Waiters then poll.
         drop(tower.orders.send(order));
     }
 
@@ -377,12 +386,12 @@ impl News {
 }
 
 impl Asking {
-    /// The watches of a claim that stands in line.
+    /// Returns the watches of a queued claim.
     fn watches_in_line(&self, lease: &Lease) -> Option<[i64; 2]> {
         self.entries.get(&lease.id())?.in_line()
     }
 
-    /// Begins the watches for which it is time, and tells when to look again.
+    /// Starts the watches that are due, and returns when the next one is due.
     fn begin_due(&mut self, now: Instant) -> (Vec<(i64, Watch)>, Option<Instant>) {
         let mut begun = Vec::new();
         while self.later.front().is_some_and(|(at, _, _)| *at <= now) {
@@ -401,7 +410,7 @@ impl Asking {
     }
 }
 
-/// The receivers of news, as the stream's task sees them.
+/// The receivers of notifications, as the stream's task uses them.
 struct Told {
     observers: KeyWatches,
     waiters: KeyWatches,

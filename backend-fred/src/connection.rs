@@ -1,4 +1,4 @@
-//! The `fred` crate as the client: a connection while it lasts.
+//! A connection of the `fred` crate.
 
 use std::mem;
 use std::pin::Pin;
@@ -25,12 +25,12 @@ pub struct FredConnection(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     client: Client,
-    /// Is closed when the connection has ended.
+    /// Closed when the connection has ended.
     ended: watch::Sender<()>,
     task: Task,
 }
 
-/// The task of fred that has the connection, and closes it when it ends.
+/// The task of fred that drives the connection. Aborting it closes the connection.
 #[derive(Debug)]
 struct Task(AbortHandle);
 
@@ -41,13 +41,14 @@ impl Drop for Task {
 }
 
 impl FredConnection {
-    /// Connects. The connection ends if the call is dropped, and when its last clone is.
+    /// Opens a connection. It is closed if the call is dropped, or when its last clone is dropped.
     pub(crate) async fn connect(
         client: Client,
         database: u32,
         listener: PushHandler,
     ) -> Result<Self, FredError> {
-        // fred's own way to wait for the connection leaves its task behind if the wait is dropped.
+        // fred's own method to wait for the connection leaves its task running if the caller is
+        // dropped.
         let mut connected = client.reconnect_rx();
         let (invalidations, messages) = (client.invalidation_rx(), client.message_rx());
         let mut connecting = client.connect();
@@ -65,17 +66,17 @@ impl FredConnection {
         tokio::spawn(ear.hear());
         let connection = Self(Arc::new(Inner { client, ended, task }));
         connection.introduce().await?;
-        // All connections begin with the first database, and few users may select it.
+        // Every connection starts with database 0, and few users have the permission to select it.
         if database != 0 {
             connection.select(database).await?;
         }
         Ok(connection)
     }
 
-    /// Names the connection to the server.
+    /// Sends the name of the client library to the server.
     ///
-    /// The content of the reply does not matter, but its arrival does: fred takes a connection that
-    /// is closed while it is being set up for a good one.
+    /// The reply must arrive, but its content does not matter. If a connection is closed while fred
+    /// sets it up, fred reports success nevertheless.
     async fn introduce(&self) -> Result<(), FredError> {
         let words = ["CLIENT", "SETINFO", "LIB-NAME", "leasehold"];
         self.frame(Request::Words(&words)).await.map(drop)
@@ -91,8 +92,8 @@ impl FredConnection {
         self.while_open(self.0.client.custom_raw(command, arguments)).await
     }
 
-    /// Waits for a reply as long as one may come. fred keeps a request that comes too late for its next connection, and there
-    /// is none.
+    /// Waits for a reply as long as the connection is open. fred would keep a late request for its
+    /// next connection, which never exists here.
     async fn while_open<T>(
         &self,
         reply: impl Future<Output = Result<T, FredError>> + Send,
@@ -116,14 +117,14 @@ impl Connection for FredConnection {
         let replies = self.while_open(async {
             let pipeline = self.0.client.pipeline();
             for (command, arguments) in requests.into_iter().map(command) {
-                // Is only noted, and sent with the others.
+                // This call only adds the request to the pipeline.
                 pipeline.custom_raw(command, arguments).await?;
             }
             Ok(pipeline.try_all::<Value>().await)
         });
         let replies = replies.await.map_err(error::exchange)?;
         if replies.len() != count {
-            // An error of all requests is reported once.
+            // fred reports an error of the whole pipeline only once.
             let failure = replies.into_iter().find_map(Result::err);
             return Err(error::exchange(failure.unwrap_or_else(error::closed)));
         }
@@ -132,8 +133,9 @@ impl Connection for FredConnection {
     }
 
     async fn subscribe(&self, channel: &str) -> Result<(), Error> {
-        // fred expects no reply but the push message that confirms, so that it takes a refusal for the reply to the next request.
-        // That is HELLO, which every user may send and which changes nothing, and it is sent before the reply can come.
+        // fred does not expect a reply to this command, only the push message that confirms it. If
+        // the server refuses the command, fred assigns the error to the next request. HELLO is that
+        // next request, because every user may send it and it changes nothing.
         let subscribed = self.while_open(async {
             let pipeline = self.0.client.pipeline();
             pipeline.subscribe(channel.to_owned()).await?;
@@ -142,15 +144,15 @@ impl Connection for FredConnection {
             pipeline.last::<Value>().await
         });
         subscribed.await.map(drop).map_err(|error| {
-            // All further replies would be taken for those to other requests.
+            // All later replies would be assigned to the wrong requests.
             self.0.task.0.abort();
             error::connect(error)
         })
     }
 }
 
-/// Hides the type of a future. The futures of fred are nested so deeply that the compiler loses count in the futures that
-/// await ours.
+/// Hides the type of a future. fred's futures are nested so deeply that the compiler exceeds its
+/// recursion limit in callers.
 pub(crate) fn boxed<'a, T>(
     future: impl Future<Output = T> + Send + 'a,
 ) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> {
@@ -164,11 +166,11 @@ fn command(request: Request<'_>) -> (CustomCommand, Vec<Value>) {
         text.push_str(argument);
         ends.push(text.len());
     });
-    // All of them share one allocation. fred would make two for each.
+    // All arguments share one allocation. fred would make two allocations for each argument.
     let (text, mut start) = (Bytes::from(text), 0);
     let argument = |end| Value::Bytes(text.slice(mem::replace(&mut start, end)..end));
     let arguments = ends.into_iter().map(argument).collect();
-    // There is one server, and so no key to choose it by.
+    // There is only one server, so no key is needed to select a server.
     (CustomCommand::new(request.command(), ClusterHash::Random, false), arguments)
 }
 
@@ -196,7 +198,7 @@ fn to_reply(value: Value) -> Reply {
     }
 }
 
-/// Passes on push messages and, as the last one, the end of the connection.
+/// Forwards push messages. The last message is the end of the connection.
 struct Ear {
     listener: PushHandler,
     invalidations: broadcast::Receiver<Invalidation>,
@@ -210,7 +212,8 @@ impl Ear {
         loop {
             let said = tokio::select! {
                 biased;
-                // Before the offers: news of a key that a waiter hears once it holds the key says that the lease may be lost.
+                // Changes come before reservations. A waiter that holds the key and then gets a
+                // change of the key must assume that its lease may be lost.
                 invalidation = self.invalidations.recv() => match invalidation {
                     Ok(Invalidation { keys, .. }) => {
                         Push::Changed(keys.iter().map(|key| key.as_bytes().to_vec()).collect())
@@ -236,7 +239,7 @@ fn payload(message: Message) -> Vec<u8> {
 
 impl Drop for Ear {
     fn drop(&mut self) {
-        // Also if the runtime ends before the connection.
+        // This also runs if the runtime ends before the connection.
         (self.listener)(Push::Closed);
     }
 }

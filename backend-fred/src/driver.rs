@@ -1,4 +1,4 @@
-//! The `fred` crate as the client: how it connects.
+//! Connects with the `fred` crate.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,17 +23,21 @@ use socket2::TcpKeepalive;
 use crate::connection::{FredConnection, boxed};
 use crate::error;
 
-/// Capacity of the queues of push messages. fred allocates each kind up front, nearly a kilobyte in all; a lagging receiver is
-/// told that any key may have changed.
+/// The capacity of the queues for push messages. fred allocates each queue in advance, nearly 1 kB
+/// in total. If a receiver falls behind, it must assume that any key may have changed.
 const NEWS_QUEUE: usize = 256;
 
-/// fred's word for a queue that is not limited. A full one would fail requests, and so end the connection.
+/// fred's value for an unlimited queue. A full queue would fail requests, and that would end the
+/// connection.
 const UNLIMITED: usize = 0;
 
-/// The `fred` crate, ready to connect.
+/// Opens connections with the `fred` crate.
+///
+/// [`FredBackend`](crate::FredBackend) uses this driver. The example of the crate shows how to
+/// connect.
 #[derive(Clone)]
 pub struct FredDriver {
-    /// The settings that all connections share, without credentials: their encryption.
+    /// The settings that all connections share: the encryption, without credentials.
     common: Config,
 }
 
@@ -100,7 +104,8 @@ impl Driver for FredDriver {
 }
 
 impl FredDriver {
-    /// One connection to one server, not made yet. It never tries again, neither to connect nor to send.
+    /// Prepares a connection to one server without opening it. The connection never repeats a
+    /// connection attempt or a request.
     fn prepare(&self, to: Destination<'_>, access: &Access, protocol: Protocol) -> Connection {
         let config = Config {
             fail_fast: true,
@@ -116,9 +121,10 @@ impl FredDriver {
             },
             username: access.user.clone(),
             password: access.password.clone(),
-            // Without credentials, fred would ask a server for PING over RESP2, which few users may send.
+            // Without a credential provider, fred would send PING over RESP2, and few users have
+            // the permission for PING.
             credential_provider: access.password.is_none().then(|| Arc::new(NoCredentials) as _),
-            // fred has room for numbers up to 255 only.
+            // fred supports database numbers up to 255 only.
             database: None,
             ..self.common.clone()
         };
@@ -127,7 +133,8 @@ impl FredDriver {
             broadcast_channel_capacity: NEWS_QUEUE,
             ..PerformanceConfig::default()
         };
-        // The caller limits the time, around the whole of connecting and of each exchange: to fred, no time is no limit.
+        // The caller limits the time of each connection attempt and each request. For fred, zero
+        // means no limit.
         let connection = ConnectionConfig {
             connection_timeout: Duration::ZERO,
             internal_command_timeout: Duration::ZERO,
@@ -136,7 +143,8 @@ impl FredDriver {
             max_command_buffer_len: UNLIMITED,
             reconnect_on_auth_error: false,
             auto_client_setname: false,
-            // Requests are small and waited for: sending them at once is all that matters.
+            // Requests are small, and callers wait for the replies. Delaying packets would only add
+            // latency.
             tcp: TcpConfig {
                 nodelay: Some(true),
                 keepalive: Some(keepalive()),
@@ -148,9 +156,10 @@ impl FredDriver {
         Connection::new(config, Some(performance), Some(connection), no_reconnecting)
     }
 
-    /// The server at an address, which is known in TLS by its name.
+    /// Returns the server at an address. TLS checks the certificate against the host name.
     fn server(&self, host: &str, port: u16, at: Option<SocketAddr>) -> Server {
-        // If the application enabled TLS in fred alone, fred cannot be told the name apart from the address.
+        // If only the application enabled TLS in fred, fred does not support a host name that
+        // differs from the address.
         let Some(at) = at.filter(|_| cfg!(feature = "tls") || !self.is_encrypted()) else {
             return Server::new(host, port);
         };
@@ -181,7 +190,7 @@ impl fmt::Debug for FredDriver {
     }
 }
 
-/// A provider of no credentials.
+/// A credential provider without credentials.
 #[derive(Debug)]
 struct NoCredentials;
 
@@ -232,12 +241,12 @@ fn rustls_config(tls: &Tls) -> Result<rustls::ClientConfig, Error> {
                 roots.add(certificate).map_err(error::certificates)?;
             }
         }
-        // Systems have some that cannot be read, and do without.
+        // Some systems have certificates that cannot be parsed. These are ignored.
         None => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }
-    // Not the process's own provider of cryptography, of which there may be none.
+    // The process-wide crypto provider is not used, because there may be none.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -250,7 +259,7 @@ fn rustls_config(tls: &Tls) -> Result<rustls::ClientConfig, Error> {
     config.with_client_auth_cert(certificates(certificate)?, key).map_err(error::certificates)
 }
 
-/// Refuses servers that are to be known, in TLS, by other names than those they are found by.
+/// Rejects servers whose TLS name differs from the name that is used to find them.
 #[cfg(feature = "tls")]
 fn ensure_own_names(native: &Config) -> Result<(), Error> {
     use fred::types::config::TlsHostMapping;
@@ -267,7 +276,8 @@ fn ensure_own_names(native: &Config) -> Result<(), Error> {
 
 #[cfg(not(feature = "tls"))]
 fn ensure_own_names(_: &Config) -> Result<(), Error> {
-    // If the application enabled TLS in fred alone, at worst a server of another name refuses it.
+    // If only the application enabled TLS in fred, the worst case is that a server with another
+    // name is rejected.
     Ok(())
 }
 

@@ -1,13 +1,13 @@
-//! The meaning of the client crate's errors, one by one.
+//! Maps the errors of the `fred` crate.
 
 use fred::error::{Error as FredError, ErrorKind as FredKind};
 use leasehold_core::{Error, ErrorKind};
 use leasehold_redis_support::{ServerError, unreachable};
 
-/// How errors and logs name this backend.
+/// The name of this backend in errors and logs.
 pub(crate) const BACKEND: &str = "fred";
 
-/// The error of certificates or keys that cannot be used. Its texts do not repeat them.
+/// Maps the error of certificates or keys that cannot be used. The error texts do not contain them.
 #[cfg(feature = "tls")]
 pub(crate) fn certificates(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::new(ErrorKind::Invalid, "cannot use the certificates or the key")
@@ -15,7 +15,7 @@ pub(crate) fn certificates(error: impl Into<Box<dyn std::error::Error + Send + S
         .with_source(error)
 }
 
-/// The error of an attempt to connect: none of our requests was sent.
+/// Maps the error of a connection attempt. No request was sent.
 pub(crate) fn connect(error: FredError) -> Error {
     let error = match server(error) {
         Ok(reply) => return reply.into_error(),
@@ -33,13 +33,14 @@ pub(crate) fn connect(error: FredError) -> Error {
         FredKind::Config | FredKind::Url => {
             (ErrorKind::Invalid, "the address of the server is invalid")
         }
-        // fred keeps nothing of a cause but its `Debug` text.
+        // fred keeps only the `Debug` text of a cause.
         _ => return unreachable(error.details()),
     };
     Error::new(kind, message).with_source(error)
 }
 
-/// The error of a request that was given to the connection: the server may have applied it.
+/// Maps the error of a request that was passed to the connection. The server may have applied the
+/// request.
 pub(crate) fn exchange(error: FredError) -> Error {
     let message = match error.kind() {
         FredKind::Protocol | FredKind::Parse => "the reply makes no sense, outcome unknown",
@@ -48,12 +49,13 @@ pub(crate) fn exchange(error: FredError) -> Error {
     Error::new(ErrorKind::Indeterminate, message).with_source(error)
 }
 
-/// The error of a request whose connection has ended.
+/// Returns the error of a request whose connection has ended.
 pub(crate) fn closed() -> FredError {
     FredError::new(FredKind::IO, "the connection has ended")
 }
 
-/// The error that the server replied, if it is one: those of fred itself do not begin with a code.
+/// Returns the server's error reply, if the error is one. fred's own errors do not start with an
+/// error code.
 pub(crate) fn server(error: FredError) -> Result<ServerError, FredError> {
     let (code, detail) = error.details().split_once(' ').unwrap_or((error.details(), ""));
     let is_code = code.len() > 1 && code.bytes().all(|byte| byte.is_ascii_uppercase());
@@ -63,7 +65,7 @@ pub(crate) fn server(error: FredError) -> Result<ServerError, FredError> {
     Ok(ServerError::new(code, detail))
 }
 
-/// Whether the server knows only the old protocol.
+/// Returns whether the server supports only RESP2.
 pub(crate) fn speaks_only_resp2(error: &FredError) -> bool {
     let said = error.details();
     said.starts_with("NOPROTO")
@@ -73,7 +75,7 @@ pub(crate) fn speaks_only_resp2(error: &FredError) -> bool {
         })
 }
 
-/// Whether errors of this kind come from fred, never from a server.
+/// Returns whether errors of this kind always come from fred, not from a server.
 fn is_of_the_client(kind: &FredKind) -> bool {
     matches!(
         kind,
@@ -87,8 +89,8 @@ fn is_of_the_client(kind: &FredKind) -> bool {
     )
 }
 
-/// Whether the two sides did not agree on TLS.
+/// Returns whether the TLS handshake failed.
 fn is_tls(error: &FredError) -> bool {
-    // fred keeps nothing of a cause but its `Debug` text.
+    // fred keeps only the `Debug` text of a cause.
     error.details().contains("kind: InvalidData")
 }

@@ -12,24 +12,27 @@
 //! # }
 //! ```
 //!
-//! [`leasehold_redis_support`] documents the store: URLs and options, guarantees, permissions, server settings, failover, managed services and
-//! troubleshooting. The crate `leasehold-redis` uses the same keys, so both crates share their locks. Use `leasehold-fred` only if your application
-//! already uses `fred` and you want a single client crate and a single TLS library.
+//! [`leasehold_redis_support`] documents the store: URLs and options, guarantees, permissions,
+//! server settings, failover, managed services and troubleshooting. The crate `leasehold-redis`
+//! uses the same keys, so both crates share their locks. Use `leasehold-fred` only if your
+//! application already uses `fred` and you want a single client crate and a single TLS library.
 //!
 //! # Maintenance
 //!
-//! fred has not had a release or a commit since February 2025. This backend therefore uses only a small part of fred: a connection to a single
-//! server, which is never reopened and never repeats a request. The Redis backend chooses the server, limits the time and handles failures, as it
-//! does for `leasehold-redis`.
+//! fred has not had a release or a commit since February 2025. This backend therefore uses only a
+//! small part of fred: a connection to a single server, which is never reopened and never repeats a
+//! request. The Redis backend chooses the server, limits the time and handles failures, as it does
+//! for `leasehold-redis`.
 //!
 //! # Differences from `leasehold-redis`
 //!
-//! - fred does not report a `FLUSHALL`. After a flush, a waiter acquires the lock when the former TTL would have expired. A holder finds out about
-//!   the loss at its next renewal.
-//! - If a server of a cluster answers `CLUSTERDOWN`, fred closes its connection. The request then has an unknown outcome
-//!   ([`Indeterminate`](leasehold_core::ErrorKind::Indeterminate)), although the server did not run it.
-//! - When fred connects, it sends `CLIENT ID` and `INFO`. A user without permission for these commands can still connect, but the server's `ACL LOG`
-//!   lists the attempts.
+//! - fred does not report a `FLUSHALL`. After a flush, a waiter acquires the lock when the former
+//!   TTL would have expired. A holder finds out about the loss at its next renewal.
+//! - If a server of a cluster answers `CLUSTERDOWN`, fred closes its connection. The request then
+//!   has an unknown outcome ([`Indeterminate`](leasehold_core::ErrorKind::Indeterminate)), although
+//!   the server did not run it.
+//! - When fred connects, it sends `CLIENT ID` and `INFO`. A user without permission for these
+//!   commands can still connect, but the server's `ACL LOG` lists the attempts.
 //! - fred sends a batch of requests in several pieces. It does not wait for replies between them.
 //! - fred ignores an error for a password that the server does not require.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -43,11 +46,20 @@ pub use connection::FredConnection;
 pub use driver::FredDriver;
 pub use leasehold_redis_support::Replicas;
 
-/// Locks on Redis or Valkey, with the `fred` crate. Clones share connections.
+/// Locks on Redis or Valkey, with the `fred` crate. Clones share connections. The example of the
+/// [crate](crate) shows how to connect.
 pub type FredBackend = leasehold_redis_support::Backend<FredDriver>;
 
-/// Which servers to use, and how.
+/// Selects the servers and sets their options.
+///
+/// ```
+/// # use leasehold_fred::FredConfig;
+/// let config = FredConfig::from_url("redis://127.0.0.1/2?prefix=shop:")?;
+/// # let _ = config;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 pub type FredConfig = leasehold_redis_support::Config<FredDriver>;
 
-/// The client crate, to make the [`fred::types::config::Config`] that [`FredConfig::from_client`] takes.
+/// The client crate. Use it to create the [`fred::types::config::Config`] for
+/// [`FredConfig::from_client`].
 pub use fred;

@@ -1,4 +1,4 @@
-//! Connections: how they are made, used and closed.
+//! Opens, uses and closes connections.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use tokio::time::timeout;
 use crate::error;
 use crate::servers::Servers;
 
-/// A connection is asked whether it is still there after this time without use: the server may have ended it meanwhile, and a text sent over
-/// it would have an unknown outcome.
+/// A connection that was not used for this long is checked before its next use. The server may have
+/// closed it in the meantime, and a statement sent on it would have an unknown outcome.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Makes connections.
+/// Opens connections to the database.
 #[derive(Debug)]
 pub struct Connector {
     servers: Servers,
@@ -27,12 +27,12 @@ pub struct Connector {
     dial: Dial<Option<IpAddr>>,
 }
 
-/// A connection. It is closed at once when dropped, also in the middle of a reply.
+/// A connection. Dropping it closes it immediately, even in the middle of a reply.
 #[derive(Debug)]
 pub struct Link {
-    /// `None` only while it is dropped.
+    /// `None` only while the link is being dropped.
     conn: Option<Conn>,
-    /// The runtime that drives it.
+    /// The runtime that drives the connection.
     runtime: Id,
     used: Instant,
 }
@@ -68,7 +68,7 @@ impl remote::Connector for Connector {
 
 #[async_trait]
 impl remote::Link for Link {
-    /// Another runtime than the caller's may be gone, and its connections with it.
+    /// The connections of another runtime end with that runtime, so they are not used.
     fn is_usable(&self) -> bool {
         self.runtime == Handle::current().id()
     }
@@ -98,7 +98,7 @@ impl Link {
                 rows.push(row.unwrap().into_iter().map(column).collect());
             }
         }
-        // Here it tells of an error of the last statement.
+        // An error of the last statement is reported here.
         result.drop_result().await
     }
 
@@ -109,7 +109,8 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Polled once it says goodbye if it can, and is closed: the driver would wait for the rest of a reply, in a task.
+        // One poll sends the goodbye message if possible, and then the connection is closed. The
+        // driver itself would wait for the rest of a reply in a task.
         if let Some(conn) = self.conn.take() {
             drop(conn.disconnect().now_or_never());
         }
@@ -120,7 +121,7 @@ fn column(value: Value) -> Option<String> {
     match value {
         Value::NULL => None,
         Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-        // The protocol of texts has no others.
+        // The text protocol does not have other value types.
         other => Some(other.as_sql(true)),
     }
 }

@@ -1,4 +1,4 @@
-//! The driver of one database: how it gets ready.
+//! Prepares the driver of a MySQL or MariaDB database.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,10 @@ use leasehold_sql_support::{Failure, Layout, News};
 use crate::connector::Connector;
 use crate::servers::Servers;
 
-/// The `mysql_async` crate, as the driver of a MySQL or MariaDB database.
+/// The driver of a MySQL or MariaDB database, based on the crate `mysql_async`.
+///
+/// [`MysqlBackend`](crate::MysqlBackend) uses this driver. The example of the crate shows how to
+/// connect.
 #[derive(Debug)]
 pub struct Mysql;
 
@@ -21,8 +24,8 @@ pub struct Mysql;
 impl Driver for Mysql {
     const NAME: &'static str = "mysql";
 
-    /// Three times the shortest time for which InnoDB waits for a lock: a transaction that waited in vain is asked for once more, and the
-    /// server gives up again before the client does.
+    /// Three times the shortest lock wait of InnoDB. A transaction that waited for a lock without
+    /// success is repeated once, and the server still gives up before the client.
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3);
 
     type Servers = Servers;
@@ -57,7 +60,8 @@ impl Driver for Mysql {
     }
 }
 
-/// Finds out the kind of the server, and makes the tables if they are missing and may be made.
+/// Detects the type of the server. Creates the tables if they are missing and creating them is
+/// allowed.
 async fn ready(
     run: &dyn Run,
     settings: &Settings,

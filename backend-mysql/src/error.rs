@@ -1,10 +1,10 @@
-//! Errors of the driver.
+//! Maps the errors of the driver.
 
 use leasehold_sql_support::mysql::reported;
 use leasehold_sql_support::remote::{Row, RunError};
 use mysql_async::{DriverError, Error, IoError};
 
-/// Reads the error of an attempt to connect: nothing of ours was sent.
+/// Maps the error of a connection attempt. No statement was sent.
 pub(crate) fn connect(error: Error) -> RunError {
     match &error {
         Error::Server(server) => reported(server.code, &[], error),
@@ -13,7 +13,8 @@ pub(crate) fn connect(error: Error) -> RunError {
     }
 }
 
-/// Reads the error of a text that was given to the connection, and whose reply had these rows before.
+/// Maps the error of a query batch that was passed to the connection. `rows` are the rows that
+/// arrived before the error.
 pub(crate) fn exchange(error: Error, rows: &[Row]) -> RunError {
     match &error {
         Error::Server(server) => reported(server.code, rows, error),
@@ -21,12 +22,12 @@ pub(crate) fn exchange(error: Error, rows: &[Row]) -> RunError {
     }
 }
 
-/// Whether it comes from TLS, or from the way in which a password is asked for.
+/// Returns whether the error comes from TLS, or from the requested authentication method.
 fn is_refusal(error: &Error) -> bool {
     match error {
         #[cfg(feature = "tls")]
         Error::Io(IoError::Tls(_)) => true,
-        // The handshake of TLS says so.
+        // The TLS handshake reports its errors in this form.
         Error::Io(IoError::Io(error)) => error.kind() == std::io::ErrorKind::InvalidData,
         Error::Driver(error) => matches!(
             error,

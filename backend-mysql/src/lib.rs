@@ -14,9 +14,10 @@
 //! # }
 //! ```
 //!
-//! The backend requires MySQL 8.0, MariaDB 10.6 or a later version. It stores its locks in three InnoDB tables and creates these tables if the user
-//! has the permission. Otherwise, an administrator runs the statements of [`MysqlConfig::migration`] and grants the user these permissions, which
-//! cover all operations:
+//! The backend requires MySQL 8.0, MariaDB 10.6 or a later version. It stores its locks in three
+//! InnoDB tables and creates these tables if the user has the permission. Otherwise, an
+//! administrator runs the statements of [`MysqlConfig::migration`] and grants the user these
+//! permissions, which cover all operations:
 //!
 //! ```sql
 #![doc = include_str!("../tests/rights.sql")]
@@ -59,7 +60,8 @@ pub type MysqlBackend = leasehold_sql_support::Backend<leasehold_sql_support::Re
 
 /// Selects the database and sets its options.
 ///
-/// The URL is `mysql://[user[:password]@]host[:port]/database[?…]` or `mariadb://…`. Both schemes work with both servers.
+/// The URL is `mysql://[user[:password]@]host[:port]/database[?…]` or `mariadb://…`. Both schemes
+/// work with both servers.
 ///
 /// | parameter | value |
 /// | --- | --- |

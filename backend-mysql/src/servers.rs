@@ -1,4 +1,4 @@
-//! The servers of a database, and how to connect to them.
+//! The server of a database, and the options for connections to it.
 
 mod url;
 
@@ -9,30 +9,31 @@ use std::time::Duration;
 use leasehold_sql_support::remote::{self, RunError};
 use mysql_async::{Opts, OptsBuilder};
 
-/// The server of one database. `Debug` shows neither user nor password.
+/// The server of a database. `Debug` shows neither the user nor the password.
 #[derive(Clone)]
 pub struct Servers {
     options: OptsBuilder,
-    /// The addresses of the host, in place of the resolver's.
+    /// Addresses for tests, used instead of the resolver.
     #[cfg(test)]
     fixed: Option<Vec<IpAddr>>,
 }
 
-/// The operating system asks so often for the other end of an idle connection.
+/// How often the operating system checks whether the other end of an idle connection still exists.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// The driver asks the server for its own limit otherwise. Texts are shorter than that of any server's.
+/// The packet limit. Without this value, the driver asks the server for its limit. Leasehold's
+/// query batches are shorter than the limit of any server.
 const MAX_PACKET: usize = 64 * 1024 * 1024;
 
 impl Servers {
-    /// The same servers, whose names have these addresses.
+    /// Returns the same server, with these addresses for its name.
     #[cfg(test)]
     pub(crate) fn resolved_to(mut self, addresses: Vec<IpAddr>) -> Self {
         self.fixed = Some(addresses);
         self
     }
 
-    /// The addresses of the host; a socket has none.
+    /// Returns the addresses of the host. A Unix socket does not have an address.
     pub(crate) async fn addresses(&self) -> Result<Vec<Option<IpAddr>>, RunError> {
         let options = Opts::from(self.options.clone());
         if options.socket().is_some() || options.resolved_ips().is_some() {
@@ -46,7 +47,7 @@ impl Servers {
         Ok(addresses.into_iter().map(Some).collect())
     }
 
-    /// The driver's options for a connection to this address.
+    /// Returns the driver's options for a connection to this address.
     pub(crate) fn driver_options(&self, address: Option<IpAddr>) -> OptsBuilder {
         let options = self.options.clone();
         let options = match address {
@@ -55,15 +56,15 @@ impl Servers {
         };
         options
             .tcp_keepalive(Some(KEEPALIVE))
-            // Another way to the server would be tried unasked.
+            // Without this, the driver would also try a Unix socket.
             .prefer_socket(false)
             .max_allowed_packet(Some(MAX_PACKET))
-            // It is for the driver's own pool.
+            // This option concerns only the driver's own pool, which is not used.
             .wait_timeout(Some(28_800))
             .stmt_cache_size(0)
     }
 
-    /// The host and the port, or the socket.
+    /// Returns the host and the port, or the path of the socket.
     pub(crate) fn address(&self) -> String {
         let options = Opts::from(self.options.clone());
         match options.socket() {
@@ -73,7 +74,7 @@ impl Servers {
     }
 }
 
-/// Options for pools are not used.
+/// Options for pools are ignored.
 impl From<OptsBuilder> for Servers {
     fn from(options: OptsBuilder) -> Self {
         Self {

@@ -1,10 +1,10 @@
-//! Encrypted connections.
+//! Encrypts connections.
 
 use leasehold_core::Error;
 use leasehold_sql_support::remote::invalid;
 use mysql_async::OptsBuilder;
 
-/// Paths of PEM files.
+/// The paths of PEM files.
 #[derive(Default)]
 pub(crate) struct TlsFiles {
     pub(crate) authority: Option<String>,
@@ -12,7 +12,7 @@ pub(crate) struct TlsFiles {
     pub(crate) key: Option<String>,
 }
 
-/// Has connections encrypted, if they are to be.
+/// Enables TLS in `options` if connections must be encrypted.
 pub(crate) fn add(
     options: OptsBuilder,
     is_encrypted: bool,
@@ -41,7 +41,7 @@ fn encrypted(options: OptsBuilder, files: TlsFiles) -> Result<OptsBuilder, Error
     use mysql_async::{ClientIdentity, SslOpts};
     use rustls::crypto::{CryptoProvider, ring};
 
-    // The path may be the rest of a password, and so is not shown.
+    // The path is not shown, because it may be the rest of a password.
     let read = |name: &str, path: String| {
         std::fs::read(path)
             .map_err(|_| invalid(format!("cannot read the file of the URL parameter {name}")))
@@ -61,7 +61,8 @@ fn encrypted(options: OptsBuilder, files: TlsFiles) -> Result<OptsBuilder, Error
         (None, None) => None,
         _ => return Err(invalid("the URL parameters ssl-cert and ssl-key must be used together")),
     };
-    // The driver takes the process's provider of cryptography, and panics where there is none and several could be.
+    // The driver uses the process-wide crypto provider. It panics if no provider is installed and
+    // several are compiled in.
     if CryptoProvider::get_default().is_none() {
         drop(ring::default_provider().install_default());
     }

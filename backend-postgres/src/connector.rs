@@ -1,4 +1,4 @@
-//! Connections: how they are made and used.
+//! Opens and uses connections.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use tokio_postgres::{AsyncMessage, Client, NoTls, SimpleQueryMessage, SimpleQuer
 use crate::error;
 use crate::servers::{Place, Servers};
 
-/// Makes connections.
+/// Opens connections to the database.
 #[derive(Debug)]
 pub struct Connector {
     servers: Servers,
@@ -24,17 +24,18 @@ pub struct Connector {
     dial: Dial<Place>,
 }
 
-/// A connection, and the messages that come over it unasked. It goes on only while they are read.
+/// A connection, and the stream of its asynchronous messages. The connection makes progress only
+/// while the stream is read.
 pub(crate) struct Heard {
     pub(crate) client: Client,
     pub(crate) messages: BoxStream<'static, Result<AsyncMessage, tokio_postgres::Error>>,
 }
 
-/// A connection whose messages a task reads.
+/// A connection whose messages are read by a task.
 #[derive(Debug)]
 pub struct Link {
     client: Client,
-    /// The server's warning that it does not know whether a replica has the commit which it acknowledges.
+    /// The server's warning that a replica may lack an acknowledged commit.
     doubt: Arc<OnceLock<DbError>>,
 }
 
@@ -43,9 +44,11 @@ impl Connector {
         Self { servers, timeout, dial: Dial::new() }
     }
 
-    /// Makes a connection for a caller that reads its messages, to the first address of any host that lets it in.
+    /// Opens a connection to the first address of any host that accepts the client. The caller must
+    /// read the messages of the connection.
     ///
-    /// The driver itself would wait for a host that accepts a connection and then says nothing, and try no other.
+    /// The driver itself would wait for a host that accepts a connection and then does not respond.
+    /// It would not try another host.
     pub(crate) async fn listen(&self) -> Result<Heard, RunError> {
         let begun_at = Instant::now();
         let resolved = timeout(self.timeout, self.servers.places()).await;
@@ -81,7 +84,7 @@ impl remote::Connector for Connector {
         let doubt = Arc::default();
         let link = Link { client, doubt: Arc::clone(&doubt) };
         tokio::spawn(async move {
-            // A broken connection returns its error again at each poll.
+            // A broken connection returns its error at every poll.
             while let Some(message) = messages.next().await {
                 match message {
                     Ok(AsyncMessage::Notice(notice)) if error::is_doubt(&notice) => {
@@ -101,19 +104,19 @@ impl remote::Connector for Connector {
 
 #[async_trait]
 impl remote::Link for Link {
-    /// The server, or the runtime that drove it, may have ended it meanwhile.
+    /// The server or the runtime may have closed the connection in the meantime.
     fn is_usable(&self) -> bool {
         !self.client.is_closed()
     }
 
-    /// The driver hears of the server's end by itself.
+    /// The driver notices when the server closes the connection.
     async fn is_alive(&mut self, _: Duration) -> bool {
         self.is_usable()
     }
 
     async fn exchange(&mut self, text: String) -> Result<Vec<Row>, RunError> {
         let messages = self.client.simple_query(&text).await.map_err(error::exchange)?;
-        // The task reads a warning before it hands over the end of the reply.
+        // The task handles a warning before it forwards the end of the reply.
         match self.doubt.get() {
             Some(warning) => Err(error::doubt(warning.clone())),
             None => Ok(messages.iter().filter_map(row).collect()),

@@ -1,4 +1,4 @@
-//! The driver of one database: how it gets ready.
+//! Prepares the driver of a PostgreSQL database.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,10 @@ use crate::connector::Connector;
 use crate::listener::Listener;
 use crate::servers::Servers;
 
-/// The `tokio-postgres` crate, as the driver of a PostgreSQL database.
+/// The driver of a PostgreSQL database, based on the crate `tokio-postgres`.
+///
+/// [`PostgresBackend`](crate::PostgresBackend) uses this driver. The example of the crate shows how
+/// to connect.
 #[derive(Debug)]
 pub struct Postgres {
     listener: Option<Arc<Listener>>,
@@ -28,7 +31,8 @@ impl Hears for Postgres {}
 impl Driver for Postgres {
     const NAME: &'static str = "postgres";
 
-    /// Long for a database in the same region, where a transaction takes milliseconds.
+    /// A transaction takes milliseconds if the database is in the same region, so this limit is
+    /// generous.
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
     type Servers = Servers;
@@ -80,7 +84,7 @@ impl Driver for Postgres {
     }
 }
 
-/// Looks for the tables, and makes them if they are missing and may be made.
+/// Creates the tables if they are missing and creating them is allowed.
 async fn ready(run: &dyn Run, settings: &Settings) -> Result<Survey, Error> {
     let run = async |text: Text| {
         let rows = run.run(&text, Urgency::Asks, settings.timeout).await;

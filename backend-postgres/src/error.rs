@@ -1,4 +1,4 @@
-//! Errors of the driver.
+//! Maps the errors of the driver.
 
 use std::error::Error as _;
 use std::io;
@@ -8,13 +8,13 @@ use leasehold_sql_support::postgres::reported;
 use leasehold_sql_support::remote::RunError;
 use tokio_postgres::error::DbError;
 
-/// Reads the error of an attempt to connect: nothing of ours was sent.
+/// Maps the error of a connection attempt. No statement was sent.
 pub(crate) fn connect(error: tokio_postgres::Error) -> RunError {
     match error.code().cloned() {
         Some(code) => {
             let run = reported(code.code(), error);
             match run.failure() {
-                // It ended while it let us in.
+                // The server closed the connection during the login.
                 Failure::Unknown => RunError::not_sent(run),
                 _ => run,
             }
@@ -27,7 +27,7 @@ pub(crate) fn connect(error: tokio_postgres::Error) -> RunError {
     }
 }
 
-/// Reads the error of a text that was given to the connection.
+/// Maps the error of a query batch that was passed to the connection.
 pub(crate) fn exchange(error: tokio_postgres::Error) -> RunError {
     match error.code().cloned() {
         Some(code) => reported(code.code(), error),
@@ -35,22 +35,25 @@ pub(crate) fn exchange(error: tokio_postgres::Error) -> RunError {
     }
 }
 
-/// Whether a server says that it stopped waiting for its replica, and acknowledges a commit that a failover may lose.
+/// Returns whether the server warns that it stopped waiting for its replica. A failover may then
+/// lose an acknowledged commit.
 ///
-/// The text depends on the server's language, and its code is that of all warnings.
+/// The text of the warning depends on the server's language, and its code is shared by all
+/// warnings.
 pub(crate) fn is_doubt(notice: &DbError) -> bool {
     notice.routine() == Some("SyncRepWaitForLSN")
 }
 
-/// The error of a commit that a replica may lack.
+/// Returns the error of a commit that a replica may lack.
 pub(crate) fn doubt(warning: DbError) -> RunError {
     let message = "the wait for a replica was cancelled, outcome unknown";
     RunError::new(Failure::Unknown, message, warning)
 }
 
-/// Whether the server serves, and is not the primary that `target_session_attrs=read-write` asks for.
+/// Returns whether the server is a standby although `target_session_attrs=read-write` requires the
+/// primary.
 ///
-/// The driver says so as if the system forbade a socket, but without an error of the system.
+/// The driver reports this as a permission error, but without an error of the operating system.
 fn is_read_only(error: &tokio_postgres::Error) -> bool {
     let io = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
     io.is_some_and(|io| {
@@ -59,7 +62,8 @@ fn is_read_only(error: &tokio_postgres::Error) -> bool {
     })
 }
 
-/// Whether one side does not trust the other, or has nothing to be trusted by. The driver tells only by its texts.
+/// Returns whether one side does not trust the other, or lacks credentials. The driver reports this
+/// only in its error texts.
 fn is_refusal(error: &tokio_postgres::Error) -> bool {
     const REFUSALS: [&str; 3] =
         ["authentication error", "error performing TLS handshake", "invalid configuration"];
@@ -67,7 +71,7 @@ fn is_refusal(error: &tokio_postgres::Error) -> bool {
     let text = error.to_string();
     let io = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
     match io {
-        // The error of rustls when the other side refuses, also after the handshake.
+        // rustls reports this error when the other side refuses, even after the handshake.
         Some(io) => io.kind() == io::ErrorKind::InvalidData,
         None => REFUSALS.iter().any(|refusal| text.starts_with(refusal)),
     }

@@ -1,7 +1,8 @@
 //! Leasehold's locks in a PostgreSQL database, through the crate [`tokio_postgres`].
 //!
-//! If your application already has a PostgreSQL database, you need no other server. Acquiring, renewing and releasing a lock are each one message and
-//! one transaction. `NOTIFY` wakes the waiters.
+//! If your application already has a PostgreSQL database, you do not need another server.
+//! Acquiring, renewing and releasing a lock are each one message and one transaction. `NOTIFY`
+//! wakes the waiters.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), leasehold_core::Error> {
@@ -19,18 +20,21 @@
 //!
 //! # Guarantees
 //!
-//! A lock is exclusive as long as the server's clock does not jump and a new primary has all commits. Fencing tokens strictly increase as long as the
-//! server keeps acknowledged commits. The token of a grant is the last token plus 1, or the time on the server's clock if that is larger. Each
-//! microsecond of that clock has two tokens.
+//! A lock is exclusive as long as the server's clock does not jump and a new primary has all
+//! commits. Fencing tokens strictly increase as long as the server keeps acknowledged commits. The
+//! token of a grant is the last token plus 1, or the time on the server's clock if that is larger.
+//! Each microsecond of that clock has two tokens.
 //!
-//! A failover to a synchronous replica does not lose a grant. If the wait for the replica is cancelled, the server still acknowledges the commit,
-//! with a warning. Leasehold then reports an unknown outcome.
+//! A failover to a synchronous replica does not lose a grant. If the wait for the replica is
+//! cancelled, the server still acknowledges the commit, with a warning. Leasehold then reports an
+//! unknown outcome.
 //!
 //! # Tables and permissions
 //!
-//! The store consists of three tables of bounded size: `leasehold_stripe`, `leasehold_lease` and `leasehold_member`. The first connection creates the
-//! tables if the user has the permission. Otherwise, an administrator runs the statements of [`PostgresConfig::migration`], and the user needs these
-//! permissions:
+//! The store consists of three tables of bounded size: `leasehold_stripe`, `leasehold_lease` and
+//! `leasehold_member`. The first connection creates the tables if the user has the permission.
+//! Otherwise, an administrator runs the statements of [`PostgresConfig::migration`], and the user
+//! needs these permissions:
 //!
 //! ```sql
 #![doc = include_str!("../tests/rights.sql")]
@@ -62,8 +66,9 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use leasehold_postgres::tokio_postgres::{self, Client, SimpleQueryMessage, SimpleQueryRow};
-//! use leasehold_postgres::{PostgresBackend, PostgresConfig, Row, Run, RunError, Text, Urgency, reported};
+//! use leasehold_postgres::tokio_postgres::{self, Client, SimpleQueryMessage, SimpleQueryRow}; use
+//! leasehold_postgres::{PostgresBackend, PostgresConfig, Row, Run, RunError, Text, Urgency,
+//! reported};
 //!
 //! /// One connection, which the application makes and drives.
 //! struct Mine(Client);
@@ -117,8 +122,10 @@ pub type PostgresBackend = leasehold_sql_support::Backend<leasehold_sql_support:
 
 /// Selects the database and sets its options.
 ///
-/// The URL has the format of `libpq`: `postgres://[user[:password]@][host][:port][,…][/database][?…]`, or `postgresql://…`. If you list
-/// several hosts, add `target_session_attrs=read-write` to find the primary. The time for connecting is divided equally among the hosts.
+/// The URL has the format of `libpq`:
+/// `postgres://[user[:password]@][host][:port][,…][/database][?…]`, or `postgresql://…`. If you
+/// list several hosts, add `target_session_attrs=read-write` to find the primary. The time for
+/// connecting is divided equally among the hosts.
 ///
 /// | parameter | value |
 /// | --- | --- |

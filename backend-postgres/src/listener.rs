@@ -1,4 +1,4 @@
-//! News of other clients.
+//! Receives notifications about changes by other clients.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -13,13 +13,15 @@ use tokio_postgres::AsyncMessage;
 
 use crate::connector::{Connector, Heard};
 
-/// How long the connection stays when nothing is watched any more.
+/// How long the connection stays open after the last watch has ended.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Between two attempts to connect: long for a server that cannot be reached, short beside the polls of waiters.
+/// The pause between two connection attempts. It spares a server that cannot be reached, and is
+/// short compared to the polling interval of waiters.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Listens while anything is watched, on the runtime of a watcher. It ends when dropped.
+/// Listens for notifications as long as anything is watched, on the runtime of a watcher. Dropping
+/// the listener ends this.
 #[derive(Debug)]
 pub(crate) struct Listener {
     connector: Arc<Connector>,
@@ -33,7 +35,7 @@ pub(crate) struct Listener {
 type Task = Arc<Mutex<Option<AbortHandle>>>;
 
 impl Listener {
-    /// Creates a listener that begins to listen at the first watch of the news.
+    /// Creates a listener that starts to listen with the first watch of `news`.
     pub(crate) fn start(
         connector: Arc<Connector>,
         listen: String,
@@ -54,7 +56,7 @@ impl Listener {
     fn begin(&self) {
         let (Some(news), Ok(runtime)) = (self.news.get(), Handle::try_current()) else { return };
         let mut task = lock(&self.task);
-        // It may have ended with its runtime.
+        // The task may have ended with its runtime.
         if task.as_ref().is_none_or(AbortHandle::is_finished) {
             let (connector, listen) = (Arc::clone(&self.connector), self.listen.clone());
             let (limit, news, itself) = (self.limit, news.clone(), Arc::clone(&self.task));
@@ -63,7 +65,7 @@ impl Listener {
         }
     }
 
-    /// Ends the connection.
+    /// Closes the connection.
     pub(crate) fn stop(&self) {
         let task = lock(&self.task).take();
         task.iter().for_each(AbortHandle::abort);
@@ -90,13 +92,14 @@ async fn listen_while_watched(
             Err(elapsed) => Err(RunError::not_sent(elapsed)),
         };
         tracing::debug!(?ended, "no news of other clients");
-        // Others may have done something meanwhile.
+        // Changes may have been missed in the meantime.
         news.interrupted();
         sleep(PAUSE).await;
     }
 }
 
-/// Whether nothing is watched any more: then the task ends. A watch that begins meanwhile waits for the lock, and begins another.
+/// Returns whether nothing is watched any more, so that the task ends. A watch that starts at this
+/// moment waits for the lock and starts a new task.
 fn ends(task: &Task, news: &News) -> bool {
     let mut task = lock(task);
     let ends = !is_watched(news);
@@ -107,13 +110,13 @@ fn ends(task: &Task, news: &News) -> bool {
 }
 
 fn lock(task: &Task) -> MutexGuard<'_, Option<AbortHandle>> {
-    // It is as it should be between any two statements.
+    // The value is consistent after every statement, so a panic cannot corrupt it.
     task.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Passes on all news until the connection ends, or nothing was watched for long.
+/// Forwards all notifications until the connection ends, or until nothing was watched for a while.
 ///
-/// The server has to begin within `limit`.
+/// The server must confirm `LISTEN` within `limit`.
 async fn hear(heard: Heard, listen: &str, limit: Duration, news: &News) -> Result<(), RunError> {
     let Heard { client, mut messages } = heard;
     let mut listening = Box::pin(timeout(limit, client.batch_execute(listen)));
@@ -123,7 +126,7 @@ async fn hear(heard: Heard, listen: &str, limit: Duration, news: &News) -> Resul
             began = &mut listening, if !is_listening => {
                 began.map_err(RunError::no_reply)?.map_err(RunError::no_reply)?;
                 is_listening = true;
-                // From now on nothing is missed.
+                // No notification is missed from now on.
                 news.interrupted();
             }
             message = messages.next() => match message {
@@ -158,7 +161,7 @@ mod tests {
         Arc::new(Connector::new(Servers::from(options), Duration::from_secs(10)))
     }
 
-    /// Lets a client in, and answers nothing from then on.
+    /// Accepts a client, and never answers after that.
     async fn let_in(server: TcpListener) {
         const OK_AND_READY: [u8; 15] = *b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
 
@@ -189,7 +192,7 @@ mod tests {
         listener.begin();
         let first = lock(&listener.task).clone().unwrap();
 
-        // It has decided, and returns in a moment.
+        // The task has decided to end, and will return in a moment.
         assert!(ends(&listener.task, &news));
         listener.begin();
 

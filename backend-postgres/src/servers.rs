@@ -1,4 +1,4 @@
-//! The servers of a database, and how to connect to them.
+//! The servers of a database, and the options for connections to them.
 
 mod url;
 
@@ -11,32 +11,34 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use crate::tls::Tls;
 
-/// The servers of one database. `Debug` shows neither user nor password.
+/// The servers of a database. `Debug` shows neither the user nor the password.
 #[derive(Clone)]
 pub struct Servers {
     options: tokio_postgres::Config,
     tls: Option<Tls>,
-    /// The addresses of each host, in place of the resolver's.
+    /// Addresses for tests, used for each host instead of the resolver.
     #[cfg(test)]
     fixed: Option<Vec<IpAddr>>,
 }
 
-/// A host, by its number, and one of its addresses; a socket has none.
+/// A host, by its index, and one of its addresses. A Unix socket does not have an address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Place {
     host: usize,
     address: Option<IpAddr>,
 }
 
-/// The server is asked so often whether it is still there, on an idle connection.
+/// How often an idle connection is checked.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// So soon it is asked again if it does not answer: a packet may get lost, but not [`KEEPALIVE_RETRIES`] in a row.
+/// How soon a check without an answer is repeated. A packet may get lost, but not
+/// [`KEEPALIVE_RETRIES`] packets in a row.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 
 const KEEPALIVE_RETRIES: u32 = 3;
 
-/// A server that confirms nothing for so long is gone. Linux itself would wait for a quarter of an hour.
+/// A server that confirms nothing for this long is considered down. Linux itself would wait for 15
+/// minutes.
 const UNCONFIRMED: Duration = Duration::from_secs(10);
 
 const DEFAULT_PORT: u16 = 5432;
@@ -51,18 +53,19 @@ impl Servers {
         }
     }
 
-    /// The same servers, whose names have these addresses.
+    /// Returns the same servers, with these addresses for their names.
     #[cfg(test)]
     pub(crate) fn resolved_to(mut self, addresses: Vec<IpAddr>) -> Self {
         self.fixed = Some(addresses);
         self
     }
 
-    /// All addresses of all hosts, in their order. A host whose name cannot be resolved has none, and is an error only if no other host has.
+    /// Returns all addresses of all hosts in order. A host whose name cannot be resolved is
+    /// skipped. An error is returned only if all hosts fail.
     pub(crate) async fn places(&self) -> Result<Vec<Place>, RunError> {
         let (hosts, addresses) = (self.options.get_hosts(), self.options.get_hostaddrs());
         let (mut places, mut failure) = (Vec::new(), None);
-        // One at least, of which the driver says that it is missing.
+        // At least one entry is needed, so that the driver can report that the host is missing.
         for host in 0..hosts.len().max(addresses.len()).max(1) {
             match (addresses.get(host), hosts.get(host)) {
                 (None, Some(Host::Tcp(name))) => match self.addresses_of(name).await {
@@ -88,13 +91,14 @@ impl Servers {
         remote::addresses_of(name).await
     }
 
-    /// The driver's options for a connection to one address of one host.
+    /// Returns the driver's options for a connection to one address of one host.
     pub(crate) fn driver_options(&self, place: Place) -> tokio_postgres::Config {
         let mut options = of_host(&self.options, place.host);
         if let Some(address) = place.address.filter(|_| options.get_hostaddrs().is_empty()) {
             options.hostaddr(address);
         }
-        // A standby grants no locks. Where there is but one host, its own refusal says more.
+        // A standby cannot grant locks. With a single host, the error of the standby itself says
+        // more.
         let has_choice = self.options.get_hosts().len().max(self.options.get_hostaddrs().len()) > 1;
         if has_choice && options.get_target_session_attrs() == TargetSessionAttrs::Any {
             options.target_session_attrs(TargetSessionAttrs::ReadWrite);
@@ -116,10 +120,10 @@ impl Servers {
         options
     }
 
-    /// The hosts and ports, or the sockets.
+    /// Returns the hosts and ports, or the paths of the sockets.
     pub(crate) fn address(&self) -> String {
         let (hosts, ports) = (self.options.get_hosts(), self.options.get_ports());
-        // One port is that of all hosts.
+        // A single port applies to all hosts.
         let port = |i| ports.get(i).or(ports.first()).copied().unwrap_or(DEFAULT_PORT);
         let addresses = hosts.iter().enumerate().map(|(i, host)| match host {
             Host::Tcp(host) => remote::host_and_port(host, port(i)),
@@ -131,13 +135,13 @@ impl Servers {
         addresses.collect::<Vec<_>>().join(", ")
     }
 
-    /// The encryption of connections, if there is any.
+    /// Returns the TLS settings, if connections are encrypted.
     pub(crate) fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
     }
 }
 
-/// The same options with one of the hosts: the driver has no way to take a host out.
+/// Returns the same options with only one host. The driver cannot remove hosts.
 fn of_host(all: &tokio_postgres::Config, host: usize) -> tokio_postgres::Config {
     let mut one = tokio_postgres::Config::new();
     all.get_user().map(|user| one.user(user));
@@ -152,7 +156,7 @@ fn of_host(all: &tokio_postgres::Config, host: usize) -> tokio_postgres::Config 
         None => {}
     }
     all.get_hostaddrs().get(host).map(|address| one.hostaddr(*address));
-    // One port is that of all hosts.
+    // A single port applies to all hosts.
     all.get_ports().get(host).or(all.get_ports().first()).map(|port| one.port(*port));
     all.get_connect_timeout().map(|timeout| one.connect_timeout(*timeout));
     all.get_tcp_user_timeout().map(|timeout| one.tcp_user_timeout(*timeout));

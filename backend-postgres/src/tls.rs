@@ -1,4 +1,4 @@
-//! Encrypted connections.
+//! Encrypts connections.
 
 #[cfg(feature = "tls")]
 mod stream;
@@ -6,7 +6,7 @@ mod stream;
 use leasehold_core::Error;
 use leasehold_sql_support::remote::invalid;
 
-/// Paths of PEM files.
+/// The paths of PEM files.
 #[derive(Default)]
 pub(crate) struct TlsFiles {
     pub(crate) authority: Option<String>,
@@ -14,7 +14,7 @@ pub(crate) struct TlsFiles {
     pub(crate) key: Option<String>,
 }
 
-/// The authorities to trust, and the certificate to show.
+/// The trusted certificate authorities, and the client's certificate.
 #[derive(Clone)]
 pub(crate) struct Tls(
     #[cfg(feature = "tls")] pub(crate) std::sync::Arc<rustls::ClientConfig>,
@@ -22,7 +22,7 @@ pub(crate) struct Tls(
 );
 
 impl Tls {
-    /// Reads the files, if connections are to be encrypted.
+    /// Reads the files if connections must be encrypted.
     pub(crate) fn new(is_encrypted: bool, files: &TlsFiles) -> Result<Option<Self>, Error> {
         if is_encrypted {
             return Self::read(files).map(Some);
@@ -65,12 +65,12 @@ impl Tls {
                     roots.add(certificate).map_err(|_| unusable("sslrootcert"))?;
                 }
             }
-            // Systems have some that cannot be read, and do without.
+            // Some systems have certificates that cannot be parsed. These are ignored.
             None => {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }
-        // Not the process's own provider of cryptography, of which there may be none.
+        // The process-wide crypto provider is not used, because there may be none.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

@@ -1,4 +1,4 @@
-//! The `redis` crate as the client: a connection while it lasts.
+//! A connection of the `redis` crate.
 
 use leasehold_core::Error;
 use leasehold_redis_support::{Connection, Received, Reply, Request};
@@ -40,7 +40,7 @@ impl Connection for RedisConnection {
 }
 
 fn command(request: Request<'_>) -> Cmd {
-    // It may be long, and would be moved each time that it outgrows its place.
+    // A request may be long. Reserving its size avoids copying it while it grows.
     let (words, bytes) = request.size();
     let mut command = Cmd::with_capacity(words, bytes);
     command.arg(request.command());

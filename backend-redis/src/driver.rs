@@ -1,4 +1,4 @@
-//! The `redis` crate as the client: how it connects.
+//! Connects with the `redis` crate.
 
 use std::convert::Infallible;
 use std::iter;
@@ -20,10 +20,14 @@ use redis::{
 use crate::connection::RedisConnection;
 use crate::error;
 
-/// Requests that may wait to be written. The client crate's own 50 makes callers queue for a place.
+/// The number of requests that may wait to be written. With the client crate's default of 50,
+/// callers would wait for a free slot.
 const WRITE_QUEUE: usize = 1_024;
 
-/// The `redis` crate, ready to connect.
+/// Opens connections with the `redis` crate.
+///
+/// [`RedisBackend`](crate::RedisBackend) uses this driver. The example of the crate shows how to
+/// connect.
 #[derive(Clone, Debug)]
 pub struct RedisDriver {
     tls: Encryption,
@@ -33,9 +37,9 @@ pub struct RedisDriver {
 #[derive(Clone, Debug)]
 enum Encryption {
     None,
-    /// With these certificates, once they are read.
+    /// TLS with these certificates.
     Tls(Tls),
-    /// As another client connects: an address with its settings.
+    /// The encryption of an application's client: an address with its settings.
     Like(ConnectionAddr),
 }
 
@@ -51,7 +55,7 @@ impl Driver for RedisDriver {
         };
         ensure_tls()?;
         let client = Self { tls: Encryption::Tls(tls) };
-        // Certificates that cannot be used are better known now.
+        // Report unusable certificates now instead of at the first connection.
         let nowhere = Address::Tcp { host: "localhost".to_owned(), port: 1 };
         client.open(&nowhere, &Access::default(), Protocol::Resp3).map_err(error::config)?;
         Ok(client)
@@ -63,7 +67,8 @@ impl Driver for RedisDriver {
             ConnectionAddr::Tcp(host, port) => (Address::Tcp { host, port }, Encryption::None),
             ConnectionAddr::Unix(path) => (Address::Unix(path), Encryption::None),
             like @ ConnectionAddr::TcpTls { .. } => {
-                // Without the feature, the application that made the client has seen to it.
+                // Without the feature `tls`, the application that created the client has already
+                // prepared TLS.
                 drop(ensure_tls());
                 let ConnectionAddr::TcpTls { host, port, .. } = like.clone() else {
                     unreachable!()
@@ -100,7 +105,7 @@ impl Driver for RedisDriver {
     ) -> Result<RedisConnection, ConnectError> {
         let failed = |error| ConnectError::Failed(error::connect(error));
         let client = self.open(to.address, access, protocol).map_err(failed)?;
-        // The caller limits the time, around the whole of connecting and of each exchange.
+        // The caller limits the time of each connection attempt and each request.
         let mut config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
@@ -147,7 +152,8 @@ impl RedisDriver {
         if let Some(password) = &access.password {
             settings = settings.set_password(password);
         }
-        // Requests are small and waited for: sending them at once is all that matters.
+        // Requests are small, and callers wait for the replies. Delaying packets would only add
+        // latency.
         let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive());
         let info = address.into_connection_info()?;
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
@@ -158,7 +164,7 @@ impl RedisDriver {
     }
 }
 
-/// Leads each name to one address.
+/// A resolver that returns one fixed address for each name.
 struct OneAddress(SocketAddr);
 
 impl AsyncDNSResolver for OneAddress {
@@ -176,7 +182,7 @@ fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries)
 }
 
-/// Another address, encrypted in the same way.
+/// Returns the address of another host with the same encryption settings.
 fn like_that(like: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
     match like.clone() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -203,8 +209,8 @@ fn open_with_tls(_: redis::ConnectionInfo, _: &Tls) -> Result<redis::Client, Red
 
 #[cfg(feature = "tls")]
 fn ensure_tls() -> Result<(), Error> {
-    // The client crate takes the process's provider of cryptography and panics if there is none. An
-    // error means that the application has installed one already, which is then used.
+    // The client crate uses the process-wide crypto provider and panics if there is none. An error
+    // means that the application has already installed a provider, which is used then.
     drop(rustls::crypto::ring::default_provider().install_default());
     Ok(())
 }
@@ -215,7 +221,7 @@ fn ensure_tls() -> Result<(), Error> {
     Err(Error::new(ErrorKind::Unsupported, message).with_backend(error::BACKEND))
 }
 
-/// Handles a push message of the server.
+/// Handles a push message from the server.
 fn hear(listener: &PushHandler, push: PushInfo) -> Result<(), Infallible> {
     match push.kind {
         PushKind::Invalidate => {
@@ -230,7 +236,7 @@ fn hear(listener: &PushHandler, push: PushInfo) -> Result<(), Infallible> {
                 }
             }
         }
-        // The channel, and the published text.
+        // The data are the channel and the published message.
         PushKind::Message => {
             listener(Push::Published(
                 push.data.into_iter().nth(1).and_then(bytes).unwrap_or_default(),

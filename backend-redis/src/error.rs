@@ -1,4 +1,4 @@
-//! The meaning of the client crate's errors, one by one.
+//! Maps the errors of the `redis` crate.
 
 use std::error::Error as _;
 use std::io;
@@ -8,17 +8,18 @@ use leasehold_core::{Error, ErrorKind};
 use leasehold_redis_support::{ServerError, unreachable};
 use redis::{ErrorKind as RedisKind, RedisError};
 
-/// How errors and logs name this backend.
+/// The name of this backend in errors and logs.
 pub(crate) const BACKEND: &str = "redis";
 
-/// The error of a URL or settings that the client crate refuses. Its texts do not repeat them.
+/// Maps the error of a URL or of settings that the client crate rejects. The error texts do not
+/// contain the URL or the settings.
 pub(crate) fn config(error: RedisError) -> Error {
     Error::new(ErrorKind::Invalid, "cannot use the URL of the server or a file that it names")
         .with_backend(BACKEND)
         .with_source(error)
 }
 
-/// The error of an attempt to connect: none of our requests was sent.
+/// Maps the error of a connection attempt. No request was sent.
 pub(crate) fn connect(error: RedisError) -> Error {
     let error = match server(error) {
         Ok(reply) => return reply.into_error(),
@@ -31,7 +32,8 @@ pub(crate) fn connect(error: RedisError) -> Error {
         RedisKind::Parse | RedisKind::UnexpectedReturnType => {
             (ErrorKind::Unexpected, "the endpoint does not speak Redis's protocol")
         }
-        // The client crate says this of servers that close the connection or say no in TLS's own terms.
+        // The client crate reports this for servers that close the connection or fail the TLS
+        // handshake.
         RedisKind::Io if is_tls(&error) => {
             (ErrorKind::Denied, "no TLS connection that both sides trust")
         }
@@ -43,7 +45,8 @@ pub(crate) fn connect(error: RedisError) -> Error {
     Error::new(kind, message).with_source(error)
 }
 
-/// The error of a request that was given to the connection: the server may have applied it.
+/// Maps the error of a request that was passed to the connection. The server may have applied the
+/// request.
 pub(crate) fn exchange(error: RedisError) -> Error {
     let message = match error.kind() {
         RedisKind::Parse => "the reply makes no sense, outcome unknown",
@@ -52,7 +55,7 @@ pub(crate) fn exchange(error: RedisError) -> Error {
     Error::new(ErrorKind::Indeterminate, message).with_source(error)
 }
 
-/// The error that the server replied, if it is one.
+/// Returns the server's error reply, if the error is one.
 pub(crate) fn server(error: RedisError) -> Result<ServerError, RedisError> {
     match (error.kind(), error.code()) {
         (RedisKind::Server(_) | RedisKind::Extension, Some(code)) => {
@@ -62,14 +65,14 @@ pub(crate) fn server(error: RedisError) -> Result<ServerError, RedisError> {
     }
 }
 
-/// Whether the two sides did not agree on TLS.
+/// Returns whether the TLS handshake failed.
 fn is_tls(error: &RedisError) -> bool {
     io(error).is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
 }
 
-/// The failure of the system that is the cause, if it is one.
+/// Returns the operating system's error behind this error, if there is one.
 fn io(error: &RedisError) -> Option<&io::Error> {
-    // The client crate shares its causes, and so hides their types one level deeper.
+    // The client crate shares its causes in an `Arc`, so the error type is one level deeper.
     let cause = error.source()?.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>();
     cause?.downcast_ref::<io::Error>()
 }

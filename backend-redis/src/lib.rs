@@ -13,8 +13,8 @@
 //! # }
 //! ```
 //!
-//! [`leasehold_redis_support`] documents the store: URLs and options, guarantees, permissions, server settings, failover, managed services and
-//! troubleshooting.
+//! [`leasehold_redis_support`] documents the store: URLs and options, guarantees, permissions,
+//! server settings, failover, managed services and troubleshooting.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod connection;
@@ -26,11 +26,19 @@ pub use connection::RedisConnection;
 pub use driver::RedisDriver;
 pub use leasehold_redis_support::Replicas;
 
-/// Locks on Redis or Valkey, with the `redis` crate. Clones share connections.
+/// Locks on Redis or Valkey, with the `redis` crate. Clones share connections. The example of the
+/// [crate](crate) shows how to connect.
 pub type RedisBackend = leasehold_redis_support::Backend<RedisDriver>;
 
-/// Which servers to use, and how.
+/// Selects the servers and sets their options.
+///
+/// ```
+/// # use leasehold_redis::RedisConfig;
+/// let config = RedisConfig::from_url("redis://127.0.0.1/2?prefix=shop:")?;
+/// # let _ = config;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 pub type RedisConfig = leasehold_redis_support::Config<RedisDriver>;
 
-/// The client crate, to make the [`redis::Client`] that [`RedisConfig::from_client`] takes.
+/// The client crate. Use it to create the [`redis::Client`] for [`RedisConfig::from_client`].
 pub use redis;

@@ -1,4 +1,4 @@
-//! Which file, and how to use it.
+//! The settings for a lock file.
 
 mod url;
 
@@ -13,7 +13,9 @@ use leasehold_sql_support::Layout;
 use crate::error::BACKEND;
 use crate::host::Host;
 
-/// Which file to use, and how.
+/// Selects the lock file and sets its options.
+///
+/// The example of the crate uses a `SqliteConfig` for two clients.
 #[derive(Clone)]
 pub struct SqliteConfig {
     pub(crate) path: PathBuf,
@@ -23,20 +25,24 @@ pub struct SqliteConfig {
 }
 
 impl SqliteConfig {
-    /// Long for transactions that take less than a millisecond each, also if many processes want one at once; short enough that a
-    /// renewal is tried several times within a lease.
+    /// The default time limit for a call.
+    ///
+    /// A transaction takes less than 1 ms, so the limit is generous even if many processes need the
+    /// file at the same time. It is short enough for several renewal attempts within one TTL.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// Uses the file at this path. A relative path starts at the current directory, so programs in different directories use different
-    /// files, which do not exclude each other.
+    /// Uses the file at this path. A relative path starts at the current directory. Programs in
+    /// different directories therefore use different files, which do not exclude each other.
     ///
-    /// If the file does not exist, it is created for its owner alone (mode 0600), and so are missing directories (0700). Files that root
-    /// creates in the directory of another user belong to that user.
+    /// If the file does not exist, it is created with mode 0600, and missing directories are
+    /// created with mode 0700. Only their owner can access them. If root creates files in the
+    /// directory of another user, the files belong to that user.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the path is empty, if it is relative and there is no current directory, or if it begins with `~`
-    /// or `$`, which only a shell replaces. (A file of that name is `./~name`.)
+    /// Returns [`ErrorKind::Invalid`] if the path is empty, or if it is relative and there is no
+    /// current directory. Also returns [`ErrorKind::Invalid`] if the path begins with `~` or `$`,
+    /// which only a shell replaces. To use a file with such a name, write `./~name`.
     pub fn new(file: impl AsRef<Path>) -> Result<Self, Error> {
         let file = file.as_ref();
         if matches!(file.as_os_str().as_bytes(), [b'~' | b'$', ..]) {
@@ -52,32 +58,36 @@ impl SqliteConfig {
         Ok(Self { path, layout: Layout::default(), timeout: Self::DEFAULT_TIMEOUT, host: None })
     }
 
-    /// Reads a URL: `sqlite:relative/path.db`, `sqlite:/absolute/path.db`; `sqlite://` means the same as `sqlite:`.
+    /// Reads a URL such as `sqlite:relative/path.db` or `sqlite:/absolute/path.db`. `sqlite://`
+    /// means the same as `sqlite:`.
     ///
-    /// The path is percent-decoded. Parameters, after `?`: `prefix` and `timeout-ms` as the methods of those names.
+    /// The path is percent-decoded. The parameters `prefix` and `timeout-ms` correspond to
+    /// [`prefix`](Self::prefix) and [`timeout`](Self::timeout).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it cannot be understood. `:memory:` is no file: a store in the process's memory has the URL `memory:`.
+    /// Returns [`ErrorKind::Invalid`] if the URL is not valid. `:memory:` is not a file. For a
+    /// store in the memory of the process, use the URL `memory:`.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         url::read(url)
     }
 
-    /// The beginning of the names of all tables. Default: `leasehold_`.
+    /// Sets the prefix of all table names. Default: `leasehold_`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] unless it has 1 to 32 of the characters `a-z 0-9 _` and does not begin with a digit.
+    /// Returns [`ErrorKind::Invalid`] if the prefix is empty, is longer than 32 characters,
+    /// contains characters other than `a-z 0-9 _`, or begins with a digit.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Result<Self, Error> {
         self.layout = Layout::new(prefix).map_err(|error| error.with_backend(BACKEND))?;
         Ok(self)
     }
 
-    /// How long a call may take. Default: [`SqliteConfig::DEFAULT_TIMEOUT`].
+    /// Sets the time limit for a call. Default: [`SqliteConfig::DEFAULT_TIMEOUT`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is less than a millisecond or more than a minute.
+    /// Returns [`ErrorKind::Invalid`] if the limit is less than 1 ms or more than 60 s.
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
         if timeout < Duration::from_millis(1) || timeout > Duration::from_secs(60) {
             return Err(invalid(format!(
@@ -89,8 +99,8 @@ impl SqliteConfig {
         Ok(self)
     }
 
-    /// Takes another machine's name, run and clock for those of this one: for tests that move the clock, restart the machine or come from
-    /// another. Default: [`Host::this`].
+    /// Replaces the identity and the clock of this machine, for tests that move the clock, restart
+    /// the machine or simulate another one. Default: [`Host::this`].
     #[must_use]
     pub fn host(mut self, host: Host) -> Self {
         self.host = Some(host);
@@ -108,7 +118,7 @@ impl fmt::Debug for SqliteConfig {
     }
 }
 
-/// The error of a setting that cannot be.
+/// Returns the error for an invalid setting.
 fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Invalid, message).with_backend(BACKEND)
 }

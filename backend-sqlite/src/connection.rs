@@ -1,4 +1,5 @@
-//! Connections that share the file, that only look at it, and that have it exclusively while they create the files next to it.
+//! Opens connections that share the file, connections that only read it, and the exclusive
+//! connection that creates the files next to it.
 
 use std::fmt::Write;
 use std::fs;
@@ -15,16 +16,18 @@ use crate::error::{cut_off, is_busy, is_cut_off};
 use crate::file::{self, File, Paths};
 use crate::tables::Stop;
 
-/// The number of distinct statements. All of them stay prepared.
+/// The number of different statements. All of them stay prepared.
 const STATEMENTS: usize = 64;
 
-/// The length of the log, in pages, at which SQLite moves it to the database: about 1 MB. A limit on the size of files is rarely smaller.
+/// The length of the log, in pages, at which SQLite moves it to the database: about 1 MB. A limit
+/// on the size of files is rarely smaller.
 const CHECKPOINT_PAGES: i64 = 250;
 
 /// Opens a connection that shares the file with other processes.
 ///
-/// The log and the index are created only under an exclusive lock on the database. If another process has the database open and one of the
-/// two files is missing, another program deleted it. A second index would then have locks that do not exclude the holders of the first, so this
+/// The log and the index are created only under an exclusive lock on the database. If another
+/// process has the database open and one of the two files is missing, another program deleted it. A
+/// second index would then have locks that do not exclude the holders of the first, so this
 /// function waits until the other processes have noticed and closed their connections.
 pub(crate) fn share(paths: &Paths) -> Result<(File, Connection), Stop> {
     if !paths.exist() {
@@ -44,14 +47,15 @@ pub(crate) fn share(paths: &Paths) -> Result<(File, Connection), Stop> {
     Ok((file.ok_or_else(|| Stop::Busy(file::moved()))?, connection))
 }
 
-/// Opens a connection that writes to none of the files. Without a [`File`], it shows the database as it was while no process had it open.
+/// Opens a connection that does not write to any of the files. If no process has the database open,
+/// the connection shows a snapshot and has no [`File`].
 pub(crate) fn look(paths: &Paths) -> Result<(Option<File>, Connection), Stop> {
     if paths.exist() {
         let connection = open(&paths.database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let file = File::open(paths, || access(&connection))?;
         return Ok((Some(file.ok_or_else(|| Stop::Busy(file::moved()))?), connection));
     }
-    // A process that was killed may have left commits in the log, which cannot be read without an index.
+    // A killed process may have left commits in the log. They cannot be read without an index.
     if fs::metadata(&paths.log).is_ok_and(|log| log.len() > 0) {
         return Err(Stop::Failed(Failure::Denied.error("a log without an index cannot be read")));
     }
@@ -59,12 +63,12 @@ pub(crate) fn look(paths: &Paths) -> Result<(Option<File>, Connection), Stop> {
     Ok((None, open(Path::new(&immutable(&paths.database)), flags)?))
 }
 
-/// Closes a connection whose files are no longer in place.
+/// Closes a connection whose files were deleted or replaced.
 pub(crate) fn abandon(file: Option<&File>, connection: Connection) {
     if file.is_some_and(File::is_log_to_be_moved) {
         checkpoint(&connection, "TRUNCATE");
     }
-    // SQLite would touch the index, and a process that touches an index that was cut off is killed.
+    // SQLite would access the index. A process that accesses a truncated index is killed.
     drop(connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true));
 }
 
@@ -80,19 +84,21 @@ fn checkpoint(connection: &Connection, mode: &str) {
 
 fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    // The store retries by itself. SQLite's own handler never gives up in some cases, and is not asked in others.
+    // The store retries on its own. SQLite's busy handler sometimes never gives up, and is not
+    // called in all cases.
     connection.busy_timeout(Duration::ZERO)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(connection)
 }
 
-/// Has SQLite open the log and the index.
+/// Makes SQLite open the log and the index.
 fn access(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
 }
 
-/// In WAL mode, readers and the writer do not wait for each other. A loss of power may cost the last commits, but never reorders commits.
-/// It ends all leases anyway, and the ceiling protects tokens.
+/// Sets up WAL mode, in which readers and the writer do not wait for each other. A power failure
+/// may lose the last commits but never reorders commits. It ends all leases anyway, and the ceiling
+/// protects the tokens.
 fn set_up(connection: &Connection) -> Result<(), Stop> {
     use_log(connection)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
@@ -110,7 +116,8 @@ fn use_log(connection: &Connection) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Fails if the log lacks pages that the index refers to. A write behind the missing pages would damage the database.
+/// Fails if the log lacks pages that the index refers to. A write after the missing pages would
+/// damage the database.
 fn check_length(connection: &Connection, log: &Path) -> rusqlite::Result<()> {
     /// The lengths of the log's header and of the header of each page.
     const HEADERS: (i64, i64) = (32, 24);
@@ -122,13 +129,15 @@ fn check_length(connection: &Connection, log: &Path) -> rusqlite::Result<()> {
     if length.is_some_and(|length| length >= needed) { Ok(()) } else { Err(cut_off()) }
 }
 
-/// The error of damage to the log or the index that disappears once other processes have closed their connections.
+/// Returns the error for damage to the log or the index. The damage disappears when the other
+/// processes have closed their connections.
 fn in_use(damage: String, error: rusqlite::Error) -> Stop {
     let message = format!("{damage} while other processes have the lock file open; stop them");
     Stop::Busy(Failure::NotApplied.because(message, error))
 }
 
-/// Creates the log and the index. Fails with [`Stop::Busy`] if another process has the database open.
+/// Creates the log and the index. Fails with [`Stop::Busy`] if another process has the database
+/// open.
 fn create_log_and_index(paths: &Paths) -> Result<(), Stop> {
     let lock_exclusively = || {
         let connection = open(&paths.database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
@@ -155,7 +164,8 @@ fn create_log_and_index(paths: &Paths) -> Result<(), Stop> {
     })
 }
 
-/// The URI with which SQLite reads the database as if it could not change: without locks, log and index.
+/// Returns the URI with which SQLite reads the database without locks, log and index, as if the
+/// database could not change.
 fn immutable(path: &Path) -> String {
     let mut uri = "file:".to_owned();
     for byte in path.as_os_str().as_bytes() {

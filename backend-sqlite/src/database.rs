@@ -1,4 +1,4 @@
-//! A lock file, as a database of leases.
+//! Stores leases in a lock file.
 
 use std::sync::Arc;
 
@@ -17,7 +17,9 @@ use crate::steps;
 use crate::store::Store;
 use crate::worker::{Lane, Line, Worker};
 
-/// A SQLite file: the [`Database`] of [`SqliteBackend`](crate::SqliteBackend).
+/// The lock file behind [`SqliteBackend`](crate::SqliteBackend).
+///
+/// The example of the crate shows how to connect to a file.
 #[derive(Debug)]
 pub struct Sqlite {
     worker: Worker,
@@ -30,7 +32,7 @@ impl Database for Sqlite {
 
     const NAME: &str = BACKEND;
 
-    /// The error names the file, which says more than the name of the store.
+    /// The error contains the path of the file, which is more helpful than the name of the store.
     fn connecting(error: Error) -> Error {
         error
     }
@@ -44,7 +46,7 @@ impl Database for Sqlite {
         let wakes = Arc::clone(&line);
         let news = News::when_watched(move || wakes.wake());
         let worker = Worker::start(config, line, news.clone())?;
-        // It opens the file for this.
+        // The first call opens the file.
         worker.call(Lane::Then, Vec::new(), |_, _| Ok(())).await?;
         Ok(Self { worker, news })
     }
@@ -75,7 +77,7 @@ impl Database for Sqlite {
 
     async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>> {
         let count = leases.len();
-        // Only units can be given back.
+        // Only permits can be returned by a renewal.
         let units = leases.iter().filter(|renewal| !renewal.whole);
         let keys: Vec<LockKey> = units.map(|renewal| renewal.lease.key.key.clone()).collect();
         let renew = move |store: &mut Store, until| {
@@ -83,7 +85,7 @@ impl Database for Sqlite {
         };
         match self.worker.call(Lane::First, keys, renew).await {
             Ok(renewed) => renewed.into_iter().map(Ok).collect(),
-            // The file failed, not one of the leases.
+            // The file failed, so the error applies to all leases.
             Err(error) => {
                 let mut errors: Vec<_> = (1..count).map(|_| Err(error.repeated())).collect();
                 errors.push(Err(error));

@@ -1,14 +1,15 @@
-//! One key: its holders and its queue. The rules are those of `core/src/backends/memory/machine/entry.rs`.
+//! The holders and the queue of one key. The rules are the same as in
+//! `core/src/backends/memory/machine/entry.rs`.
 
 use uuid::Uuid;
 
 use leasehold_sql_support::request::Acquire;
 
-/// A row of the key, as far as decisions need it.
+/// The columns of a row that decisions depend on.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) tag: Uuid,
-    /// Its order in the queue; `None` if it holds the key.
+    /// The position in the queue, or `None` for a holder.
     pub(crate) place: Option<i64>,
     pub(crate) whole: bool,
     pub(crate) units: u32,
@@ -19,15 +20,16 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// In `asked`: this holder alone is asked to finish, for as long as it has its lease, and later holders are not.
+    /// The value of `asked` if only this holder is asked to finish. It applies until the lease
+    /// ends, and not to later holders.
     pub(crate) const ASKED_ALONE: i64 = i64::MAX;
 }
 
-/// The rows of a key that are in force.
+/// The rows of a key that have not expired.
 #[derive(Debug)]
 pub(crate) struct Entry {
     holders: Vec<Row>,
-    /// In the order of their places.
+    /// Sorted by their position in the queue.
     queue: Vec<Row>,
 }
 
@@ -43,20 +45,20 @@ impl Entry {
         !self.holders.is_empty()
     }
 
-    /// Whether it is held by leases of another kind.
+    /// Returns whether the key is held as another lock type.
     pub(crate) fn is_of_other_kind(&self, whole: bool) -> bool {
         self.holders.first().is_some_and(|first| first.whole != whole)
     }
 
-    /// Whether there is room for the claim beside all holders of the key and all places before its own. A lease in force that is claimed
-    /// again is always admitted.
+    /// Returns whether the claim is compatible with all holders of the key and with all queue
+    /// entries before its own. If the claim's lease is already in force, it is always admitted.
     pub(crate) fn admits(&self, claim: &Acquire) -> bool {
         let before = self.before(&claim.lease.tag).map(|row| u64::from(row.units));
         let total = self.units() + before.sum::<u64>() + u64::from(claim.units);
         self.holder(&claim.lease.tag).is_some() || total <= u64::from(claim.capacity)
     }
 
-    /// When the first of the places before the claim's own ends by itself, if that may make room for it.
+    /// Returns when the first queue entry before the claim expires, if this may admit the claim.
     pub(crate) fn first_place_before(&self, claim: &Acquire) -> Option<i64> {
         if self.is_held() && claim.whole {
             return None;
@@ -64,7 +66,7 @@ impl Entry {
         self.before(&claim.lease.tag).map(|row| row.ends).min()
     }
 
-    /// The places that there is room for.
+    /// Returns the queue entries that fit into the free permits.
     pub(crate) fn called(&self) -> impl Iterator<Item = &Row> {
         let mut total = self.units();
         self.queue.iter().take_while(move |row| {
@@ -73,7 +75,8 @@ impl Entry {
         })
     }
 
-    /// Keeps the places that there is room for no longer than for their patience, and returns the places that end earlier by that.
+    /// Limits the queue entries that can be granted now to their patience. Returns the entries
+    /// whose expiry became earlier.
     pub(crate) fn call_up(&mut self, now: i64) -> Vec<&Row> {
         let called = self.called().count();
         let called = self.queue[..called].iter_mut();
@@ -87,14 +90,15 @@ impl Entry {
         earlier.collect()
     }
 
-    /// The place of the claim in the queue: its own, or one behind all others.
+    /// Returns the position of the claim in the queue. A new claim gets the position after all
+    /// other entries.
     pub(crate) fn place_of(&self, tag: &Uuid) -> i64 {
         let own = self.queue.iter().find(|row| row.tag == *tag);
         let last = self.queue.last().and_then(|row| row.place).unwrap_or(0);
         own.and_then(|row| row.place).unwrap_or(last + 1)
     }
 
-    /// The lease with this tag, if it is in force.
+    /// Returns the lease with this tag, if it is in force.
     pub(crate) fn holder(&self, tag: &Uuid) -> Option<&Row> {
         self.holders.iter().find(|row| row.tag == *tag)
     }
@@ -103,28 +107,29 @@ impl Entry {
         &self.holders
     }
 
-    /// Until when all holders are asked to finish.
+    /// Returns until when all holders are asked to finish.
     pub(crate) fn asked(&self) -> i64 {
         let of_all = self.holders.iter().map(|row| row.asked).filter(|it| *it != Row::ASKED_ALONE);
         of_all.max().unwrap_or(0)
     }
 
-    /// When the first of its rows ends by itself.
+    /// Returns when the first of the rows expires.
     pub(crate) fn first_end(&self) -> Option<i64> {
         self.holders.iter().chain(&self.queue).map(|row| row.ends).min()
     }
 
-    /// How many units all holders have.
+    /// Returns the number of permits that all holders have.
     pub(crate) fn units(&self) -> u64 {
         self.holders.iter().map(|row| u64::from(row.units)).sum()
     }
 
-    /// How many places there are in the queue.
+    /// Returns the number of queue entries.
     pub(crate) fn waiting(&self) -> u64 {
         u64::try_from(self.queue.len()).unwrap_or(u64::MAX)
     }
 
-    /// The places in the queue before that with this tag: all, if there is none.
+    /// Returns the queue entries before the entry with this tag. If there is no such entry, returns
+    /// the whole queue.
     fn before(&self, tag: &Uuid) -> impl Iterator<Item = &Row> {
         self.queue.iter().take_while(move |row| row.tag != *tag)
     }

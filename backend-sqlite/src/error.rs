@@ -1,22 +1,23 @@
-//! The meaning of SQLite's errors, one by one.
+//! Maps the errors of SQLite.
 
 use leasehold_core::{Error, ErrorKind};
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
 
-/// How errors and logs name this backend.
+/// The name of this backend in errors and logs.
 pub(crate) const BACKEND: &str = "sqlite";
 
-/// Whether the transaction may be in the file all the same.
+/// The step in which an error occurred. It determines whether the transaction may have been
+/// applied.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum During {
-    /// Before `COMMIT`: nothing was applied.
+    /// Before `COMMIT`, when nothing was applied.
     Work,
-    /// In `COMMIT`.
+    /// During `COMMIT`.
     Commit,
 }
 
-/// Whether other processes kept the file locked. Nothing was applied then.
+/// Returns whether other processes kept the file locked. Nothing was applied in this case.
 pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
@@ -28,13 +29,13 @@ pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Whether a file is shorter than it must be.
+/// Returns whether a file is shorter than expected.
 pub(crate) fn is_cut_off(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error().map(|error| error.extended_code);
     code == Some(ffi::SQLITE_IOERR_SHORT_READ)
 }
 
-/// The error of a file that is shorter than it must be, as SQLite reports it.
+/// Returns the error that SQLite reports for a file that is shorter than expected.
 pub(crate) fn cut_off() -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_SHORT_READ), None)
 }
@@ -47,7 +48,7 @@ pub(crate) fn sqlite(error: rusqlite::Error, during: During) -> Error {
         _ => OTHER_TABLES,
     };
     let mapped = Error::new(kind, message);
-    // The text of SQLite would only repeat this message.
+    // SQLite's text would only repeat this message.
     if kind == ErrorKind::WrongType { mapped } else { mapped.with_source(error) }
 }
 

@@ -1,8 +1,11 @@
-//! The three files that exclusion depends on, and whether the path still leads to the files that were opened.
+//! The three files that mutual exclusion depends on, and the check whether the path still leads to
+//! them.
 //!
-//! SQLite locks parts of the database and of its index (`-shm`), and commits to its log (`-wal`). When the last connection is closed, SQLite
-//! deletes the log and the index under an exclusive lock on the database. Each open connection holds a shared lock on the database. So as
-//! long as a connection is open, the three files stay the same, unless another program deletes or replaces them past SQLite.
+//! SQLite locks parts of the database and of its index (`-shm`), and commits to its log (`-wal`).
+//! When the last connection is closed, SQLite deletes the log and the index under an exclusive lock
+//! on the database. Each open connection holds a shared lock on the database. As long as a
+//! connection is open, the three files therefore stay the same, unless another program deletes or
+//! replaces them.
 
 pub(crate) mod access;
 mod create;
@@ -20,30 +23,31 @@ use std::path::{Path, PathBuf};
 use leasehold_core::Error;
 use leasehold_sql_support::Failure;
 
-/// The shortest index in use. The system kills a process that touches a part that was cut off.
+/// The minimum length of an index in use. The operating system kills a process that accesses a
+/// truncated part of the index.
 const INDEX_LENGTH: u64 = 32 << 10;
 
-/// The paths of a database, and of the log and the index next to it.
+/// The paths of a database, its log and its index.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
-    /// The path as the user wrote it. Links in it may lead to another file later.
+    /// The path as the user wrote it. A link in it may lead to another file later.
     named: PathBuf,
     pub(crate) database: PathBuf,
     pub(crate) log: PathBuf,
     pub(crate) index: PathBuf,
 }
 
-/// The three files, as they were when a connection was opened.
+/// The three files, as they were when the connection was opened.
 #[derive(Debug)]
 pub(crate) struct File {
     paths: Paths,
     seen: Cell<Files>,
 }
 
-/// The database, the log and the index.
+/// The state of the database, the log and the index.
 type Files = [Seen; 3];
 
-/// A file at one moment.
+/// The state of a file at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     device: u64,
@@ -52,7 +56,7 @@ struct Seen {
 }
 
 impl Paths {
-    /// Follows links, as SQLite does before it appends the suffixes.
+    /// Resolves links, as SQLite does before it appends the suffixes.
     pub(crate) fn find(named: &Path) -> Result<Self, Error> {
         let database = fs::canonicalize(named)
             .map_err(|error| access::cannot_open("cannot find it", error))?;
@@ -65,12 +69,12 @@ impl Paths {
         Ok(Self { named: named.to_owned(), database, log, index })
     }
 
-    /// The directory of the three files.
+    /// Returns the directory of the three files.
     pub(crate) fn directory(&self) -> &Path {
         self.database.parent().unwrap_or(&self.database)
     }
 
-    /// Whether all three files exist, and the index is not cut off.
+    /// Returns whether all three files exist and the index is not truncated.
     pub(crate) fn exist(&self) -> bool {
         self.look().is_some()
     }
@@ -83,7 +87,8 @@ impl Paths {
 }
 
 impl File {
-    /// Has `open` access the files. Returns `None` if a file is missing before, or replaced afterwards.
+    /// Opens the files with `open`. Returns `None` if a file was missing before, or was replaced in
+    /// the meantime.
     pub(crate) fn open<E>(
         paths: &Paths,
         open: impl FnOnce() -> Result<(), E>,
@@ -94,10 +99,12 @@ impl File {
         Ok(file.is_in_place().then_some(file))
     }
 
-    /// Whether other processes that open the path get these files, and with them the same locks.
+    /// Returns whether other processes that open the path get the same files, and therefore the
+    /// same locks.
     ///
-    /// A file that is shorter than before was cut off, or SQLite has shortened it (`VACUUM`, `wal_checkpoint(TRUNCATE)`). In both cases the
-    /// store opens the files again, and in the second case nothing is lost.
+    /// A file that is shorter than before was truncated, or SQLite has shortened it (`VACUUM`,
+    /// `wal_checkpoint(TRUNCATE)`). In both cases the store opens the files again. If SQLite
+    /// shortened the file, nothing is lost.
     pub(crate) fn is_in_place(&self) -> bool {
         let Some(now) = self.paths.look() else { return false };
         let is_in_place = self.seen.get().iter().zip(&now).all(|(seen, now)| seen.is_part_of(now));
@@ -107,10 +114,11 @@ impl File {
         is_in_place
     }
 
-    /// Whether to move the contents of the log to the database before the connection is closed.
+    /// Returns whether the log must be moved to the database before the connection is closed.
     ///
-    /// A log that was deleted is lost to other processes. A log without its database would be applied to the next database at this path.
-    /// In all other cases, other processes may write to the log with another index, so the contents that this index refers to may be gone.
+    /// Other processes cannot read a deleted log. A log without its database would be applied to
+    /// the next database at this path. In all other cases, other processes may write to the log
+    /// with another index. The data that this index refers to may then be gone.
     pub(crate) fn is_log_to_be_moved(&self) -> bool {
         let [database, log, index] = self.seen.get();
         let now = |path| Seen::at(path).ok();
@@ -140,13 +148,13 @@ impl Seen {
         (self.device, self.inode) == (later.device, later.inode)
     }
 
-    /// Whether `later` is the same file, and no part of it was cut off.
+    /// Returns whether `later` is the same file and was not truncated.
     fn is_part_of(&self, later: &Self) -> bool {
         self.is(later) && self.length <= later.length
     }
 }
 
-/// The error of a call whose files were replaced. The next call opens the new files.
+/// Returns the error of a call whose files were replaced. The next call opens the new files.
 pub(crate) fn moved() -> Error {
     Failure::NotApplied.error("the lock file was deleted or replaced a moment ago")
 }

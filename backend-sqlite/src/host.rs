@@ -1,4 +1,4 @@
-//! The machine that a file belongs to, and its clocks.
+//! The identity and the clocks of the machine that a file belongs to.
 
 use std::fmt;
 use std::fs;
@@ -13,9 +13,9 @@ use leasehold_sql_support::Failure;
 use leasehold_sql_support::request::micros;
 use uuid::Uuid;
 
-/// The machine that a file belongs to: its id, the id of its current run, and its clock.
+/// The machine that a lock file belongs to: its id, its boot id and its clock.
 ///
-/// Tests make up their own; else it is [`Host::this`].
+/// [`Host::this`] is the default. Tests create their own hosts with [`Host::new`].
 #[derive(Clone)]
 pub struct Host {
     pub(crate) machine: String,
@@ -23,18 +23,18 @@ pub struct Host {
     clock: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
 
-/// The two times of one moment, in microseconds.
+/// Two clocks at the same moment, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
-    /// Since the machine was started: by which leases end.
+    /// The time since the start of the machine. Leases expire by this clock.
     pub(crate) us: i64,
-    /// Since 1970: from which tokens are drawn.
+    /// The time since 1970. Tokens are derived from this clock.
     pub(crate) wall_us: i64,
 }
 
 impl Host {
-    /// Creates a host by the name of the machine and of its current run, and a clock that never goes back within that run and is
-    /// the same for all processes.
+    /// Creates a host from an id of the machine, an id of its current run, and a clock. The clock
+    /// must be the same for all processes and must not go backwards within a run.
     pub fn new(
         machine: impl Into<String>,
         boot: impl Into<String>,
@@ -43,12 +43,15 @@ impl Host {
         Self { machine: machine.into(), boot: boot.into(), clock: Arc::new(clock) }
     }
 
-    /// Finds out about this machine.
+    /// Returns the identity and the clock of this machine.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) in a time namespace with another clock than the machine: processes inside and outside
-    /// would count the same lease by two clocks. So is a container that shows a made-up boot id in place of the kernel's, as LXC and systemd-nspawn do.
+    /// Returns [`Unsupported`](leasehold_core::ErrorKind::Unsupported) in a time namespace whose
+    /// clock differs from the machine's clock, because processes inside and outside would measure
+    /// the same lease with two clocks. Also returns
+    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) in a container with a fake boot id,
+    /// as in LXC and systemd-nspawn.
     pub fn this() -> Result<Self, Error> {
         let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
         if has_offset(&offsets) {
@@ -59,7 +62,7 @@ impl Host {
     }
 
     pub(crate) fn now(&self) -> Now {
-        // A clock before 1970 only means that tokens count on from the last one.
+        // If the clock shows a time before 1970, tokens simply continue from the last token.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now { us: micros((self.clock)()), wall_us: micros(wall) }
     }
@@ -71,7 +74,7 @@ impl fmt::Debug for Host {
     }
 }
 
-/// Whether the text of `timens_offsets` moves the clock that leases end by.
+/// Returns whether the content of `timens_offsets` changes the clock of the leases.
 fn has_offset(offsets: &str) -> bool {
     offsets.lines().any(|line| {
         let mut words = line.split_whitespace();
@@ -79,9 +82,10 @@ fn has_offset(offsets: &str) -> bool {
     })
 }
 
-/// The id that systems draw when they are installed, and ask not to show as it is. Empty where there is none, as in many containers.
+/// Returns a value derived from the machine id, because systemd asks programs not to show the id
+/// itself. Returns an empty text if there is no machine id, as in many containers.
 fn machine() -> String {
-    /// Drawn once, for machines.
+    /// A random namespace for machine ids.
     const NAMESPACE: Uuid = Uuid::from_u128(0x70a6_2f5e_3dfb_4d2c_9c0b_b1b2_4c5f_0e91);
 
     let ids = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
@@ -97,7 +101,8 @@ fn boot() -> Result<String, Error> {
     boot_in("/proc/sys/kernel/random/boot_id")
 }
 
-/// Reads the boot id in a file, which must be the kernel's. Containers with files of their own mounted there would end each other's leases.
+/// Reads the boot id from a file, which must be the kernel's own file. Containers with a fake file
+/// would end each other's leases.
 #[cfg(target_os = "linux")]
 fn boot_in(path: &str) -> Result<String, Error> {
     let mut file = fs::File::open(path).map_err(unreadable)?;
@@ -112,7 +117,7 @@ fn boot_in(path: &str) -> Result<String, Error> {
     Ok(id.trim().to_owned())
 }
 
-/// Elsewhere leases end by the time of day, which goes on over a restart.
+/// On other systems, leases expire by the time of day, which continues across a restart.
 #[cfg(not(target_os = "linux"))]
 fn boot() -> Result<String, Error> {
     Ok(String::new())

@@ -1,4 +1,4 @@
-//! Looks at the file on behalf of the watches: at changes of other processes, and at leases that have ended.
+//! Polls the file for watches, to find changes by other processes and expired leases.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,50 +13,52 @@ use crate::host::Now;
 use crate::store::Store;
 use crate::tables::{Alarms, Stop, Tables};
 
-/// How far looks are apart while a claim waits: this, and up to as much again, so that processes do not look in step.
+/// The minimum polling interval while a claim waits. The actual interval is up to twice as long and
+/// random, so that processes do not poll in step.
 const WHILE_WAITING: Duration = Duration::from_millis(5);
 
-/// How far looks are apart while no claim waits: an operator asks holders to finish, or robs them.
+/// The polling interval while no claim waits. An operator may revoke leases or request revocations.
 const WHILE_HOLDING: Duration = Duration::from_millis(100);
 
-/// The interval at which an idle process checks whether the files are in place. As long as it has deleted files open, no other process can
-/// create new ones.
+/// The interval at which an idle process checks whether its files still exist. As long as it has
+/// deleted files open, no other process can create new ones.
 const WHILE_IDLE: Duration = Duration::from_secs(1);
 
-/// How many times further apart looks are while the file is not to be had.
+/// The factor by which polling slows down while the file cannot be read.
 const AFTER_A_FAILURE: f64 = 20.0;
 
-/// For how long there is no look after one, for each key that was read: four times as long as to read it. Counted and not
-/// measured, since a look may also take long because other processes have the processor.
+/// The pause after a poll, for each key that was read. It is four times the typical time to read a
+/// key. The time is not measured, because a poll may also take long when other processes use the
+/// CPU.
 const REST_PER_KEY: Duration = Duration::from_micros(40);
 
-/// Looks, and remembers how it has found the keys.
+/// Polls the file and remembers the state of the keys.
 #[derive(Debug, Default)]
 pub(crate) struct Looker {
     news: News,
     last: Option<Last>,
     version: Option<i64>,
     alarms: Option<Alarms>,
-    /// The keys that claims wait for, as they were seen.
+    /// The last known state of the keys that claims wait for.
     seen: HashMap<LockKey, Seen>,
 }
 
-/// The last look.
+/// The last poll.
 #[derive(Debug)]
 struct Last {
     ended: Instant,
-    /// How many keys it read.
+    /// How many keys were read.
     keys: u32,
-    /// By how much the next one is put off.
+    /// The factor by which the next poll is delayed.
     stretch: f64,
 }
 
-/// How a key was found.
+/// The state of a key when it was last read.
 #[derive(Debug)]
 struct Seen {
-    /// A hash of its holders.
+    /// A hash of the holders.
     holders: u64,
-    /// When something of it ends by itself, in the file's time.
+    /// When the first of its rows expires, by the file's clock.
     ends: i64,
 }
 
@@ -65,7 +67,7 @@ impl Looker {
         Self { news, ..Self::default() }
     }
 
-    /// When to look next; `None` without a watch and without an open file.
+    /// Returns when to poll next. Returns `None` if there is neither a watch nor an open file.
     pub(crate) fn due(&self) -> Option<Instant> {
         let spacing = if self.news.has_watches(Concerns::Waiters) {
             WHILE_WAITING
@@ -78,40 +80,41 @@ impl Looker {
         Some(last.ended + spacing.mul_f64(last.stretch).max(REST_PER_KEY * last.keys))
     }
 
-    /// Whether this process has neither waiters nor holders.
+    /// Returns whether this process has neither waiters nor holders.
     pub(crate) fn is_idle(&self) -> bool {
         [Concerns::Waiters, Concerns::Holders].iter().all(|it| !self.news.has_watches(*it))
     }
 
-    /// Waits for the next interval.
+    /// Starts the next interval.
     pub(crate) fn rest(&mut self) {
         if let Some(last) = &mut self.last {
             last.ended = Instant::now();
         }
     }
 
-    /// The file is not to be had for a look: waiters ask by themselves, now and then.
+    /// Handles a file that cannot be read. Polling slows down, and waiters retry on their own.
     pub(crate) fn failed(&mut self) {
         self.forget();
         self.last = Some(Last { ended: Instant::now(), keys: 0, stretch: AFTER_A_FAILURE });
     }
 
-    /// The last look may have been at another file.
+    /// Forgets the last poll, which may have read another file.
     pub(crate) fn forget(&mut self) {
         self.version = None;
         self.seen.clear();
     }
 
-    /// Notifies holders that the files were deleted or replaced, so that they check whether the next files contain their leases.
+    /// Notifies holders that the files were deleted or replaced. The holders then check whether the
+    /// new files contain their leases.
     pub(crate) fn abandon(&mut self) {
         self.forget();
         self.last = None;
         self.notify_holders();
     }
 
-    /// Looks at all keys that may have changed, and passes on the changes.
+    /// Reads all keys that may have changed, and notifies their watches.
     pub(crate) fn look(&mut self, store: &Store, until: Instant) -> Result<(), Error> {
-        // Before the file is read: the next look sees a change between.
+        // The version is read before the file, so that the next poll notices a change in between.
         let version = store.version()?;
         let is_changed = self.version.replace(version) != Some(version);
         let keys: HashSet<LockKey> = self.news.watched(Concerns::Waiters).into_iter().collect();
@@ -133,7 +136,7 @@ impl Looker {
         Ok(())
     }
 
-    /// Looks at the `keys` that claims wait for.
+    /// Reads the `keys` that claims wait for.
     pub(crate) fn look_at(
         &mut self,
         keys: &[LockKey],
@@ -150,10 +153,10 @@ impl Looker {
         })
     }
 
-    /// Has holders check their leases, if an operator has changed something.
+    /// Notifies holders to check their leases if an operator has changed something.
     fn heed_alarms(&mut self, tables: &Tables<'_>) -> Result<(), Stop> {
         let alarms = tables.alarms()?;
-        // The first look comes before there is anything to hold.
+        // Before the first poll, no lease can be held.
         if self.alarms.replace(alarms).is_some_and(|before| !alarms.is_calm_after(&before)) {
             self.notify_holders();
         }
@@ -166,7 +169,8 @@ impl Looker {
         }
     }
 
-    /// Calls the claims for which there is room, and notifies the watches of the key if it has other holders than before.
+    /// Notifies the claims that can be granted. Notifies all watches of the key if its holders have
+    /// changed.
     fn look_at_key(&mut self, key: &LockKey, tables: &Tables<'_>, now: Now) -> Result<(), Stop> {
         let entry = tables.look(key.as_str(), now.us)?;
         entry.called().for_each(|row| self.news.call(&row.tag));
@@ -180,7 +184,7 @@ impl Looker {
     }
 }
 
-/// A hash of the holders of a key, and of the proclamation of the first.
+/// Returns a hash of the holders of a key and of the first holder's published value.
 fn hash(entry: &Entry, key: &LockKey, tables: &Tables<'_>, now: Now) -> Result<u64, Stop> {
     let mut hasher = DefaultHasher::new();
     for row in entry.holders() {

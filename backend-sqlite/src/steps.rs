@@ -1,4 +1,4 @@
-//! The operations, each one transaction.
+//! The operations of the store. Each operation is one transaction.
 
 use leasehold_core::backend::{Claim, Enlistment, Fingerprint, Standing, StoreId};
 use leasehold_sql_support::reply::{
@@ -10,7 +10,7 @@ use crate::entry::{Entry, Row};
 use crate::host::Now;
 use crate::tables::{Stop, Tables, after};
 
-/// The reason for which a claim is not granted.
+/// Why a claim is not granted.
 enum Obstacle {
     Held(Refused),
     OtherKind,
@@ -52,7 +52,7 @@ pub(crate) fn acquire_all(
     }
     let mut granted = Vec::with_capacity(claims.len());
     for (claim, entry) in claims.iter().zip(&entries) {
-        // Several may be of one stripe.
+        // Several claims may use the same lock-table partition.
         let last = tables.token(claim.lease.key.stripe)?;
         granted.push(grant(tables, entry, claim, last, now)?);
         tables.clear(now.us)?;
@@ -153,7 +153,7 @@ fn obstacle(
     Ok(Some(Obstacle::Held(Refused { holder, first_place_ends, called: Vec::new() })))
 }
 
-/// Keeps the places for which there is room no longer than for their patience.
+/// Limits the queue entries that can be granted now to their patience.
 fn call_up(tables: &Tables<'_>, key: &Key, entry: &mut Entry, now: Now) -> rusqlite::Result<()> {
     for row in entry.call_up(now.us) {
         tables.set_ends(key, &row.tag, row.ends)?;
@@ -161,7 +161,7 @@ fn call_up(tables: &Tables<'_>, key: &Key, entry: &mut Entry, now: Now) -> rusql
     Ok(())
 }
 
-/// Gives a claim that is refused its place, or keeps it.
+/// Creates or refreshes the queue entry of a refused claim.
 fn queue_up(tables: &Tables<'_>, entry: &Entry, claim: &Acquire, now: Now) -> rusqlite::Result<()> {
     let Some(place) = claim.place else { return Ok(()) };
     let row = Row {
@@ -200,8 +200,10 @@ fn grant(
     Ok(Granted { token, spare, called: Vec::new() })
 }
 
-/// Numbers a grant: its token, and how many more it has, at most `spare`. The last of them is `least`, the time of day, so that spare ones
-/// never run ahead of it, and tokens go on in order in a new file; or it is a wish.
+/// Chooses the token of a grant, and the number of additional tokens, which is at most `spare`. The
+/// largest of these tokens is `least`, unless earlier tokens are larger. `least` is the time of day
+/// or a requested minimum token. Additional tokens therefore never run ahead of the time, and
+/// tokens stay in order in a new file.
 fn number(
     tables: &Tables<'_>,
     key: &Key,

@@ -1,4 +1,4 @@
-//! An open file, and transactions on it.
+//! Runs transactions on an open file.
 
 use std::path::Path;
 use std::thread;
@@ -16,29 +16,32 @@ use crate::file::{self, File, Paths};
 use crate::host::{Host, Now};
 use crate::tables::{HostRow, LAYOUT, Stop, Tables};
 
-/// How far the ceiling of tokens is raised at a time: one commit a minute waits for the disk.
+/// By how much the ceiling of tokens is raised at a time. With this value, one commit per minute
+/// waits for the disk.
 const CEILING_STEP: Duration = Duration::from_secs(60);
 
-/// How long to wait, at most, before a busy file is tried again: transactions take a tenth of it.
+/// The longest pause before a busy file is tried again. A transaction takes one tenth of it.
 const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 
-/// A connection to the file.
+/// A connection to the lock file.
 #[derive(Debug)]
 pub(crate) struct Store {
     connection: Connection,
     paths: Paths,
     /// `None` for a snapshot of a file that no process has open.
     file: Option<File>,
-    /// Why this process may only look. The first write returns it.
+    /// Why this process can only read. The first write returns this error.
     refusal: Option<Error>,
     layout: Layout,
     host: Host,
 }
 
 impl Store {
-    /// Opens the file, and checks that it belongs to this machine. Creates the file and its tables if they are missing.
+    /// Opens the file and checks that it belongs to this machine. Creates the file and its tables
+    /// if they are missing.
     ///
-    /// A process that may read the file but not write it can look. Its first write fails with the reason.
+    /// A process that can read the file but not write it may inspect locks. Its first write returns
+    /// the reason.
     pub(crate) fn open(config: &SqliteConfig, until: Instant) -> Result<Self, Error> {
         Self::find(config, until).map_err(|error| cannot_open(&config.path, error))
     }
@@ -69,40 +72,41 @@ impl Store {
         with(opened, Some(cannot_open(&config.path, refusal))).settle_by_looking(until)
     }
 
-    /// Whether the last transaction has ended.
+    /// Returns whether no transaction is open.
     pub(crate) fn is_between_transactions(&self) -> bool {
         self.connection.is_autocommit()
     }
 
-    /// Whether other processes that open the path get the same files.
+    /// Returns whether other processes that open the path get the same files.
     pub(crate) fn is_in_place(&self) -> bool {
         self.file.as_ref().is_some_and(File::is_in_place)
     }
 
-    /// Whether it shows one moment of a file that no process has open. A later look needs another store.
+    /// Returns whether this is a snapshot of a file that no process has open. A later read needs a
+    /// new store.
     pub(crate) fn is_snapshot(&self) -> bool {
         self.file.is_none()
     }
 
-    /// Closes files that are no longer in place.
+    /// Closes files that were deleted or replaced.
     pub(crate) fn abandon(self) {
         abandon(self.file.as_ref(), self.connection);
     }
 
-    /// Grows with each commit of another connection.
+    /// Returns a number that changes with each commit of another connection.
     pub(crate) fn version(&self) -> Result<i64, Error> {
         let statement = self.connection.prepare_cached("PRAGMA data_version");
         let version = statement.and_then(|mut statement| statement.query_row([], |row| row.get(0)));
         version.map_err(|error| sqlite(error, During::Work))
     }
 
-    /// The mode of the journal.
+    /// Returns the journal mode.
     pub(crate) fn journal(&self) -> Result<String, Error> {
         let mode = self.connection.pragma_query_value(None, "journal_mode", |row| row.get(0));
         mode.map_err(|error| sqlite(error, During::Work))
     }
 
-    /// Runs a transaction that sees one state of the file and changes nothing.
+    /// Runs a read-only transaction that sees a single state of the file.
     pub(crate) fn read<T>(
         &self,
         until: Instant,
@@ -112,14 +116,16 @@ impl Store {
             let transaction = self.connection.unchecked_transaction()?;
             work(&self.tables(&transaction), self.host.now())
         })?;
-        // A snapshot locks nothing, so a process that has just opened the file may have changed it during the read.
+        // A snapshot does not lock the file. A process that has just opened the file may have
+        // changed it during the read.
         if self.is_snapshot() && self.paths.exist() {
             return Err(file::moved());
         }
         Ok(done)
     }
 
-    /// Runs a transaction beside which no other one runs. Its changes are in the file when this returns, and not if it fails.
+    /// Runs a write transaction. No other write transaction runs at the same time. Its changes are
+    /// in the file if this method succeeds, and are not if it fails.
     pub(crate) fn write<T>(
         &mut self,
         until: Instant,
@@ -141,7 +147,8 @@ impl Store {
                 (Ok(Some(written)), _) => return Ok(written),
                 (Ok(None), token) => self.raise_ceiling(until, token.unwrap_or_default())?,
                 (Err(error), _) => {
-                    // If a full disk or a limit keeps the log from growing, the log must start over.
+                    // If a full disk or a size limit prevents the log from growing, the log must
+                    // start over.
                     if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Indeterminate) {
                         shorten_log(&self.connection);
                     }
@@ -157,7 +164,7 @@ impl Store {
     ) -> Result<T, Stop> {
         let behavior = TransactionBehavior::Immediate;
         let transaction = Transaction::new_unchecked(&self.connection, behavior)?;
-        // From here on, other processes wait for this transaction, provided that they have the same files.
+        // Other processes now wait for this transaction, provided that they use the same files.
         if !self.is_in_place() {
             return Err(Stop::Failed(file::moved()));
         }
@@ -169,7 +176,8 @@ impl Store {
         }
     }
 
-    /// Allows tokens up to some time after `token`. This is on the disk before any of them is given out.
+    /// Allows tokens up to a limit above `token`. The limit is on the disk before any of these
+    /// tokens is granted.
     fn raise_ceiling(&mut self, until: Instant, token: i64) -> Result<(), Error> {
         let step = token_at(micros(CEILING_STEP));
         let set = |level| {
@@ -184,7 +192,7 @@ impl Store {
         raised
     }
 
-    /// Creates the tables in a file without them, and ends the leases of an earlier run of the machine.
+    /// Creates missing tables, and ends the leases of an earlier run of the machine.
     fn settle(&self, until: Instant) -> Result<(), Error> {
         let Host { machine, boot, .. } = &self.host;
         patiently(until, || {
@@ -204,7 +212,8 @@ impl Store {
         })
     }
 
-    /// Checks the tables of a file that cannot be written. Leases of an earlier run of the machine count as expired.
+    /// Checks the tables of a file that cannot be written. Leases of an earlier run of the machine
+    /// count as expired.
     fn settle_by_looking(mut self, until: Instant) -> Result<Self, Error> {
         let is_of_this_run = self.read(until, |tables, _| {
             if tables.exist()? { self.is_of_this_run(&tables.host()?).map(Some) } else { Ok(None) }
@@ -222,7 +231,7 @@ impl Store {
         Ok(self)
     }
 
-    /// Whether the tables are of the current run of this machine, and not of an earlier one.
+    /// Returns whether the tables belong to the current run of this machine.
     fn is_of_this_run(&self, known: &HostRow) -> Result<bool, Stop> {
         if known.layout != LAYOUT {
             let message = format!(
@@ -248,12 +257,14 @@ fn cannot_open(path: &Path, why: Error) -> Error {
     Error::new(why.kind(), message).with_source(why)
 }
 
-/// Whether the error persists until an operator acts. The process may still be able to look.
+/// Returns whether the error persists until an operator fixes it. The process may still be able to
+/// read.
 fn is_for_good(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Denied | ErrorKind::Refused)
 }
 
-/// Repeats `attempt`, with pauses, as long as the file is busy, until `until`. A busy file applied nothing.
+/// Repeats `attempt` with pauses while the file is busy, until `until`. A busy file has not applied
+/// anything.
 fn patiently<T>(until: Instant, mut attempt: impl FnMut() -> Result<T, Stop>) -> Result<T, Error> {
     let mut longest = Duration::from_micros(250);
     loop {

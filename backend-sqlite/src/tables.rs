@@ -1,4 +1,4 @@
-//! The statements, within a transaction.
+//! The SQL statements, which run within a transaction.
 
 mod host;
 mod member;
@@ -19,19 +19,20 @@ use uuid::Uuid;
 use crate::entry::{Entry, Row};
 use crate::host::Now;
 
-/// How many rows that have ended are cleared for each that is written: more than one, so that clearing outruns filling.
+/// How many expired rows are deleted for each written row. With more than one, expired rows cannot
+/// accumulate.
 const CLEARED: u32 = 2;
 
-/// Why a transaction stops without effect.
+/// Why a transaction ends without effect.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// SQLite says so.
+    /// An error of SQLite.
     Sql(rusqlite::Error),
-    /// We say so.
+    /// An error of the store itself.
     Failed(Error),
-    /// Another attempt may succeed soon. The error is for the case that none does.
+    /// Another attempt may succeed soon. The error is returned if no attempt succeeds.
     Busy(Error),
-    /// This token must not be given out before the [ceiling](Tables::ceiling) is above it.
+    /// The token must not be granted before the [ceiling](Tables::ceiling) is above it.
     Ceiling(i64),
 }
 
@@ -41,14 +42,14 @@ impl From<rusqlite::Error> for Stop {
     }
 }
 
-/// The tables of a connection that is in a transaction.
+/// The tables of a connection with an open transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct Tables<'a> {
     connection: &'a Connection,
     layout: &'a Layout,
 }
 
-/// A tag as the table has it.
+/// A tag as it is stored in the table.
 struct Tag(Uuid);
 
 impl ToSql for Tag {
@@ -69,7 +70,7 @@ impl<'a> Tables<'a> {
         Self { connection, layout }
     }
 
-    /// The last token of a stripe.
+    /// Returns the last token of a lock-table partition.
     pub(crate) fn token(&self, stripe: u8) -> Result<i64, Stop> {
         let token =
             self.first("SELECT token FROM {stripe} WHERE stripe = ?1", params![stripe], |row| {
@@ -82,7 +83,7 @@ impl<'a> Tables<'a> {
         self.execute("UPDATE {stripe} SET token = ?2 WHERE stripe = ?1", params![stripe, token])
     }
 
-    /// Deletes the leases and places of a key that have ended, and returns the rest.
+    /// Deletes the expired leases and queue entries of a key, and returns the remaining ones.
     pub(crate) fn expire(&self, key: &Key, now: i64) -> rusqlite::Result<Entry> {
         self.execute(
             "DELETE FROM {lease} WHERE key = ?1 AND ends <= ?2",
@@ -91,7 +92,7 @@ impl<'a> Tables<'a> {
         self.look(key.name(), now)
     }
 
-    /// The leases and places of a key that are in force.
+    /// Returns the leases and queue entries of a key that have not expired.
     pub(crate) fn look(&self, key: &str, now: i64) -> rusqlite::Result<Entry> {
         let mut statement = self.prepare(
             "SELECT tag, place, whole, units, capacity, patience, ends, asked FROM {lease} \
@@ -112,7 +113,7 @@ impl<'a> Tables<'a> {
         Ok(Entry::new(rows.collect::<Result<_, _>>()?))
     }
 
-    /// Clears some rows of any key that have ended.
+    /// Deletes some expired rows of any key.
     pub(crate) fn clear(&self, now: i64) -> rusqlite::Result<()> {
         self.execute(
             "DELETE FROM {lease} WHERE (key, tag) IN \
@@ -121,7 +122,7 @@ impl<'a> Tables<'a> {
         )
     }
 
-    /// Writes the row of a claim, in place of the one it has.
+    /// Writes the row of a claim. Replaces the claim's earlier row, if there is one.
     pub(crate) fn put(
         &self,
         claim: &Acquire,
@@ -163,7 +164,7 @@ impl<'a> Tables<'a> {
         statement.query_row(params![key.name(), Tag(*tag)], |row| holder_row(row, now))
     }
 
-    /// So many holders, with the leases that end first.
+    /// Returns at most this many holders. The leases that expire first come first.
     pub(crate) fn holders(
         &self,
         key: &Key,
@@ -180,7 +181,7 @@ impl<'a> Tables<'a> {
         rows.collect()
     }
 
-    /// Rows of a key that are in force: leases, or places in the queue, in order.
+    /// Returns rows of a key that have not expired: leases, or queue entries in order.
     fn shown(
         &self,
         key: &Key,
@@ -227,7 +228,7 @@ impl<'a> Tables<'a> {
         statement.query_map(params, |row| row.get(0))?.collect()
     }
 
-    /// Raises the token of a stripe, if it is below `floor`.
+    /// Raises the token of a lock-table partition to `floor` if it is lower.
     pub(crate) fn raise(&self, stripe: u8, floor: i64) -> rusqlite::Result<()> {
         self.execute(
             "UPDATE {stripe} SET token = ?2 WHERE stripe = ?1 AND token < ?2",
@@ -235,7 +236,8 @@ impl<'a> Tables<'a> {
         )
     }
 
-    /// Renews a lease, and tells until when its holder is asked to finish; `None` if it is not in force.
+    /// Renews a lease. Returns until when its holder is asked to finish, or `None` if the lease is
+    /// not in force.
     pub(crate) fn renew(&self, renewal: &Renew, now: i64) -> rusqlite::Result<Option<i64>> {
         let Renew { lease: Named { key, tag }, units, description, ttl, .. } = renewal;
         let ends = after(now, *ttl);
@@ -247,7 +249,7 @@ impl<'a> Tables<'a> {
         )
     }
 
-    /// Whether another lease of this kind is in force.
+    /// Returns whether another lease is in force in the same mode.
     pub(crate) fn is_held_like(&self, renewal: &Renew, now: i64) -> rusqlite::Result<bool> {
         let params = params![renewal.lease.key.name(), now, renewal.whole];
         let text = "SELECT 1 FROM {lease} \
@@ -255,7 +257,7 @@ impl<'a> Tables<'a> {
         self.first(text, params, |_| Ok(())).map(|found| found.is_some())
     }
 
-    /// Deletes the row of a lease, and tells whether the lease was in force.
+    /// Deletes the row of a lease. Returns whether the lease was in force.
     pub(crate) fn delete(&self, lease: &Named, now: i64) -> rusqlite::Result<bool> {
         let was_held = self.first(
             "DELETE FROM {lease} WHERE key = ?1 AND tag = ?2 RETURNING place IS NULL AND ends > ?3",
@@ -265,7 +267,8 @@ impl<'a> Tables<'a> {
         Ok(was_held?.unwrap_or(false))
     }
 
-    /// Ends the lease with the fingerprint `only`, or all, and tells whose, those first that would have ended first.
+    /// Revokes the lease with the fingerprint `only`, or all leases. Returns the former holders,
+    /// sorted by expiry.
     pub(crate) fn end_holders(
         &self,
         key: &Key,
@@ -283,7 +286,8 @@ impl<'a> Tables<'a> {
         Ok(ended)
     }
 
-    /// Asks the holder of the lease with the fingerprint `only`, or all holders, and tells whether there was one.
+    /// Asks the holder with the fingerprint `only`, or all holders, to finish. Returns whether
+    /// there was a holder.
     pub(crate) fn ask(
         &self,
         key: &Key,
@@ -326,12 +330,13 @@ fn holder_row(row: &rusqlite::Row<'_>, now: i64) -> rusqlite::Result<HolderRow> 
     })
 }
 
-/// The time that lies `span` after `now`.
+/// Returns the time `span` after `now`.
 pub(crate) fn after(now: i64, span: Duration) -> i64 {
     now.saturating_add(micros(span))
 }
 
-/// Without its row nothing is known of earlier tokens, or of the machine: that is no reason to grant anything.
+/// Returns the error of a missing row. Without the row, earlier tokens or the machine are unknown,
+/// so nothing may be granted.
 fn emptied(table: &str) -> Stop {
     let message = format!("a row of the table {table} is missing: restore the file, or delete it");
     Stop::Failed(Failure::Layout.error(message))

@@ -1,4 +1,4 @@
-//! The thread that has the connection.
+//! The thread that owns the connection.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,21 +15,21 @@ use crate::config::SqliteConfig;
 use crate::look::Looker;
 use crate::store::Store;
 
-/// The thread, as its callers have it. It ends when this is dropped.
+/// A handle for the thread. The thread ends when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Worker {
     line: Arc<Line>,
     timeout: Duration,
-    /// The process that has the thread.
+    /// The process in which the thread was started.
     process: u32,
 }
 
-/// Which calls come first.
+/// The priority of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lane {
-    /// Renewals and releases: they keep leases alive, and let others in.
+    /// Renewals and releases, which keep leases alive and let waiters acquire locks.
     First,
-    /// All others.
+    /// All other calls.
     Then,
 }
 
@@ -56,7 +56,7 @@ enum Next {
 }
 
 impl Worker {
-    /// Starts the thread. It opens the file for its first call.
+    /// Starts the thread. The thread opens the file for its first call.
     pub(crate) fn start(config: SqliteConfig, line: Arc<Line>, news: News) -> Result<Self, Error> {
         let timeout = config.timeout;
         let mut desk = Desk { config, store: None, looker: Looker::new(news) };
@@ -67,11 +67,11 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Has the thread do `work`, and then look at `keys`, which it may have changed.
+    /// Runs `work` on the thread, and then polls `keys`, which `work` may have changed.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: work that has not begun is left undone.
+    /// This method is cancel safe. If it is dropped before `work` has started, `work` does not run.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         lane: Lane,
@@ -82,7 +82,8 @@ impl Worker {
             let message = "the process was forked after it had opened the file; open the file again in the forked process";
             return Err(Failure::NotApplied.error(message));
         }
-        // Long enough before the caller gives up that the outcome of a transaction which was begun is known.
+        // The remaining quarter of the timeout leaves enough time to report the outcome of a
+        // transaction that has started.
         let until = Instant::now() + self.timeout * 3 / 4;
         let (sender, receiver) = oneshot::channel();
         let turn = Turn::default();
@@ -93,7 +94,7 @@ impl Worker {
             }
             let done = desk.with_store(until, |store, _| work(store, until));
             let is_done = done.is_ok();
-            // Its caller may have gone.
+            // The caller may have been dropped.
             drop(sender.send(done));
             if is_done {
                 desk.look_at(&keys, until);
@@ -110,21 +111,21 @@ impl Worker {
         }
     }
 
-    /// Closes the file after all calls up to now, and refuses later ones.
+    /// Closes the file after all earlier calls, and rejects later calls.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: it is closed all the same.
+    /// This method is cancel safe. If it is dropped, the file is closed nevertheless.
     pub(crate) async fn close(&self) {
         let (sender, receiver) = oneshot::channel();
         let closes = self.line.push(Lane::Then, |desk| {
             desk.store = None;
-            // The caller may have gone.
+            // The caller may have been dropped.
             let _ = sender.send(());
         });
         self.line.close();
         if closes.is_ok() {
-            // However it ends: there is nothing to be said about it.
+            // The result does not matter, because there is nothing left to report.
             drop(timeout(self.timeout, receiver).await);
         }
     }
@@ -132,14 +133,14 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // In a forked process, a thread that is not there may have locked the line.
+        // In a forked process, a thread that does not exist there may have locked the queue.
         if self.process == process::id() {
             self.line.close();
         }
     }
 }
 
-/// Either the thread takes it, to begin, or the caller, to give up.
+/// A flag that is set once: by the thread to start the work, or by the caller to cancel it.
 #[derive(Clone, Debug, Default)]
 struct Turn(Arc<AtomicBool>);
 
@@ -168,19 +169,19 @@ impl Line {
         Ok(())
     }
 
-    /// Lets the thread end once it has done the jobs up to now.
+    /// Lets the thread end after all earlier jobs.
     fn close(&self) {
         self.lock().is_closed = true;
         self.wake.notify_one();
     }
 
-    /// Has the thread see that there is a watch.
+    /// Wakes the thread, because there is a new watch.
     pub(crate) fn wake(&self) {
         let _jobs = self.lock();
         self.wake.notify_one();
     }
 
-    /// Waits for the next step, which is a look if one is `due`.
+    /// Waits for the next step. The step is a poll if one is `due`.
     fn next(&self, due: impl Fn() -> Option<Instant>) -> Next {
         let mut jobs = self.lock();
         loop {
@@ -205,7 +206,7 @@ impl Line {
     }
 
     fn lock(&self) -> MutexGuard<'_, Jobs> {
-        // Queues are as they should be between any two statements.
+        // The queues are consistent after every statement, so a panic cannot corrupt them.
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -216,7 +217,7 @@ impl std::fmt::Debug for Jobs {
     }
 }
 
-/// The tools of the thread.
+/// The state of the thread.
 struct Desk {
     config: SqliteConfig,
     store: Option<Store>,
@@ -234,7 +235,7 @@ impl Desk {
         }
     }
 
-    /// Does something with the file, which is opened again if its files were replaced or the last call failed.
+    /// Uses the open file. Opens the file again if it was replaced or if the last call failed.
     fn with_store<T>(
         &mut self,
         until: Instant,
@@ -256,7 +257,8 @@ impl Desk {
         done
     }
 
-    /// Takes the open file. If it was deleted or replaced, closes it and has holders check their leases.
+    /// Returns the open file. If the file was deleted or replaced, closes it and notifies holders
+    /// to check their leases.
     fn take_store(&mut self) -> Option<Store> {
         let store = self.store.take()?;
         if store.is_in_place() {
@@ -281,7 +283,7 @@ impl Desk {
         }
     }
 
-    /// Does the same as a look after a change by another process.
+    /// Polls `keys` in the same way as after a change by another process.
     fn look_at(&mut self, keys: &[LockKey], until: Instant) {
         if let Some(store) = &self.store
             && self.looker.look_at(keys, store, until).is_err()

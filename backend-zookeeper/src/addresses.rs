@@ -1,4 +1,5 @@
-//! The addresses of servers. A name may have several, and some of them may not answer.
+//! Resolves the addresses of servers. A name may have several addresses, and some of them may not
+//! answer.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -8,12 +9,12 @@ use tokio::net::lookup_host;
 use crate::error::{self, Failure};
 use crate::sync::locked;
 
-/// The addresses of servers, each `ip:port`.
+/// The addresses of servers in the form `ip:port`.
 #[derive(Debug)]
 pub(crate) struct Addresses {
-    /// The address at which each server answered last.
+    /// The address of each server that answered last.
     good: Mutex<HashMap<String, String>>,
-    /// The addresses of all names, in place of the resolver's.
+    /// Addresses for tests, used for all names instead of the resolver.
     #[cfg(test)]
     pub(crate) fixed: Option<Vec<String>>,
 }
@@ -27,7 +28,7 @@ impl Addresses {
         }
     }
 
-    /// The addresses of a server, `host:port`. The address at which it answered last comes first.
+    /// Returns the addresses of the server `host:port`. The address that answered last comes first.
     pub(crate) async fn of(&self, server: &str) -> Result<Vec<String>, Failure> {
         let mut addresses = self.resolve(server).await?;
         if let Some(good) = locked(&self.good).get(server) {
@@ -36,7 +37,7 @@ impl Addresses {
         Ok(addresses)
     }
 
-    /// The server has answered at this address.
+    /// Records that the server has answered at this address.
     pub(crate) fn worked(&self, server: &str, address: &str) {
         locked(&self.good).insert(server.to_owned(), address.to_owned());
     }

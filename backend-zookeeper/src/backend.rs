@@ -1,4 +1,4 @@
-//! The contract, on ZooKeeper.
+//! Implements the backend contract on ZooKeeper.
 
 mod acquire;
 mod line;
@@ -30,6 +30,8 @@ use crate::session::Sessions;
 use crate::watch::News;
 
 /// Locks on a ZooKeeper ensemble. Clones share connections and sessions.
+///
+/// The crate documentation contains a complete example.
 #[derive(Clone)]
 pub struct ZooKeeperBackend {
     layout: Layout,
@@ -38,34 +40,38 @@ pub struct ZooKeeperBackend {
     sessions: Arc<Sessions>,
     claims: Arc<Claims>,
     news: Arc<News>,
-    /// The shortest and the longest session that the servers allow.
+    /// The shortest and the longest session timeout that the servers allow.
     range: (Duration, Duration),
 }
 
 impl ZooKeeperBackend {
-    /// Connects to the ensemble at `url`, see [`ZooKeeperConfig::from_url`].
+    /// Connects to the ensemble at `url`. [`ZooKeeperConfig::from_url`] describes the URL.
     ///
     /// # Errors
     ///
-    /// The errors of [`ZooKeeperConfig::from_url`] and [`ZooKeeperBackend::connect_with`].
+    /// Returns the errors of [`ZooKeeperConfig::from_url`] and of
+    /// [`ZooKeeperBackend::connect_with`].
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop.
+    /// This function is cancel safe.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::connect_with(ZooKeeperConfig::from_url(url)?).await
     }
 
-    /// Connects to the ensemble of `config`, to find out now whether it is there, lets us in, and which TTLs it allows.
+    /// Connects to the ensemble of `config`, checks the credentials, and asks which TTLs the
+    /// ensemble supports.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](leasehold_core::ErrorKind::Unavailable) if no server can be reached that has a majority with it,
-    /// [`ErrorKind::Denied`](leasehold_core::ErrorKind::Denied) if it does not let us in.
+    /// Returns [`ErrorKind::Unavailable`](leasehold_core::ErrorKind::Unavailable) if no reachable
+    /// server belongs to a majority. Returns
+    /// [`ErrorKind::Denied`](leasehold_core::ErrorKind::Denied) if the ensemble rejects the
+    /// credentials.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop.
+    /// This function is cancel safe.
     pub async fn connect_with(config: ZooKeeperConfig) -> Result<Self, Error> {
         if config.exposes_password() {
             tracing::warn!(
@@ -89,7 +95,8 @@ impl ZooKeeperBackend {
         })
     }
 
-    /// Leases that are not renewed any more shall not be kept alive by others: a clone may have gone without having released them.
+    /// Stops keeping the current sessions alive if a lease was abandoned, for example because a
+    /// clone was dropped without releasing it.
     fn doubt_strays(&self, now: Instant) {
         if self.claims.finds_strays(now) {
             self.sessions.doubt();
@@ -97,7 +104,7 @@ impl ZooKeeperBackend {
     }
 }
 
-/// The error of an operation on `key`.
+/// Returns the error of an operation on `key`.
 fn context(failure: Failure, operation: Operation, key: &LockKey) -> Error {
     failure.into_error().with_operation(operation).with_key(key).with_backend(BACKEND)
 }

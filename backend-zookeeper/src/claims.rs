@@ -1,4 +1,5 @@
-//! This client's knowledge of the leases that it has or wants: their nodes, their sessions, and whether those are in doubt.
+//! Remembers the leases that this client holds or requests, including their nodes and sessions.
+//! Also remembers whether a request to create a node may still arrive.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,35 +12,37 @@ use crate::name::State;
 use crate::session::Session;
 use crate::sync::locked;
 
-/// How long after two TTLs a lease that is neither renewed nor asked for any more is forgotten: the server may count its TTL from later
-/// on, as after an election.
+/// A lease is forgotten two TTLs and this time after its last renewal or attempt. The server may
+/// restart the TTL, for example after an election.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// How far apart looks through all leases are: however many there are, it costs little.
+/// How often all leases are checked. At this rate, the check is cheap for any number of leases.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The leases that this client has or wants.
+/// The leases that this client holds or requests.
 #[derive(Debug)]
 pub(crate) struct Claims {
     known: Mutex<HashMap<LeaseId, Known>>,
-    /// When to look through all of them again.
+    /// When all leases are checked again.
     look_at: Mutex<Instant>,
 }
 
-/// A lease of this client's.
+/// A lease of this client.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
-    /// The name of its node, as far as is known.
+    /// The last known name of its node.
     pub(crate) name: Option<String>,
     pub(crate) state: State,
-    /// The session on which that hangs, as far as is known.
+    /// The last known session that its node is attached to.
     pub(crate) session: Option<Arc<Session>>,
-    /// When the last request to create its node was sent, and for which session, if that may have been applied, or may be yet.
+    /// When the last request to create the node was sent, and for which session. Set only if the
+    /// request may have been applied or may still be applied.
     pub(crate) in_doubt: Option<(Instant, Arc<Session>)>,
-    /// When it is forgotten, unless it is renewed or asked for before.
+    /// When the lease is forgotten, unless it is renewed or requested before.
     until: Instant,
-    /// When it ends for its holder or waiter, unless it is renewed or asked for before, though others may keep its session alive.
-    /// `None` if that need not be told, or was.
+    /// When the lease expires for its holder or waiter, unless it is renewed or requested before.
+    /// Other leases may keep its session alive for longer. `None` if the expiry has been reported
+    /// or need not be reported.
     kept_until: Option<Instant>,
 }
 
@@ -48,7 +51,7 @@ impl Claims {
         Self { known: Mutex::default(), look_at: Mutex::new(Instant::from_zero(Duration::ZERO)) }
     }
 
-    /// Notes that the lease is asked for, and returns the knowledge from before.
+    /// Records that the lease is requested. Returns what was known about it before.
     pub(crate) fn ask(&self, lease: &Lease, now: Instant) -> Option<Known> {
         let mut all = locked(&self.known);
         let before = all.get(&lease.id()).cloned();
@@ -68,17 +71,17 @@ impl Claims {
         locked(&self.known).get(&lease.id()).cloned()
     }
 
-    /// A request to create the node of a lease is about to leave.
+    /// Records that a request to create the node of a lease is about to be sent.
     pub(crate) fn sends(&self, lease: &Lease, session: &Arc<Session>, now: Instant) {
         self.change(lease, |known| known.in_doubt = Some((now, Arc::clone(session))));
     }
 
-    /// No such request is under way any more.
+    /// Records that no request to create the node is in progress any more.
     pub(crate) fn settle(&self, lease: &Lease) {
         self.change(lease, |known| known.in_doubt = None);
     }
 
-    /// The node of a lease is this one, and hangs on that session.
+    /// Records the node of a lease and the session that the node is attached to.
     pub(crate) fn lies(&self, lease: &Lease, name: &str, state: State, session: &Arc<Session>) {
         self.change(lease, |known| {
             known.name = Some(name.to_owned());
@@ -88,23 +91,25 @@ impl Claims {
         });
     }
 
-    /// The lease was granted or renewed.
+    /// Records that the lease was granted or renewed.
     pub(crate) fn renew(&self, lease: &Lease, now: Instant) {
         self.change(lease, |known| known.heard_of(lease, now));
     }
 
-    /// Nothing of the lease is left in the store.
+    /// Forgets a lease that no longer exists in the store.
     pub(crate) fn forget(&self, lease: &Lease) {
         locked(&self.known).remove(&lease.id());
     }
 
-    /// The lease is left behind, and that is known: it is none that [`Self::finds_strays`] must find.
+    /// Records that the lease was abandoned, so that [`Self::finds_strays`] does not report it
+    /// again.
     pub(crate) fn leave(&self, lease: &Lease) {
         self.change(lease, |known| known.kept_until = None);
     }
 
-    /// Looks, from time to time, for leases and places that are not renewed any more, and tells whether one may be kept alive all the
-    /// same. Leases that were not heard of for long are forgotten.
+    /// Checks at intervals for leases and queue entries that are not renewed any more. Returns
+    /// whether one of them may be kept alive nevertheless. Forgets leases without renewal for a
+    /// long time.
     pub(crate) fn finds_strays(&self, now: Instant) -> bool {
         {
             let mut look_at = locked(&self.look_at);

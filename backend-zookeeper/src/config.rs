@@ -1,4 +1,4 @@
-//! Which ensemble, and how to speak to it.
+//! The settings for the connection to an ensemble.
 
 mod url;
 
@@ -14,10 +14,13 @@ use zookeeper_client::{Acls, Client, Connector};
 use crate::error::BACKEND;
 use crate::layout::Layout;
 
-/// Which ensemble to use, and how. `Debug` shows neither user nor password.
+/// The ensemble to use and the settings for its connections. `Debug` shows neither the user nor the
+/// password.
+///
+/// The crate documentation contains an example.
 #[derive(Clone)]
 pub struct ZooKeeperConfig {
-    /// Each `host:port`.
+    /// The servers in the form `host:port`.
     pub(crate) servers: Vec<String>,
     pub(crate) layout: Layout,
     pub(crate) timeout: Duration,
@@ -29,35 +32,52 @@ pub struct ZooKeeperConfig {
 }
 
 impl ZooKeeperConfig {
-    /// Long for a healthy ensemble, where a reply takes milliseconds, and as long as many elections take; short enough that a
-    /// renewal is tried several times within a lease.
+    /// The default time limit for a connection and for a reply.
+    ///
+    /// Healthy ensembles reply within milliseconds, and many elections take less than this limit.
+    /// The limit is short enough for several renewal attempts within one TTL.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// The `tickTime` of the server's own sample configuration.
+    /// The default tick, which is the `tickTime` of ZooKeeper's sample configuration.
     pub const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
-    /// The longest time that a server may count in.
+    /// The longest tick that is accepted.
     const MAX_TICK: Duration = Duration::from_secs(60);
 
-    /// Reads a URL: `zookeeper://[user:password@]host[:port][,host[:port]…][/prefix]`, `zookeepers://…` for TLS.
+    /// Reads a URL such as `zookeeper://[user:password@]host[:port][,host[:port]…][/prefix]`.
+    /// `zookeepers://` enables TLS.
     ///
-    /// Without a port, it is 2181. User and password are those of ZooKeeper's scheme `digest`: all nodes are this user's alone. Parameters,
-    /// after `?`: `prefix`, `timeout-ms` and `tick-ms` as the methods of those names; `auth=sasl` for users of SASL (DIGEST-MD5); with TLS
-    /// `ca`, `cert` and `key`, the paths of PEM files.
+    /// The default port is 2181. User and password belong to ZooKeeper's scheme `digest`, and only
+    /// this user can access the created nodes. With `auth=sasl`, they belong to a SASL user
+    /// (DIGEST-MD5). The parameters `prefix`, `timeout-ms` and `tick-ms` correspond to
+    /// [`prefix`](Self::prefix), [`timeout`](Self::timeout) and [`tick`](Self::tick). With TLS, the
+    /// parameters `ca`, `cert` and `key` are paths of PEM files.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it cannot be understood, [`ErrorKind::Unsupported`] for TLS or SASL without
-    /// the Cargo feature of that name. Neither shows the URL, which may hold a password.
+    /// Returns [`ErrorKind::Invalid`] if the URL is not valid. Returns [`ErrorKind::Unsupported`]
+    /// if it needs TLS or SASL and the Cargo feature `tls` or `sasl` is disabled. No error shows
+    /// the URL, because it may contain a password.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use leasehold_zookeeper::ZooKeeperConfig;
+    ///
+    /// let config = ZooKeeperConfig::from_url("zookeeper://10.0.0.1,10.0.0.2,10.0.0.3")?
+    ///     .prefix("/shop")?
+    ///     .timeout(Duration::from_millis(500))?;
+    /// # let _ = config;
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// ```
     pub fn from_url(url: &str) -> Result<Self, Error> {
         url::read(url)
     }
 
-    /// Takes the servers' addresses, each `host:port`.
+    /// Creates a configuration from the addresses of the servers, each in the form `host:port`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] without any address, and for one that is none.
+    /// Returns [`ErrorKind::Invalid`] if there is no address or if an address is not valid.
     pub fn from_servers(
         servers: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<Self, Error> {
@@ -80,23 +100,26 @@ impl ZooKeeperConfig {
         })
     }
 
-    /// The node below which all locks lie. Default: `/lock`. Curator's path of the lock `job` is `/lock/job` then.
+    /// Sets the parent node of all locks. Default: `/lock`. Curator's path of the lock `job` is
+    /// then `/lock/job`.
     ///
-    /// Applications that share an ensemble keep apart by prefixes.
+    /// Applications that share an ensemble need different prefixes.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] unless it is an absolute path of the characters that keys may have.
+    /// Returns [`ErrorKind::Invalid`] if the prefix is not an absolute path, or contains characters
+    /// that keys cannot contain.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Result<Self, Error> {
         self.layout = Layout::new(prefix)?;
         Ok(self)
     }
 
-    /// How long to wait for a connection, and for a reply. Default: [`ZooKeeperConfig::DEFAULT_TIMEOUT`].
+    /// Sets the time limit for connecting to a server and for each reply. Default:
+    /// [`ZooKeeperConfig::DEFAULT_TIMEOUT`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is less than a millisecond or more than a minute.
+    /// Returns [`ErrorKind::Invalid`] if the limit is less than 1 ms or more than 60 s.
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
         if timeout < Duration::from_millis(1) || timeout > Duration::from_secs(60) {
             return Err(invalid(format!("timeout must be between 1 ms and 60 s, not {timeout:?}")));
@@ -105,13 +128,15 @@ impl ZooKeeperConfig {
         Ok(self)
     }
 
-    /// The servers' `tickTime`: they end a session up to that much late. Default: [`ZooKeeperConfig::DEFAULT_TICK`].
+    /// Sets the `tickTime` of the servers, by which sessions may expire late. Default:
+    /// [`ZooKeeperConfig::DEFAULT_TICK`].
     ///
-    /// Servers do not tell it. Waiters expect the end of a dead holder's lease by it; exclusion and belief do not depend on it.
+    /// Clients cannot ask servers for this value. Waiters use it to estimate when the lease of a
+    /// dead holder expires. Mutual exclusion does not depend on it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is less than a millisecond or more than a minute.
+    /// Returns [`ErrorKind::Invalid`] if the tick is less than 1 ms or more than 60 s.
     pub fn tick(mut self, tick: Duration) -> Result<Self, Error> {
         if tick < Duration::from_millis(1) || tick > Self::MAX_TICK {
             return Err(invalid(format!("tick must be between 1 ms and 60 s, not {tick:?}")));
@@ -120,37 +145,38 @@ impl ZooKeeperConfig {
         Ok(self)
     }
 
-    /// The clock on which the backend counts how long its sessions are good: that of the
-    /// [client](leasehold_core::Builder::clock). Timeouts of the network are counted in real time. Default: [`SystemClock`].
+    /// Sets the clock that measures the validity of sessions. Use the clock of the
+    /// [client](leasehold_core::Builder::clock). Network timeouts always use real time. Default:
+    /// [`SystemClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// The client crate's settings for a connection to one server, which fails rather than try again, and a session that lasts so
-    /// long without it.
+    /// Returns the client crate's settings for a connection to one server. The connection fails
+    /// instead of reconnecting, and the session outlives it for the time `session`.
     pub(crate) fn connector(&self, session: Duration) -> Connector {
         self.connector.clone().with_fail_eagerly().with_session_timeout(session)
     }
 
-    /// The address of a server, as the client crate takes it.
+    /// Returns the address of a server in the form that the client crate expects.
     pub(crate) fn endpoint(&self, server: &str) -> String {
         let scheme = if self.is_secure { "tcp+tls" } else { "tcp" };
         format!("{scheme}://{server}")
     }
 
-    /// Whether the client crate is given addresses, and not names.
+    /// Returns whether the client crate gets addresses instead of names.
     pub(crate) fn resolves(&self) -> bool {
         !self.is_secure
     }
 
-    /// The access list of our nodes.
+    /// Returns the access list for created nodes.
     pub(crate) fn acls(&self) -> Acls<'static> {
         if self.has_password { Acls::creator_all() } else { Acls::anyone_all() }
     }
 
-    /// Whether a password would cross a network in the clear.
+    /// Returns whether a password would cross a network without encryption.
     pub(crate) fn exposes_password(&self) -> bool {
         self.has_password
             && !self.is_secure
@@ -158,7 +184,7 @@ impl ZooKeeperConfig {
     }
 }
 
-/// Whether requests to `server` stay on this machine.
+/// Returns whether requests to `server` stay on this machine.
 fn is_private(server: &str) -> bool {
     let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
@@ -176,7 +202,7 @@ impl fmt::Debug for ZooKeeperConfig {
     }
 }
 
-/// Of a setting that cannot be.
+/// Returns the error for an invalid setting.
 fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Invalid, message).with_backend(BACKEND)
 }

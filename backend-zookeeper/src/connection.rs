@@ -1,7 +1,8 @@
-//! Connections to the ensemble, each to one server.
+//! Connects to the ensemble. Each connection goes to one server.
 //!
-//! The client crate connects again by itself, and sends then the requests that came meanwhile, also for callers that have gone. So no
-//! connection of ours outlives its first loss: the next request makes another.
+//! The client crate reconnects automatically. It then sends requests that arrived in the meantime,
+//! even for callers that were dropped. Leasehold therefore discards a connection as soon as it is
+//! lost, and the next request opens a new one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,40 +23,44 @@ use crate::driver::Driver;
 use crate::error::{self, Failure};
 use crate::session::Use;
 
-/// How long the session of the connection for reads and watches lasts without it. Nothing hangs on it, and a server that says nothing
-/// for two fifths of it is given up.
+/// The timeout of the session for reads and watches. No lease is attached to this session. A server
+/// that is silent for two fifths of this time is considered down.
 const READING_SESSION: Duration = Duration::from_secs(5);
 
-/// The shortest TTL, where a server allows shorter ones: the client crate gives a connection attempt two fifths of it.
+/// The shortest TTL, even if a server allows shorter ones. The client crate gives a connection
+/// attempt two fifths of the session timeout.
 pub(crate) const MIN_TTL: Duration = Duration::from_secs(1);
 
-/// More than any server allows.
+/// A session timeout that is longer than any server allows.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// No lease hangs on the session, however short it is.
+/// The required session timeout if no lease is attached to the session.
 const ANY: Duration = Duration::ZERO;
 
-/// A request, or a connection attempt, that its caller dropped after this long got no reply in the time that it had, most likely.
-/// Long for a healthy ensemble, whose replies take milliseconds.
+/// If a caller drops a request or a connection attempt after this time, the server probably does
+/// not answer. Healthy ensembles reply within milliseconds.
 const SUSPICIOUS: Duration = Duration::from_millis(300);
 
-/// A refusal takes a round trip: the next server need wait no longer than this part of the limit.
+/// A refusal takes one round trip, so the next server is asked after at most this part of the time
+/// limit.
 const REFUSAL: u32 = 10;
 
-/// How long to wait before the next attempt where others use the last connection: about as long as it takes them to renew a session.
+/// The pause before the next attempt when other clients use the last available connection. They
+/// need about this time to renew a session.
 const OTHERS: Duration = Duration::from_millis(10);
 
-/// How long to wait for the last connection: part of the time that a renewal has, after which a holder gives up its main connection.
+/// How long to wait for the last available connection. Afterwards, a holder gives up its main
+/// connection to save time for the renewal.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The servers of an ensemble, one of which is spoken to at a time.
+/// The servers of an ensemble. One server is used at a time.
 pub(crate) struct Servers {
     config: ZooKeeperConfig,
     addresses: Addresses,
     driver: Driver,
-    /// Counts up with each change of the server that is spoken to.
+    /// A counter that increases whenever another server is used.
     turn: Arc<AtomicUsize>,
-    /// The connection for all that belongs to no lease's session.
+    /// The connection for requests that do not belong to the session of a lease.
     main: Mutex<Option<Arc<Link>>>,
     closed: AtomicBool,
 }
@@ -76,19 +81,19 @@ impl Servers {
         &self.config
     }
 
-    /// How long a reply is waited for.
+    /// Returns the time limit for a reply.
     pub(crate) fn timeout(&self) -> Duration {
         self.config.timeout
     }
 
-    /// Where tasks run that belong to no caller.
+    /// Returns the runtime for tasks that do not belong to a caller.
     pub(crate) fn tasks(&self) -> &Handle {
         &self.driver.handle
     }
 
-    /// The connection for all that belongs to no lease's session.
+    /// Returns the connection for requests that do not belong to the session of a lease.
     pub(crate) async fn main(&self) -> Result<Arc<Link>, Failure> {
-        // Callers that wait while another connects wait no longer than it does.
+        // A caller that waits for another caller's connection attempt has the same time limit.
         let servers = u32::try_from(self.config.servers.len()).unwrap_or(u32::MAX);
         let waited = timeout(self.config.timeout * servers, self.main.lock()).await;
         let mut main = waited.map_err(|_| Failure::ServerDown(error::unreachable()))?;
@@ -101,19 +106,21 @@ impl Servers {
         Ok(Arc::clone(main.insert(Arc::new(link))))
     }
 
-    /// The shortest and the longest session that a server allows.
+    /// Returns the shortest and the longest session timeout that a server allows.
     ///
-    /// Servers limit the connections of an address. A client that begins needs two of them: the main connection, which it keeps, and
-    /// another for a moment. So clients that begin leave the last one to clients that renew a lease.
+    /// Servers limit the number of connections per address. A new client needs two connections: the
+    /// main connection, which it keeps, and a short one. New clients therefore leave the last
+    /// available connection to clients that renew a lease.
     pub(crate) async fn range(&self) -> Result<(Duration, Duration), Failure> {
         self.find_room().await?;
         self.main().await?;
         let longest = self.patiently(&self.config.connector(DAY), ANY).await?.session_timeout();
         let began = Instant::now();
         let shortest = loop {
-            // The server may still count the connection before.
+            // The server may still count the previous connection.
             match self.patiently(&self.config.connector(MIN_TTL), ANY).await {
-                // The client crate gives up sooner than the caller: the servers have just answered.
+                // The client crate has stopped trying before the caller's time limit, although the
+                // servers have just answered.
                 Err(Failure::ServerDown(_) | Failure::NoRoom(_))
                     if began.elapsed() < self.config.timeout => {}
                 connected => break connected?.session_timeout(),
@@ -122,7 +129,8 @@ impl Servers {
         Ok((shortest, longest))
     }
 
-    /// Turns to a server that accepts two connections more. To find out takes the last one for a moment, and no session.
+    /// Selects a server that accepts two more connections. The check uses the last available
+    /// connection for a moment and does not create a session.
     async fn find_room(&self) -> Result<(), Failure> {
         let mut full = Ok(());
         for _ in 0..self.config.servers.len() {
@@ -143,8 +151,8 @@ impl Servers {
         full
     }
 
-    /// The addresses of a server, in the order in which to try them. With TLS, the client crate needs the name: it compares the name with
-    /// the certificate.
+    /// Returns the addresses of a server in the order of the attempts. With TLS, the client crate
+    /// needs the name, because it compares the name with the certificate.
     async fn addresses(&self, server: &str) -> Result<Vec<String>, Failure> {
         match self.config.resolves() {
             true => self.addresses.of(server).await,
@@ -152,14 +160,16 @@ impl Servers {
         }
     }
 
-    /// Begins a session that ends so long after the leader has heard of it last, also if its connection is lost.
+    /// Creates a session. The session expires one timeout after the leader's last contact with it,
+    /// even if its connection is lost.
     pub(crate) async fn begin(&self, of: Use, timeout: Duration) -> Result<Link, Failure> {
         let connector = self.config.connector(timeout).with_detached();
         let link = self.connect_for(of, &connector, timeout).await?;
         Ok(link.that_leaves_its_session())
     }
 
-    /// Connects to a session again: the leader counts its time from then on, if it leads when it commits a write of this connection.
+    /// Connects to a session again. If the leader then commits a write of this connection, the
+    /// session time has started again.
     pub(crate) async fn attach(
         &self,
         of: Use,
@@ -172,7 +182,8 @@ impl Servers {
         Ok(link.that_leaves_its_session())
     }
 
-    /// Connects for a holder, if need be in place of the main connection: its leases depend on that.
+    /// Connects on behalf of a holder. If necessary, the main connection is closed to make room,
+    /// because leases depend on this connection.
     async fn connect_for(
         &self,
         of: Use,
@@ -181,14 +192,16 @@ impl Servers {
     ) -> Result<Link, Failure> {
         match self.patiently(connector, least).await {
             Err(Failure::NoRoom(_)) if of == Use::Locks => {
-                // Locked, it is not made again before this connection.
+                // The lock prevents the main connection from being opened again before this
+                // connection.
                 let mut main = timeout(PATIENCE * 2, self.main.lock()).await;
                 if let Some(link) = main.as_mut().ok().and_then(|main| main.take()) {
                     link.give_up();
                 }
                 let link = self.patiently(connector, least).await?;
                 drop(main);
-                // If there is room, before a client that begins uses it. If there is none, the next request makes it.
+                // Reopen the main connection before a new client uses the free slot. If there is no
+                // free slot, the next request reopens it.
                 drop(timeout(OTHERS * 5, self.main()).await);
                 Ok(link)
             }
@@ -196,7 +209,7 @@ impl Servers {
         }
     }
 
-    /// Connects, and waits a little where others use the last connection.
+    /// Connects. Waits for a moment if other clients use the last available connection.
     async fn patiently(&self, connector: &Connector, least: Duration) -> Result<Link, Failure> {
         let began = Instant::now();
         loop {
@@ -207,7 +220,8 @@ impl Servers {
         }
     }
 
-    /// Connects to the server that is spoken to, or if that one cannot be used to the next. The session is to last for `least`.
+    /// Connects to the current server, or to the next server if the current one is unusable. The
+    /// session timeout must be at least `least`.
     async fn connect(&self, connector: &Connector, least: Duration) -> Result<Link, Failure> {
         let mut unusable = None;
         for _ in 0..self.config.servers.len() {
@@ -222,7 +236,7 @@ impl Servers {
                 Err(failure) => failure.at(self.server(turn)),
             };
             self.leave(turn);
-            // A failure that an operator has to mend is worth more than one that passes.
+            // An error that an operator must fix is more useful than a temporary one.
             if unusable.is_none() || !matches!(failure, Failure::ServerDown(_)) {
                 unusable = Some(failure);
             }
@@ -245,7 +259,8 @@ impl Servers {
         Link::new(self, turn, client, task).that_lasts(least)
     }
 
-    /// Connects to one of a server's addresses. Each has an equal part of the time, up to the beginning of the session.
+    /// Connects to a server at any of its addresses. The time until the session is created is
+    /// divided equally among the addresses.
     async fn reach(
         &self,
         server: &str,
@@ -283,17 +298,17 @@ impl Servers {
         &self.config.servers[turn % self.config.servers.len()]
     }
 
-    /// Makes all calls from now on fail.
+    /// Makes all later calls fail.
     pub(crate) async fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         *self.main.lock().await = None;
     }
 }
 
-/// The server whose turn it was has failed: it is for the next to answer.
+/// Switches to the next server because the server of this turn has failed.
 fn leave(turns: &AtomicUsize, turn: usize) {
     let next = turn.wrapping_add(1);
-    // An error means that another caller has noticed.
+    // An error means that another caller has already switched.
     let _ = turns.compare_exchange(turn, next, Ordering::Relaxed, Ordering::Relaxed);
 }
 
@@ -303,7 +318,7 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// A connection attempt. If its caller gives up, that is held against the server.
+/// A connection attempt. If the caller is dropped after a long wait, the next server is used.
 struct Attempt<'a> {
     servers: &'a Servers,
     turn: usize,
@@ -319,17 +334,17 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// A connection, and the session that it serves.
+/// A connection and its session.
 #[derive(Debug)]
 pub(crate) struct Link {
     client: Client,
     task: AbortHandle,
     timeout: Duration,
     gone: watch::Sender<bool>,
-    /// Whose turn it is to answer, and whose it was when this connection was made.
+    /// The current turn, and the turn in which this connection was opened.
     turns: Arc<AtomicUsize>,
     turn: usize,
-    /// The session is not closed when the connection is dropped.
+    /// Whether the session stays open when the connection is dropped.
     leaves_session: bool,
 }
 
@@ -337,7 +352,7 @@ impl Link {
     fn new(servers: &Servers, turn: usize, client: Client, task: AbortHandle) -> Self {
         let (gone, mut is_gone) = watch::channel(false);
         let turns = Arc::clone(&servers.turn);
-        // The client crate would connect again.
+        // The client crate would reconnect automatically.
         let mut state = client.state_watcher();
         let (lost, serving, failed) = (gone.clone(), task.clone(), Arc::clone(&turns));
         servers.tasks().spawn(async move {
@@ -353,9 +368,10 @@ impl Link {
         Self { client, task, timeout, gone, turns, turn, leaves_session: false }
     }
 
-    /// Refuses a server that ends the session sooner, also one that was begun at another.
+    /// Rejects a server whose session timeout is too short, even for a session that was created on
+    /// another server.
     ///
-    /// A server that allows only longer sessions does no harm: shorter TTLs are refused before.
+    /// A longer session timeout is harmless, because shorter TTLs are rejected earlier.
     fn that_lasts(self, least: Duration) -> Result<Self, Failure> {
         let granted = self.session_timeout();
         if granted >= least {
@@ -372,22 +388,24 @@ impl Link {
         self
     }
 
-    /// The client crate's handle: requests leave in the order in which their futures are made.
+    /// Returns the client crate's handle. Requests are sent in the order in which their futures are
+    /// created.
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The timeout that the server gave the session, which may be another than was asked for.
+    /// Returns the session timeout that the server has chosen. It may differ from the requested
+    /// timeout.
     pub(crate) fn session_timeout(&self) -> Duration {
         self.client.session_timeout()
     }
 
-    /// Whether it can be used as far as is known.
+    /// Returns whether the connection can be used, as far as the client knows.
     pub(crate) fn is_alive(&self) -> bool {
         !*self.gone.borrow() && self.client.state() == SessionState::SyncConnected
     }
 
-    /// Waits for the reply to a request of this connection.
+    /// Waits for the reply to a request on this connection.
     pub(crate) async fn reply<T, E>(
         &self,
         request: impl Future<Output = Result<T, E>>,
@@ -414,33 +432,33 @@ impl Link {
         Err(failure)
     }
 
-    /// Sends nothing more, not even the requests that wait to be sent.
+    /// Closes the connection without sending anything more, including queued requests.
     pub(crate) fn give_up(&self) {
         give_up(&self.gone, &self.task);
     }
 
-    /// Waits until the connection is lost or given up.
+    /// Waits until the connection is lost or closed.
     ///
-    /// The client crate's watchers panic when they are polled after that.
+    /// After that, the client crate's watchers panic when they are polled.
     pub(crate) async fn gone(&self) {
         until(&mut self.gone.subscribe()).await;
     }
 }
 
-/// Tasks that wait for the loss learn of it before the client crate's watchers do.
+/// Tasks that wait for the loss are notified before the client crate's watchers.
 fn give_up(gone: &watch::Sender<bool>, task: &AbortHandle) {
     gone.send_replace(true);
     task.abort();
 }
 
 async fn until(gone: &mut watch::Receiver<bool>) {
-    // An error means that the connection is dropped.
+    // An error means that the connection was dropped.
     drop(gone.wait_for(|gone| *gone).await);
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // The client crate closes the session of a client that is dropped.
+        // The client crate closes the session when its client is dropped.
         if self.leaves_session {
             self.give_up();
         } else {
@@ -449,7 +467,8 @@ impl Drop for Link {
     }
 }
 
-/// A reply that is waited for. If its caller gives up late, that is held against the connection.
+/// A reply that a caller waits for. If the caller is dropped after a long wait, the connection is
+/// no longer used.
 struct Waiting<'a> {
     link: &'a Link,
     began: Instant,
@@ -509,7 +528,7 @@ mod tests {
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let full = socket.listen(0).unwrap();
         let address = full.local_addr().unwrap();
-        // Its queue takes one or two connections, and the kernel drops all further packets.
+        // The accept queue holds one or two connections. The kernel drops all further packets.
         let mut queued = Vec::new();
         while let Ok(Ok(stream)) =
             timeout(Duration::from_millis(200), TcpStream::connect(address)).await
@@ -524,7 +543,7 @@ mod tests {
     async fn an_address_that_refuses_costs_no_time() {
         let began = Instant::now();
 
-        // Nothing listens there.
+        // There is no server at these addresses.
         let error = servers(&[NAME], &["127.0.0.1:1", "127.0.0.1:2"]).range().await.unwrap_err();
 
         let error = error.into_error();

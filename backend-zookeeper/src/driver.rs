@@ -1,4 +1,4 @@
-//! The thread that drives connections.
+//! The thread that drives all connections.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -18,12 +18,13 @@ use zookeeper_client::{Client, Connector, Error as ClientError};
 use crate::error::{self, Failure};
 use crate::sync::locked;
 
-/// How long to wait for a server to close a connection: a server at its limit does so as soon as it has accepted the connection.
+/// How long to wait for a server to close a connection. A server at its connection limit closes new
+/// connections as soon as it has accepted them.
 const SILENCE: Duration = Duration::from_millis(10);
 
-/// The thread in which connections are served: none of them ends with a caller's runtime.
+/// The thread that drives connections, so that they do not end with the runtime of a caller.
 pub(crate) struct Driver {
-    /// `None` once it is dropped.
+    /// `None` after the driver was dropped.
     runtime: Option<Runtime>,
     pub(crate) handle: Handle,
 }
@@ -39,7 +40,7 @@ impl Driver {
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
     }
 
-    /// Connects to one server, and tells which task serves the connection.
+    /// Connects to one server. Returns the connection and the task that drives it.
     pub(crate) async fn connect(
         &self,
         connector: Connector,
@@ -55,25 +56,27 @@ impl Driver {
         Ok((client, task))
     }
 
-    /// The reason why a server has begun no session, which the client crate keeps to itself, as another connection shows within `limit`.
+    /// Finds out with another connection why a server did not create a session, within `limit`. The
+    /// client crate does not report the reason.
     pub(crate) async fn why_down(&self, address: String, limit: Duration) -> Failure {
         let closes = self.handle.spawn(async move { timeout(limit, closes(&address)).await });
         match closes.await {
             Ok(Ok(Ok(true))) => Failure::NoRoom(error::no_room()),
             Ok(Ok(Err(refused))) => Failure::ServerDown(error::refused(&refused)),
-            // Perhaps it has room again.
+            // The server may accept connections again.
             _ => Failure::NoRoom(error::unreachable()),
         }
     }
 
-    /// Whether a server refuses one of two new connections.
+    /// Returns whether a server refuses one of two new connections.
     pub(crate) async fn is_full(&self, address: String, limit: Duration) -> bool {
         let answer = self.handle.spawn(async move { timeout(limit, answer_of(&address)).await });
         matches!(answer.await, Ok(Ok(Err(error))) if is_end(&error))
     }
 }
 
-/// Sends a command on the second of two connections. A server answers even if its operator has not allowed the command.
+/// Sends a command on the second of two connections. A server replies even if its operator has not
+/// allowed the command.
 async fn answer_of(address: &str) -> io::Result<u8> {
     let _first = TcpStream::connect(address).await?;
     let mut second = TcpStream::connect(address).await?;
@@ -81,7 +84,7 @@ async fn answer_of(address: &str) -> io::Result<u8> {
     second.read_u8().await
 }
 
-/// Whether the server has closed a connection.
+/// Returns whether the server has closed a connection.
 fn is_end(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -92,13 +95,14 @@ fn is_end(error: &io::Error) -> bool {
     )
 }
 
-/// Whether a server closes a connection on which nothing was sent. A server that has room for it waits for a request.
+/// Returns whether a server closes a new connection on which nothing was sent. A server below its
+/// connection limit waits for a request.
 async fn closes(address: &str) -> io::Result<bool> {
     let mut stream = match TcpStream::connect(address).await {
         Err(error) if is_end(&error) => return Ok(true),
         connected => connected?,
     };
-    // Others need the connection, so it is not kept for longer.
+    // Other clients may need the connection, so it is closed soon.
     let read = timeout(SILENCE, stream.read_u8()).await;
     Ok(matches!(read, Ok(Err(error)) if is_end(&error)))
 }
@@ -106,13 +110,13 @@ async fn closes(address: &str) -> io::Result<bool> {
 impl Drop for Driver {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // To wait for it is not allowed in another runtime.
+            // Waiting for the end of a runtime is not allowed inside another runtime.
             runtime.shutdown_background();
         }
     }
 }
 
-/// A task that connects, and ends if its caller waits for it no more.
+/// A task that connects. It is aborted when its caller stops waiting.
 struct Connecting(JoinHandle<Result<Client, ClientError>>);
 
 impl Future for Connecting {
@@ -130,7 +134,8 @@ impl Drop for Connecting {
     }
 }
 
-/// Tells the client crate where its tasks run: it takes that from the thread that polls it.
+/// Sets the runtime for the client crate's tasks. The client crate uses the runtime of the thread
+/// that polls it.
 struct Scoped<F> {
     spawner: Spawner,
     future: Pin<Box<F>>,
@@ -146,7 +151,7 @@ impl<F: Future> Future for Scoped<F> {
     }
 }
 
-/// Runs the client crate's tasks, and knows the last.
+/// Spawns the client crate's tasks and remembers the last one.
 struct Spawner {
     handle: Handle,
     spawned: Arc<StdMutex<Option<AbortHandle>>>,

@@ -1,4 +1,4 @@
-//! A holder or waiter of a lock: a node in ZooKeeper, and the meaning of its data.
+//! An entry: the node of a holder or a waiter, and the meaning of its data.
 
 use std::str;
 use std::time::Duration;
@@ -10,23 +10,25 @@ use zookeeper_client::Stat;
 
 use crate::name::{Name, State};
 
-/// The first word of a holder's data.
+/// The first word in the data of a holder.
 const HELD: &str = "held";
 
-/// The first word of a waiter's data.
+/// The first word in the data of a waiter.
 const QUEUED: &str = "queued";
 
-/// Precedes, in the place of a holder's token, the number that its node needs to hold the lock: see [`State::HeldAs`].
+/// Replaces the token in the data of a claim that holds the lock only if its node has the number
+/// that follows. See [`State::HeldAs`].
 const IF_NUMBERED: char = '@';
 
-/// Curator's word for a holder that is to finish.
+/// The data by which Curator asks a holder to finish.
 pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
 
-/// How far a zxid is shifted to make a token: each grant has so many numbers to spare, and elections that pass in centuries leave
-/// tokens below 2^53, up to which readers of JSON are exact.
+/// The number of bits by which a zxid is shifted to make a token. Each grant has this range of
+/// numbers for hand-offs. Even after centuries of elections, tokens stay below 2^53, the largest
+/// integer that JSON parsers read exactly.
 pub(crate) const SHIFT: u32 = 8;
 
-/// A holder or waiter of a lock.
+/// A holder of a lock or a waiter for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) name: Name,
@@ -35,12 +37,13 @@ pub(crate) struct Entry {
     text: Option<Text>,
 }
 
-/// The token of the grant with this zxid.
+/// Returns the token of the grant with this zxid.
 pub(crate) fn token(zxid: i64) -> u64 {
     u64::try_from(zxid).unwrap_or_default() << SHIFT
 }
 
-/// The data of a node in this state, whose creation is its grant if it holds the lock.
+/// Returns the data of a new node in this state. If the node holds the lock, its creation is the
+/// grant.
 pub(crate) fn data(state: State, lease: &Lease) -> Vec<u8> {
     write(state, lease, 0)
 }
@@ -51,28 +54,29 @@ impl Entry {
         Self { name, data, stat, text }
     }
 
-    /// Whether it was granted the lock, if the order lets it hold. The first in the queue may be a waiter, or a claim under way.
+    /// Returns whether the entry was granted the lock. The first entry in the queue may also be a
+    /// waiter or an unfinished claim.
     pub(crate) fn is_granted(&self) -> bool {
         let state = self.text.as_ref().map(|text| text.state.of(self.name.number));
         state.is_none_or(|state| state == State::Held)
     }
 
-    /// Whether Curator's `Revoker` asks its holder to finish.
+    /// Returns whether Curator's `Revoker` asks the holder to finish.
     pub(crate) fn is_asked_by_curator(&self) -> bool {
         self.data == REVOKE
     }
 
-    /// Whether its data were written since it was made.
+    /// Returns whether the data were written after the creation of the node.
     pub(crate) fn is_touched(&self) -> bool {
         self.stat.version > 0
     }
 
-    /// Whether another program wrote it.
+    /// Returns whether another program created the node.
     pub(crate) fn is_foreign(&self) -> bool {
         self.text.is_none()
     }
 
-    /// The token of its grant.
+    /// Returns the token of the grant.
     pub(crate) fn token(&self) -> u64 {
         match &self.text {
             Some(text) if text.token > 0 => text.token,
@@ -80,7 +84,7 @@ impl Entry {
         }
     }
 
-    /// The data that the node is to have for this lease.
+    /// Returns the data of the node for this lease.
     pub(crate) fn renewed(&self, lease: &Lease) -> Vec<u8> {
         match &self.text {
             Some(text) => write(text.state, lease, text.token),
@@ -88,12 +92,13 @@ impl Entry {
         }
     }
 
-    /// The same once the node is moved: its creation is no longer its grant.
+    /// Returns the data for a moved node. They contain the token, because the creation of the node
+    /// is no longer the grant.
     pub(crate) fn moved(&self, lease: &Lease) -> Vec<u8> {
         write(State::Held, lease, self.token())
     }
 
-    /// For how long it stays, at most, unless it is renewed.
+    /// Returns how long the entry stays at most without renewal.
     pub(crate) fn ttl(&self) -> Option<Duration> {
         self.text.as_ref().map(|text| text.ttl)
     }
@@ -115,7 +120,7 @@ impl Entry {
         text.unwrap_or_else(|| Fingerprint::of(self.name.text.as_bytes()))
     }
 
-    /// Curator's data is the address of the machine.
+    /// Curator stores the address of the machine in the data.
     fn description(&self) -> Option<Description> {
         match &self.text {
             Some(text) => text.description.clone(),
@@ -138,7 +143,7 @@ fn write(state: State, lease: &Lease, token: u64) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// The content of data.
+/// The parsed data of a node.
 #[derive(Clone, Debug)]
 struct Text {
     state: State,

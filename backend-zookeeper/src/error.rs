@@ -1,4 +1,4 @@
-//! The meaning of the client crate's errors, one by one.
+//! Maps the errors of the client crate.
 
 use std::io;
 
@@ -6,23 +6,25 @@ use leasehold_core::backend::why_unreachable;
 use leasehold_core::{Error, ErrorKind};
 use zookeeper_client::Error as ClientError;
 
-/// How errors and logs name this backend.
+/// The name of this backend in errors and logs.
 pub(crate) const BACKEND: &str = "zookeeper";
 
-/// The failure of a request, by the next step that it allows.
+/// A failed request, and what it means for the caller.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// No server can be reached, or the one that was cannot serve: nothing was applied, and another may.
+    /// The server cannot be reached or cannot serve. Nothing was applied, and another server may
+    /// serve.
     ServerDown(Error),
-    /// The server has begun no session, and may do so soon or for another: nothing was applied.
+    /// The server did not create a session, but it or another server may do so soon. Nothing was
+    /// applied.
     NoRoom(Error),
-    /// The connection broke, or no reply came in time: the request may or may not have been applied.
+    /// The connection broke, or no reply arrived in time. The request may have been applied.
     Unknown(Error),
-    /// The session has ended: so has all that hung on it.
+    /// The session has expired, and its nodes are gone.
     SessionGone(Error),
-    /// The server found the nodes otherwise than the request said, and applied nothing.
+    /// The nodes did not match the conditions of the request. Nothing was applied.
     Mismatch(ClientError),
-    /// Anything else.
+    /// Any other error.
     Final(Error),
 }
 
@@ -41,7 +43,7 @@ impl Failure {
         }
     }
 
-    /// Says which server it is of, which its text does not.
+    /// Adds the address of the server to the error.
     pub(crate) fn at(self, server: &str) -> Self {
         let named = |error: Error| Error::new(error.kind(), format!("{server}: {error}"));
         match self {
@@ -52,8 +54,8 @@ impl Failure {
         }
     }
 
-    /// The failure of a call that had an effect, as `message` says, by a request before the one that failed: that effect
-    /// stays.
+    /// Returns the failure of a call that failed after an earlier request had an effect. `message`
+    /// describes the effect.
     pub(crate) fn after(self, message: &'static str) -> Self {
         let error = self.into_error();
         if error.may_have_been_applied() {
@@ -62,22 +64,22 @@ impl Failure {
         Self::Unknown(Error::new(ErrorKind::Indeterminate, message).with_source(error))
     }
 
-    /// No reply came in time.
+    /// Returns the failure for a reply that did not arrive in time.
     pub(crate) fn silent() -> Self {
         Self::Unknown(Error::new(ErrorKind::Indeterminate, "no reply in time, outcome unknown"))
     }
 
-    /// Whether the server says that there is no such node.
+    /// Returns whether the node does not exist.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::Mismatch(ClientError::NoNode))
     }
 
-    /// Whether the server does not let this user do that.
+    /// Returns whether the user lacks the permission.
     pub(crate) fn is_denial(&self) -> bool {
         matches!(self, Self::Final(error) if error.kind() == ErrorKind::Denied)
     }
 
-    /// The failure of a request that changes nothing, or nothing that matters: it may be made again.
+    /// Maps the failure of a request that may be repeated, because it changes nothing that matters.
     pub(crate) fn of_a_look(self) -> Self {
         match self {
             Self::Unknown(error) => {
@@ -89,7 +91,7 @@ impl Failure {
     }
 }
 
-/// The failure of a request that was given to the client crate.
+/// Maps the error of a request that the client crate has accepted.
 pub(crate) fn request(error: ClientError) -> Failure {
     match error {
         ClientError::NoNode
@@ -101,7 +103,7 @@ pub(crate) fn request(error: ClientError) -> Failure {
         ClientError::SessionExpired => {
             Failure::SessionGone(new(ErrorKind::Unavailable, "the session has expired", error))
         }
-        // Requests of the same connection before it may have been applied.
+        // Earlier requests on the same connection may have been applied.
         ClientError::SessionMoved => {
             let message = "the session has moved to another server, outcome unknown";
             Failure::Unknown(new(ErrorKind::Indeterminate, message, error))
@@ -138,7 +140,7 @@ pub(crate) fn request(error: ClientError) -> Failure {
             let message = "the server answered something unexpected";
             Failure::Final(new(ErrorKind::Unexpected, message, error))
         }
-        // `UnexpectedError` is also the client crate's error for a connection that was given up.
+        // The client crate also returns `UnexpectedError` for a connection that was closed.
         error => {
             let message = "the connection broke, outcome unknown";
             Failure::Unknown(new(ErrorKind::Indeterminate, message, error))
@@ -146,7 +148,7 @@ pub(crate) fn request(error: ClientError) -> Failure {
     }
 }
 
-/// The failure of an attempt to connect: nothing of ours was sent.
+/// Maps the error of a connection attempt. No request was sent.
 pub(crate) fn connect(error: ClientError) -> Failure {
     match error {
         ClientError::SessionExpired => {
@@ -160,26 +162,27 @@ pub(crate) fn connect(error: ClientError) -> Failure {
     }
 }
 
-/// The error of a server that does not begin a session: the client crate does not tell why.
+/// Returns the error of a server that does not create a session. The client crate does not report
+/// the reason.
 pub(crate) fn unreachable() -> Error {
     let message = "the server begins no session: is it ZooKeeper, has it a majority of servers with it, and may this address \
                    have more connections (maxClientCnxns)?";
     Error::new(ErrorKind::Unavailable, message)
 }
 
-/// The error of a server that cannot be connected to, or whose name has no address.
+/// Returns the error of a server that cannot be connected to, or whose name has no address.
 pub(crate) fn refused(refused: &io::Error) -> Error {
     why_unreachable(refused).map_or_else(unreachable, |why| Error::new(ErrorKind::Unavailable, why))
 }
 
-/// The error of a server that closes new connections immediately.
+/// Returns the error of a server that closes new connections immediately.
 pub(crate) fn no_room() -> Error {
     let message = "the server closes new connections immediately, as it does at its limit for one address: raise \
                    maxClientCnxns in its configuration, or run fewer clients here";
     Error::new(ErrorKind::Unavailable, message)
 }
 
-/// The failure of a request whose reply is none to it.
+/// Returns the failure for a reply that does not match its request.
 pub(crate) fn senseless() -> Failure {
     let message = "the reply makes no sense, outcome unknown";
     Failure::Final(Error::new(ErrorKind::Unexpected, message))

@@ -1,7 +1,8 @@
-//! The nodes in ZooKeeper: one per lock below the prefix, and below that one for each holder and waiter.
+//! The nodes of locks in ZooKeeper. Each lock has a node below the prefix, and each holder and
+//! waiter has a node below the lock's node.
 //!
-//! A lock's node is a container, which the leader removes once it is empty. Slashes in a lock's name are encoded, so that one lock's
-//! children are never another's.
+//! The node of a lock is a container, which the leader removes when it is empty. Slashes in the
+//! name of a lock are encoded, so that locks never share child nodes.
 
 use std::sync::Arc;
 
@@ -9,14 +10,14 @@ use leasehold_core::backend::{Fingerprint, Lease};
 use leasehold_core::{Error, ErrorKind, LockKey};
 use uuid::Uuid;
 
-/// The node below which all locks lie.
+/// The parent node of all locks.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     prefix: Arc<str>,
 }
 
-/// The child of a lock's node that lies there while its holders are asked to finish. It sorts behind all holders and waiters, for programs
-/// that sort all children.
+/// The child of a lock's node that exists while all holders are asked to finish. Its name sorts
+/// after all holders and waiters, because some programs sort all children.
 pub(crate) const REVOCATION: &str = "revoke";
 
 impl Layout {
@@ -29,7 +30,7 @@ impl Layout {
         let is_absolute = prefix
             .strip_prefix('/')
             .is_some_and(|path| path.split('/').all(|segment| !matches!(segment, "" | "." | "..")));
-        // ZooKeeper's own nodes lie there.
+        // This path is reserved for ZooKeeper's own nodes.
         let is_reserved = prefix == "/zookeeper" || prefix.starts_with("/zookeeper/");
         if !plain || !is_absolute || is_reserved || prefix.len() > Self::MAX_PREFIX {
             let message = format!(
@@ -45,28 +46,29 @@ impl Layout {
         &self.prefix
     }
 
-    /// The node of a lock.
+    /// Returns the path of a lock's node.
     pub(crate) fn lock(&self, key: &LockKey) -> String {
         format!("{}/{}", self.prefix, segment(key))
     }
 
-    /// The node of a holder or waiter of `key`.
+    /// Returns the path of the node of a holder or waiter of `key`.
     pub(crate) fn node(&self, key: &LockKey, name: &str) -> String {
         format!("{}/{name}", self.lock(key))
     }
 
-    /// The node that lies there while the holder of this lease alone is asked to finish.
+    /// Returns the path of the node that exists while only the holder of this lease is asked to
+    /// finish.
     pub(crate) fn revocation_of(&self, key: &LockKey, lease: Fingerprint) -> String {
         format!("{}-{lease}", self.revocation(key))
     }
 
-    /// The node that lies there while all holders of `key` are asked to finish.
+    /// Returns the path of the node that exists while all holders of `key` are asked to finish.
     pub(crate) fn revocation(&self, key: &LockKey) -> String {
         self.node(key, REVOCATION)
     }
 }
 
-/// The lock whose node has this name.
+/// Returns the lock whose node has this name.
 pub(crate) fn lock_of(segment: &str) -> Option<LockKey> {
     let name = match segment {
         "%2E" => ".".to_owned(),
@@ -76,7 +78,8 @@ pub(crate) fn lock_of(segment: &str) -> Option<LockKey> {
     LockKey::from_encoded(&name).ok().filter(|key| self::segment(key) == segment)
 }
 
-/// The name of a lock's node. The encoded name of a lock has no slash or dot behind a percent sign.
+/// Returns the name of a lock's node. An encoded lock name never contains `%2F` or `%2E`, so these
+/// codes are unambiguous.
 fn segment(key: &LockKey) -> String {
     match key.as_str() {
         "." => "%2E".to_owned(),
@@ -86,17 +89,18 @@ fn segment(key: &LockKey) -> String {
 }
 
 impl Default for Layout {
-    /// `/lock`
+    /// Uses the prefix `/lock`.
     fn default() -> Self {
         Self { prefix: "/lock".into() }
     }
 }
 
-/// The part of a lease's id that ZooKeeper sees: the id leads to it, and it does not tell the id.
+/// Returns the tag of a lease, which is visible in ZooKeeper. The tag is derived from the lease id
+/// and does not reveal it.
 ///
-/// It stands where Curator has its protection id, a UUID.
+/// It has the position and the format of Curator's protection id, which is a UUID.
 pub(crate) fn tag(lease: &Lease) -> String {
-    /// Drawn once, for the tags of this backend.
+    /// A random namespace for tags of this backend.
     const NAMESPACE: Uuid = Uuid::from_u128(0x2f6a_90b1_7c1e_4d0a_a35e_5a83_0b64_90d2);
 
     Uuid::new_v5(&NAMESPACE, lease.id().secret().as_bytes()).hyphenated().to_string()

@@ -1,4 +1,5 @@
-// The page has examples with the crate `leasehold`, which this crate cannot use. They are doctests of `leasehold`.
+// The page contains examples that use the crate `leasehold`, which this crate cannot depend on. The
+// examples are tested as doctests of `leasehold`.
 #![cfg_attr(not(doctest), doc = include_str!("../README.md"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,19 +1,21 @@
-//! The names of holders and waiters, which say all that order depends on.
+//! The names of the nodes of holders and waiters. A name contains everything that determines its
+//! order.
 //!
-//! | name | of |
+//! | name | used for |
 //! | --- | --- |
 //! | `_c_<tag>-lock-NNNNNNNNNN` | a mutex, as Curator's `InterProcessMutex` |
 //! | `_c_<tag>-__READ__NNNNNNNNNN`, `_c_<tag>-__WRIT__NNNNNNNNNN` | a reader, a writer, as Curator's `InterProcessReadWriteLock` |
-//! | `_c_<tag>-unit-<state>-<units>-<limit>-NNNNNNNNNN` | units of a limit; the state is `h`, `q` or a number, see [`State`] |
+//! | `_c_<tag>-unit-<state>-<units>-<limit>-NNNNNNNNNN` | permits of a semaphore; the state is `h`, `q` or a number, see [`State`] |
 //!
-//! The number is the server's. The tag is of a [lease](crate::layout::tag), or Curator's protection id. Curator may leave that out.
+//! The server assigns the number. The tag belongs to a [lease](crate::layout::tag), or is Curator's
+//! protection id, which is optional.
 
 use leasehold_core::backend::Share;
 
-/// The digits of the server's number.
+/// The number of digits that the server appends.
 const DIGITS: usize = 10;
 
-/// How long a tag is.
+/// The length of a tag.
 const TAG: usize = 36;
 
 const LOCK: &str = "lock-";
@@ -21,18 +23,20 @@ const READ: &str = "__READ__";
 const WRITE: &str = "__WRIT__";
 const UNIT: &str = "unit-";
 
-/// From here on, claims are refused: a server's numbers become negative soon, and those sort first.
+/// Claims with larger numbers are refused. The server's numbers soon become negative, and negative
+/// numbers sort first.
 pub(crate) const LAST_NUMBER: u32 = (1 << 31) - (1 << 20);
 
-/// Whether one holds a lock.
+/// Whether an entry holds the lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum State {
     Held,
     Queued,
-    /// It holds the lock if its node has this number, and waits otherwise.
+    /// The entry holds the lock if its node has this number, and waits otherwise.
     ///
-    /// A claim reads the queue before its node is made. If the node gets the number that was next then, no other node was made in
-    /// between. So the claim was granted by the creation of its node, and no second write is necessary.
+    /// A claim reads the queue before its node is created. If the node gets the number that was
+    /// next at that time, no other node was created in between. Creating the node has then granted
+    /// the claim, and no second write is necessary.
     HeldAs(u32),
 }
 
@@ -47,20 +51,20 @@ impl State {
     }
 }
 
-/// The name of a holder or waiter.
+/// The name of a holder's or waiter's node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Name {
     pub(crate) text: String,
-    /// Empty, if it has none.
+    /// The tag, or an empty text if there is none.
     pub(crate) tag: String,
     pub(crate) share: Share,
-    /// `None` where the place in the order alone tells.
+    /// The state, or `None` if only the order of the nodes determines it.
     pub(crate) state: Option<State>,
     pub(crate) number: u32,
 }
 
 impl Name {
-    /// Reads the name of a node; `None` for a node without a place in the order.
+    /// Parses the name of a node. Returns `None` for a node that does not belong to the queue.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (head, digits) = text.split_at_checked(text.len().checked_sub(DIGITS)?)?;
         let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)?;
@@ -76,7 +80,7 @@ impl Name {
         Some(Self { text: text.to_owned(), tag: tag.to_owned(), share, state, number })
     }
 
-    /// The beginning of the name of a lease with this tag, before the number that the server gives it.
+    /// Returns the name for a lease with this tag, without the number that the server appends.
     pub(crate) fn head(tag: &str, share: Share, state: State) -> String {
         match share {
             Share::Whole => format!("_c_{tag}-{LOCK}"),
@@ -93,13 +97,13 @@ impl Name {
         }
     }
 
-    /// The name of a claim that comes after all others.
+    /// Returns the name of a claim that sorts after all other claims.
     pub(crate) fn last(tag: &str, share: Share) -> Self {
         let text = format!("{}{}", Self::head(tag, share, State::Queued), u32::MAX);
         Self::read(&text).expect("it has as many digits")
     }
 
-    /// The same place in the order, in another state or with other units.
+    /// Returns the name with the same number and a different state or number of permits.
     pub(crate) fn changed(&self, share: Share, state: State) -> Self {
         if share == self.share && self.state.is_none_or(|current| current == state) {
             return self.clone();
@@ -108,7 +112,8 @@ impl Name {
         Self::read(&text).expect("a name that was read and written anew is one")
     }
 
-    /// How early it is, among all: Curator lets two nodes of one client have the same number.
+    /// Returns the sort key. The text is needed because Curator can create two nodes of one client
+    /// with the same number.
     pub(crate) fn order(&self) -> (u32, &str) {
         (self.number, &self.text)
     }
@@ -118,7 +123,7 @@ impl Name {
     }
 }
 
-/// The tag in the place of Curator's protection id, if it is there, and the rest.
+/// Splits off the tag at the position of Curator's protection id, if there is one.
 fn protection(head: &str) -> (&str, &str) {
     let protected = head.strip_prefix("_c_").and_then(|rest| rest.split_at_checked(TAG));
     match protected {

@@ -1,4 +1,5 @@
-//! The holders and waiters of a lock, in order, and the rule of all kinds of lock: which of them comes next.
+//! The queue of a lock, and the rule that admits the next claim. The rule is the same for all lock
+//! types.
 
 use leasehold_core::backend::Share;
 use zookeeper_client::Stat;
@@ -6,33 +7,35 @@ use zookeeper_client::Stat;
 use crate::layout::REVOCATION;
 use crate::name::{Name, State};
 
-/// The holders and waiters of a lock, as one list shows them.
+/// The holders and waiters of a lock, as one request has listed them.
 ///
-/// The lowest number holds. A list that a server gives late shows nodes that have gone, and misses none that came before a node that it
-/// shows: numbers are given in the order of changes.
+/// The node with the lowest number holds the lock. An outdated list may contain deleted nodes. It
+/// never misses a node that was created before a node in the list, because numbers follow the order
+/// of changes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
-    /// In order.
+    /// The entries in order.
     entries: Vec<Name>,
-    /// Whether the holders are asked to finish.
+    /// Whether all holders are asked to finish.
     pub(crate) is_asked: bool,
-    /// The version of the data of the lock's node, which grants of units compare.
+    /// The data version of the lock's node, which grants of permits compare.
     pub(crate) version: i32,
     /// The zxid of the last change.
     pub(crate) changed: i64,
     /// The number that the next node gets.
     pub(crate) next: u32,
-    /// The zxid with which the lock's node was made: the numbers of another begin anew. 0 if there is no node.
+    /// The zxid that created the lock's node, or 0 if there is no node. The numbers start again for
+    /// each new node.
     pub(crate) made: i64,
 }
 
 /// The decision about a claim.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
-    /// There is room for it beside all holders of the lock and all waiters before it.
+    /// The claim is compatible with all holders of the lock and with all waiters before it.
     Admitted,
     Refused,
-    /// The lock is held as one of another kind.
+    /// The lock is held as another lock type.
     OtherKind,
 }
 
@@ -53,12 +56,13 @@ impl Queue {
         &self.entries
     }
 
-    /// The first entry of the lease with this tag: a claim that was made twice may have two.
+    /// Returns the first entry of the lease with this tag. A claim that was created twice may have
+    /// two entries.
     pub(crate) fn entry(&self, tag: &str) -> Option<&Name> {
         self.entries.iter().find(|entry| entry.tag == tag)
     }
 
-    /// The holders of the lock, by their places in the order and by their names.
+    /// Returns the holders of the lock, according to their order and their names.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &Name> {
         let mut total = 0;
         self.entries.iter().filter(move |entry| match entry.state {
@@ -84,12 +88,13 @@ impl Queue {
         if total <= u64::from(own.share.limit()) { Verdict::Admitted } else { Verdict::Refused }
     }
 
-    /// Whether claims that came later may have been granted past a claim for `share`, since they name another limit.
+    /// Returns whether later claims may have been granted before a claim for `share`, because they
+    /// set a different limit.
     pub(crate) fn has_other_limits(&self, share: Share) -> bool {
         self.entries.iter().any(|entry| entry.share.limit() != share.limit())
     }
 
-    /// The entry in whose presence `own` cannot be granted; `None` if it takes several to make room.
+    /// Returns the entry that blocks `own`. Returns `None` if several entries block it together.
     pub(crate) fn predecessor(&self, own: &Name) -> Option<&Name> {
         let mut before = self.entries.iter().filter(|entry| entry.order() < own.order());
         match own.share {
@@ -100,14 +105,16 @@ impl Queue {
     }
 }
 
-/// The number that the next child of this node gets: that of all children that were ever made.
+/// Returns the number that the next child of this node gets, which is the number of all children
+/// ever created.
 ///
-/// Servers count a child's creation and its deletion, each once, in `cversion`.
+/// `cversion` counts each creation and each deletion of a child once.
 fn next_number(stat: &Stat) -> u32 {
     stat.cversion.wrapping_add(stat.num_children).cast_unsigned() / 2
 }
 
-/// Whether `own` must fit beside `other`: those before it, and those that came later and hold by a larger limit.
+/// Returns whether `own` must be compatible with `other`. This applies to earlier entries, and to
+/// later entries that hold permits under a larger limit.
 fn is_in_the_way(other: &Name, own: &Name) -> bool {
     let holds_past = own.state.is_some()
         && other.state == Some(State::Held)

@@ -1,10 +1,15 @@
-//! ZooKeeper's sessions: one of each TTL for all leases of ours that are kept, and own ones for the others.
+//! Manages ZooKeeper sessions. All renewed leases with the same TTL share one session, and every
+//! other lease has its own.
 //!
-//! A session lasts from when the leader has heard of it last, and a reply of another server does not tell when that was: servers
-//! pass on their news every half tick. So Leasehold renews a session by connecting to it again, which the leader has to allow: from then on
-//! the leader counts the session's time anew. A write on the same connection shows that the leader still leads. A connection is closed
-//! soon, because servers limit the connections of an address, and the renewals of other clients need them too. The client crate sends no
-//! pings on one that young: nothing but renewals keeps a session alive.
+//! A session expires one timeout after the leader's last contact with it. A reply from another
+//! server does not show when that was, because servers forward session activity only every half
+//! tick. Leasehold therefore renews a session by connecting to it again, which the leader must
+//! confirm. The leader then restarts the session time. A write on the same connection shows that
+//! the leader still leads.
+//!
+//! A connection is closed soon, because servers limit the connections per address, and other
+//! clients need connections for their renewals. The client crate does not send pings on such a
+//! young connection, so only renewals keep a session alive.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,72 +27,77 @@ use crate::connection::{Link, MIN_TTL, Servers};
 use crate::error::{self, Failure};
 use crate::sync::locked;
 
-/// Which part of its TTL a session may have used up before an acquisition connects to it again: a lease begins with nearly all of its TTL.
-/// The client crate pings after three twentieths.
+/// An acquisition reconnects to a session that has used up more than this part of its TTL. A lease
+/// then starts with nearly all of its TTL. The client crate sends pings after three twentieths.
 const FRESH: u32 = 12;
 
-/// The same of waiters: a place is kept for less time than was asked for, and no holder believes in it.
+/// The corresponding part for waiters. A queue entry may expire earlier than requested, because no
+/// holder depends on it.
 const FRESH_PLACE: u32 = 3;
 
-/// How long a connection to a session of holders lasts at most: acquisitions one after the other share it.
+/// How long a connection to a holders' session is kept at most. Consecutive acquisitions share the
+/// connection.
 const SHARED: Duration = Duration::from_millis(250);
 
-/// How long a connection to a session of waiters lasts at most: the places of many that come together are made on it.
+/// How long a connection to a waiters' session is kept at most. Many waiters that arrive together
+/// share the connection.
 const SHARED_PLACE: Duration = Duration::from_millis(5);
 
 /// The sessions of a client.
 ///
-/// A session is kept alive only by the renewals of those that hang on it. If something may hang on it that will not be
-/// renewed, since a reply was lost, a release failed or a renewal is missing, it is not connected to any more: the next renewal
-/// begins another, to which all renewed leases move, and the leftovers end with the old one.
+/// A session is kept alive only by the renewals of the leases that are attached to it. After a lost
+/// reply, a failed release or a missing renewal, a lease may be attached that no caller will renew.
+/// The client then stops renewing this session. The next renewal creates a new session, and all
+/// renewed leases move to it. Abandoned leases expire with the old session.
 pub(crate) struct Sessions {
     clock: Arc<dyn Clock>,
-    /// By use and by TTL.
+    /// The sessions by use and TTL.
     current: StdMutex<HashMap<(Use, Duration), Slot>>,
-    /// Counts the events that may have left something behind.
+    /// Counts the events that may have left an abandoned lease behind.
     doubts: AtomicU64,
 }
 
-/// A session, if there is one, locked by the caller that begins it or connects to it.
+/// A session, if there is one. The caller that creates or reconnects the session locks the slot.
 type Slot = Arc<Mutex<Option<Arc<Session>>>>;
 
-/// The use of a session.
+/// What a session is used for.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Use {
-    /// Holders: their renewals keep nothing alive but each other.
+    /// Holders. The session is kept alive only by their renewals.
     Locks,
     /// Waiters.
     Places,
 }
 
-/// One of ZooKeeper's sessions.
+/// A ZooKeeper session.
 pub(crate) struct Session {
     pub(crate) id: i64,
     of: Use,
     ttl: Duration,
-    /// How many doubts there were when it began.
+    /// The number of doubts when the session was created.
     doubts: u64,
     state: Mutex<Attached>,
-    /// Read-locked by requests under way: a newer connection ends the one before, so it waits for them.
+    /// Read-locked by requests in progress. A newer connection ends the previous one, so
+    /// reconnecting waits for these requests.
     uses: Arc<RwLock<()>>,
 }
 
-/// How a session is connected to.
+/// The connection state of a session.
 struct Attached {
     info: SessionInfo,
-    /// `None` once it is closed, so that nothing keeps the session alive.
+    /// `None` after the connection was closed, so that nothing keeps the session alive.
     link: Option<Arc<Link>>,
-    /// The clock before the last connection was asked for that was made.
+    /// The time just before the last successful connection attempt.
     kept_at: Instant,
 }
 
-/// A session to hang something on, and the connection on which that is done.
+/// A session to attach a node to, and the connection for this request.
 pub(crate) struct Hook {
     pub(crate) session: Arc<Session>,
     pub(crate) link: Arc<Link>,
-    /// Until when it is good without being kept alive.
+    /// When the session expires without another renewal.
     pub(crate) good_until: Instant,
-    /// Keeps others from connecting to the session again meanwhile.
+    /// Prevents other callers from reconnecting to the session in the meantime.
     _used: Option<OwnedRwLockReadGuard<()>>,
 }
 
@@ -102,7 +112,7 @@ impl Sessions {
         Self { clock, current: StdMutex::default(), doubts: AtomicU64::default() }
     }
 
-    /// The session for leases with this TTL, with nearly all of it left.
+    /// Returns the session for leases with this TTL, with nearly all of its TTL left.
     pub(crate) async fn current(
         &self,
         servers: &Servers,
@@ -116,9 +126,10 @@ impl Sessions {
         self.kept(servers, of, ttl, |now, kept_at| now.since(kept_at) <= fresh).await
     }
 
-    /// The session for leases with this TTL, connected to no earlier than this call.
+    /// Returns the session for leases with this TTL, after a connection attempt that started after
+    /// this call.
     ///
-    /// Calls that come in while such a connection is made share the next one.
+    /// Calls that arrive during such an attempt share the next one.
     pub(crate) async fn renewed(
         &self,
         servers: &Servers,
@@ -126,7 +137,7 @@ impl Sessions {
         ttl: Duration,
     ) -> Result<Hook, Failure> {
         let since = self.clock.now();
-        // Others that are called in the same turn, as for batches, share it.
+        // Other calls of the same turn, for example the calls of a batch, share the attempt.
         yield_now().await;
         self.kept(servers, of, ttl, |_, kept_at| kept_at >= since).await
     }
@@ -153,12 +164,13 @@ impl Sessions {
         Ok(hook)
     }
 
-    /// A session for one lease of ours.
+    /// Creates a session for one lease.
     pub(crate) async fn own(&self, servers: &Servers, ttl: Duration) -> Result<Hook, Failure> {
         self.begin(servers, Use::Locks, ttl).await
     }
 
-    /// Until when the place of a waiter is kept that hangs on this session. `None` if it is to hang on another, or to be kept alive now.
+    /// Returns when a waiter's queue entry on this session expires. Returns `None` if the entry
+    /// must move to another session or must be renewed now.
     pub(crate) async fn keeps_place(&self, session: &Session, ttl: Duration) -> Option<Instant> {
         let is_right = (session.of, session.ttl) == (Use::Places, counted(ttl));
         if !is_right || session.doubts != self.doubts.load(Ordering::Relaxed) {
@@ -168,10 +180,10 @@ impl Sessions {
         (self.clock.now().since(kept_at) <= ttl / FRESH_PLACE).then(|| kept_at + session.ttl)
     }
 
-    /// Makes sure that the servers take no more requests that were sent by `sent_at`.
+    /// Ensures that the servers do not accept any request that was sent until `sent_at`.
     ///
-    /// The servers refuse requests on a connection once there is a newer one. All requests before it share that one: where a server was slow,
-    /// hundreds of them may be in doubt.
+    /// Servers reject requests on a connection when the session has a newer one. All unconfirmed
+    /// requests share one new connection, because a slow server can leave hundreds of them.
     pub(crate) async fn settle(
         &self,
         servers: &Servers,
@@ -213,7 +225,7 @@ impl Sessions {
         {
             return Ok(session.hook(Arc::clone(link), state.kept_at));
         }
-        // Requests that do not end in that time get no reply.
+        // Requests that do not end within this time get no reply.
         let unused = timeout(servers.timeout(), Arc::clone(&session.uses).write_owned()).await;
         if let Some(link) = state.link.take() {
             link.give_up();
@@ -228,7 +240,7 @@ impl Sessions {
         Ok(session.hook(link, now))
     }
 
-    /// Something may hang on any of the sessions that will not be renewed.
+    /// Records that a node may be attached to a session that no caller will renew.
     pub(crate) fn doubt(&self) {
         self.doubts.fetch_add(1, Ordering::Relaxed);
     }
@@ -236,26 +248,27 @@ impl Sessions {
     fn slot(&self, of: Use, ttl: Duration) -> Slot {
         let now = self.clock.now();
         let mut current = locked(&self.current);
-        // Sessions of TTLs that are not in use any more.
+        // Drops sessions whose TTLs are no longer in use.
         current.retain(|_, slot| Arc::strong_count(slot) > 1 || is_in_use(slot, now));
         Arc::clone(current.entry((of, counted(ttl))).or_default())
     }
 }
 
 impl Session {
-    /// Must be called with the state locked, or before others know of the session, so that it is not connected to meanwhile.
+    /// The caller must have locked the state, or must be the only user of the session. Otherwise
+    /// another caller could reconnect in the meantime.
     fn hook(self: &Arc<Self>, link: Arc<Link>, kept_at: Instant) -> Hook {
         let used = Arc::clone(&self.uses).try_read_owned().ok();
         let good_until = kept_at + self.ttl;
         Hook { session: Arc::clone(self), link, good_until, _used: used }
     }
 
-    /// Closes the connection. The session lasts for its TTL from when it was made.
+    /// Closes the connection. The session lasts for one TTL from the time of the connection.
     pub(crate) async fn close(&self) {
         self.state.lock().await.link = None;
     }
 
-    /// Closes a connection before the client crate pings on it.
+    /// Closes a connection before the client crate sends a ping on it.
     fn close_later(self: &Arc<Self>, servers: &Servers, link: &Arc<Link>) {
         let (session, link) = (Arc::downgrade(self), Arc::downgrade(link));
         let shared = match self.of {
@@ -285,7 +298,7 @@ impl fmt::Debug for Sessions {
     }
 }
 
-/// The timeout of a session for leases with this TTL: servers count milliseconds.
+/// Returns the session timeout for leases with this TTL. Servers count in milliseconds.
 fn counted(ttl: Duration) -> Duration {
     let millis = ttl.as_nanos().div_ceil(1_000_000);
     Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)).max(MIN_TTL)
@@ -297,8 +310,8 @@ fn is_in_use(slot: &Slot, now: Instant) -> bool {
     session.state.try_lock().map_or(true, |state| now < state.kept_at + session.ttl)
 }
 
-/// Waits while others speak to the ensemble, and no longer than for the ensemble itself: where it does not answer, all
-/// waiting callers learn of it together.
+/// Waits while other callers use the session, but not longer than the time limit for a reply. If
+/// the ensemble does not answer, all waiting callers then fail at the same time.
 async fn in_time<T>(servers: &Servers, waiting: impl Future<Output = T>) -> Result<T, Failure> {
     let waited = timeout(servers.timeout(), waiting).await;
     waited.map_err(|_| Failure::ServerDown(error::unreachable()))

@@ -1,8 +1,10 @@
-//! The ensemble's news: watches of few nodes, on the connection for reads.
+//! Notifies watches of changes in the ensemble. A few nodes are watched, on the connection for
+//! reads.
 //!
-//! A waiter watches its predecessor and its own node; a holder, after a moment, its own node; an observer, all children of a
-//! lock's node. A watch begins with a read, which tells whether something has changed since the last look: so
-//! nothing is missed. The failure of a waiter's or an observer's watch is told as news.
+//! A waiter watches its own node and its predecessor. A holder watches its own node, but only after
+//! it has held the lock for a moment. An observer watches all children of a lock's node. A watch
+//! starts with a read that shows whether anything has changed since the last read, so no change is
+//! missed. If the watch of a waiter or an observer fails, it is notified too.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,20 +24,22 @@ use crate::error::Failure;
 use crate::layout::{Layout, tag};
 use crate::sync::locked;
 
-/// How long a lock must be held to be watched: locks that are held for a moment only are spared the request.
+/// How long a lock must be held before its node is watched. Locks that are held only for a moment
+/// do not need the request.
 const WATCH_HELD_AFTER: Duration = Duration::from_millis(100);
 
-/// How long a watch that fails rests before it is told or tried again, so that no server is asked all the time that does not answer.
+/// The pause after a watch has failed, before it is notified or started again. The pause protects
+/// servers that do not answer.
 const REST: Duration = Duration::from_millis(200);
 
-/// How many holders' watches begin at once. After a lost connection thousands begin anew: the timeout of a request must not run while the
-/// server reads the nodes of all others.
+/// How many holders' watches start at the same time. After a lost connection, thousands of watches
+/// may start again. The timeout of a request must not include the time for all other nodes.
 const HOLDERS_AT_ONCE: usize = 64;
 
-/// Passes the ensemble's news on to watchers.
+/// Notifies watches of changes in the ensemble.
 pub(crate) struct News {
     servers: Arc<Servers>,
-    /// Room for the holders' watches that begin.
+    /// Limits the number of holders' watches that start at the same time.
     room: Arc<Semaphore>,
     /// The watches of observers.
     observers: KeyWatches,
@@ -43,12 +47,12 @@ pub(crate) struct News {
     holders: Board,
 }
 
-/// The news that a waiter is told of.
+/// The change that a waiter waits for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Target {
-    /// That this node goes.
+    /// The deletion of this node.
     Node(String),
-    /// That a child of this node comes or goes, after the change with this zxid.
+    /// The creation or deletion of a child of this node, after the change with this zxid.
     Children(String, i64),
 }
 
@@ -63,7 +67,7 @@ impl News {
         }
     }
 
-    /// A watch for an observer of a lock.
+    /// Returns a watch for an observer of a lock.
     pub(crate) fn observe(&self, layout: &Layout, key: &LockKey) -> KeyWatch {
         let watch = self.observers.watch(key);
         let (servers, observers) = (Arc::clone(&self.servers), self.observers.clone());
@@ -78,17 +82,19 @@ impl News {
         watch.with_attached(Aborted(task.abort_handle()))
     }
 
-    /// A watch for a caller that will perhaps wait. Nothing is asked of the ensemble until it does.
+    /// Returns a watch for a caller that may have to wait. No request is sent before it waits.
     pub(crate) fn watch_claim(&self, claim: &Claim) -> KeyWatch {
         self.waiters.watch(claim.lease())
     }
 
-    /// A watch for a caller that will perhaps hold. Nothing is asked of the ensemble until it has done so for a moment.
+    /// Returns a watch for a caller that may hold the lock. No request is sent before it has held
+    /// the lock for a moment.
     pub(crate) fn watch_lease(&self, lease: &Lease) -> KeyWatch {
         self.holders.watch(lease)
     }
 
-    /// The claim stands in line with this node, and waits for news of `target`; `false` if it has no watch to be told by.
+    /// Records that the claim is queued with this node and waits for `target`. Returns `false` if
+    /// the claim has no watch that could be notified.
     pub(crate) fn waits(&self, lease: &Lease, own: String, target: Target) -> bool {
         let (servers, told) = (Arc::clone(&self.servers), self.waiters.told.clone());
         let purpose = Purpose::Waits(own.clone(), target.clone());
@@ -101,7 +107,7 @@ impl News {
         })
     }
 
-    /// The lease holds with this node.
+    /// Records that the lease holds the lock with this node.
     pub(crate) fn holds(&self, lease: &Lease, own: String) {
         self.waiters.end(lease);
         let (servers, room) = (Arc::clone(&self.servers), Arc::clone(&self.room));
@@ -113,7 +119,8 @@ impl News {
                 match follow(&servers, &room, &own, &mut seen, tell).await {
                     Ok(()) => {}
                     Err(failure) if failure.is_absence() => return tell(),
-                    // The next watch tells of changes since `seen`. To ask for all leases now would add to the load of a slow server.
+                    // The next watch reports all changes since `seen`. Notifying all leases now
+                    // would add load to a slow server.
                     Err(_) => sleep(REST).await,
                 }
             }
@@ -127,18 +134,18 @@ impl fmt::Debug for News {
     }
 }
 
-/// Watchers of nodes of their own.
+/// Watches of single nodes.
 #[derive(Clone, Default)]
 struct Board {
     told: KeyWatches,
     entries: Arc<Mutex<HashMap<LeaseId, Watched>>>,
 }
 
-/// The watching for the sake of a lease.
+/// The watching task of a lease and its watches.
 struct Watched {
-    /// The key of its watches.
+    /// The key of the watches.
     tag: LockKey,
-    /// How many `KeyWatch`es there are.
+    /// The number of `KeyWatch`es.
     watches: usize,
     task: Option<(Purpose, Aborted)>,
 }
@@ -166,7 +173,8 @@ impl Board {
         self.told.watch(&tag).with_attached(subscription)
     }
 
-    /// Watches for the sake of a lease, unless that is done already; `false` if it has no watch to be told by.
+    /// Starts the watching task of a lease, unless it is already running. Returns `false` if the
+    /// lease has no watch that could be notified.
     fn begin<F>(
         &self,
         lease: &Lease,
@@ -198,7 +206,7 @@ impl Board {
     }
 }
 
-/// Ends the watching for a lease when the last `KeyWatch` that it is attached to is dropped.
+/// Ends the watching task of a lease when the last of its `KeyWatch`es is dropped.
 struct Subscription {
     entries: Weak<Mutex<HashMap<LeaseId, Watched>>>,
     id: LeaseId,
@@ -216,7 +224,7 @@ impl Drop for Subscription {
     }
 }
 
-/// A task that ends when this is dropped.
+/// A task that is aborted when this value is dropped.
 struct Aborted(AbortHandle);
 
 impl Drop for Aborted {
@@ -251,8 +259,8 @@ async fn target_changed(servers: &Servers, target: &Target) -> Result<(), Failur
     Ok(())
 }
 
-/// Waits until a node goes or its data change. Fails immediately if there is none, or if it belongs to another user: servers send this
-/// user no events of it.
+/// Waits until a node is deleted or its data change. Fails immediately if the node does not exist
+/// or belongs to another user, because servers do not report its events to this user.
 async fn changed(servers: &Servers, node: &str) -> Result<(), Failure> {
     let link = servers.main().await?;
     let (_, _, watcher) = link.reply(link.client().get_and_watch_data(node)).await?;
@@ -264,8 +272,9 @@ async fn changed(servers: &Servers, node: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tells if a node's data were written since they were `seen`, or since it was made, and waits until it goes or they change. Fails
-/// at once if there is none.
+/// Notifies the holder if the data of its node were written since they were `seen`, or since the
+/// creation of the node. Then waits until the node is deleted or its data change. Fails immediately
+/// if the node does not exist.
 async fn follow(
     servers: &Servers,
     room: &Semaphore,
@@ -288,12 +297,12 @@ async fn follow(
     Ok(())
 }
 
-/// Tells of all changes of a node's children, until the connection is lost.
+/// Reports all changes of a node's children until the connection is lost.
 async fn observe(servers: &Servers, node: &str, tell: impl Fn()) -> Result<(), Failure> {
     let link = servers.main().await?;
     let watching = link.client().watch(node, AddWatchMode::PersistentRecursive);
     let mut watcher = link.reply(watching).await?;
-    // Something may have changed before the watch was in force.
+    // A change may have happened before the watch was in force.
     tell();
     loop {
         let event = select! {

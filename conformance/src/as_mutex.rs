@@ -1,4 +1,4 @@
-//! A mutex made of other kinds of lock.
+//! A mutex that is implemented with another lock type.
 
 use async_trait::async_trait;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
@@ -10,10 +10,12 @@ use leasehold_core::{Error, LockKey};
 
 use crate::case::Need;
 
-/// A backend whose mutexes are in truth another kind of lock of `B`, so that the whole suite is run on that kind too.
+/// A backend whose mutexes use another lock type of `B`. It runs the complete suite on this lock
+/// type.
 ///
-/// It declares neither units nor a queue, nor several keys at once, nor membership of a quorum, which are for `B` itself to show; and no
-/// spare tokens, which are for mutexes.
+/// It does not declare permits, a queue, several keys at a time or quorum membership, because `B`
+/// itself is tested for these features. It does not declare spare tokens either, because only
+/// mutexes use them.
 ///
 /// ```
 /// use leasehold_conformance::AsMutex;
@@ -30,17 +32,18 @@ pub struct AsMutex<B> {
 }
 
 impl<B> AsMutex<B> {
-    /// The features that it never declares, for [`Harness::LACKS`](crate::Harness::LACKS).
+    /// The features that this backend never declares. Use it for
+    /// [`Harness::LACKS`](crate::Harness::LACKS).
     pub const LACKS: &[Need] = &[Need::Membership, Need::Queue, Need::Together, Need::Units];
 }
 
 impl<B: LockBackend> AsMutex<B> {
-    /// Takes the only permit of a semaphore.
+    /// Implements a mutex as the only permit of a semaphore.
     pub fn semaphore(inner: B) -> Self {
         Self { inner, share: Share::Units { units: 1, limit: 1 } }
     }
 
-    /// Takes a reader-writer lock to write.
+    /// Implements a mutex as the write lock of a reader-writer lock.
     pub fn write_lock(inner: B) -> Self {
         Self { inner, share: Share::WRITER }
     }

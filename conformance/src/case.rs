@@ -1,4 +1,4 @@
-//! One case of the suite.
+//! A case of the suite.
 
 use std::fmt;
 
@@ -8,40 +8,63 @@ use crate::profile::Profile;
 use crate::run::{self, Running};
 use crate::scene::Scene;
 
-/// A case, ready to be run against one store.
+/// A case that is ready to run on one store.
+///
+/// ```
+/// use leasehold_conformance::{Harness, cases};
+/// # use async_trait::async_trait;
+/// # use leasehold_core::backend::LockBackend;
+/// # use leasehold_core::memory::MemoryBackend;
+/// # use leasehold_core::{Holder, LockKey};
+/// # struct Memory(MemoryBackend);
+/// # #[async_trait]
+/// # impl Harness for Memory {
+/// #     type Backend = MemoryBackend;
+/// #     const NAME: &str = "memory";
+/// #     async fn start() -> Self { Self(MemoryBackend::new()) }
+/// #     async fn connect(&self) -> MemoryBackend { self.0.clone() }
+/// #     async fn witness(&self, key: &LockKey) -> Option<Holder> {
+/// #         self.0.inspect(key).await.unwrap().holders().first().cloned()
+/// #     }
+/// # }
+///
+/// let fencing = cases::<Memory>().into_iter().filter(|case| case.group == "fencing");
+/// assert!(fencing.count() > 0);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// The subject: the module that has the case.
+    /// The name of the module that contains the case.
     pub group: &'static str,
-    /// The claim: a sentence that can be false.
+    /// What the case checks, as a sentence that can be false.
     pub name: &'static str,
-    /// The part of a lock that it tests.
+    /// The part of a lock that the case tests.
     pub subject: Subject,
-    /// Its numbers in the catalogue of hazards, `docs/hazards.md` in the repository.
+    /// The numbers of the case in the catalogue of hazards, which is `docs/hazards.md` in the
+    /// repository.
     pub numbers: &'static [u16],
-    /// The features that the backend must declare, and the hooks that the harness must offer, for the case to run.
+    /// The features that the backend must declare and the hooks that the harness must have.
     pub needs: &'static [Need],
-    /// The reason for which this store's harness skips it, as far as its constants tell.
+    /// Why this harness skips the case, as far as its constants show.
     pub skips: Option<Need>,
     pub(crate) store: Profile,
     pub(crate) body: Body,
 }
 
 impl Case {
-    /// Its group and name, as test runners show it.
+    /// Returns the group and the name in the format of test runners.
     pub fn path(&self) -> String {
         format!("{}::{}", self.group, self.name)
     }
 
-    /// Runs it, on a runtime of its own.
+    /// Runs the case on a separate runtime.
     ///
     /// # Errors
     ///
-    /// [`Skipped`] if it cannot be run on this store.
+    /// Returns [`Skipped`] if this store cannot run the case.
     ///
     /// # Panics
     ///
-    /// If the case fails.
+    /// Panics if the case fails.
     pub fn run(&self) -> Outcome {
         match self.skips {
             Some(need) => Err(Skipped(need)),
@@ -56,30 +79,32 @@ impl Case {
 /// The code of a case.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Body {
-    /// It acts on a scene that is made for it.
+    /// The case uses a scene that is created for it.
     OnScene(for<'a> fn(&'a Scene) -> Running<'a>),
-    /// It makes a scene itself.
+    /// The case creates its own scene.
     Model(fn(Profile) -> Outcome),
 }
 
 /// The part of a lock that a case tests.
+///
+/// [`Harness::SUBJECTS`](crate::Harness::SUBJECTS) selects cases by their subject.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Subject {
-    /// The layers above the contract: queue, retry, watchdog, guards. A store only adds latency, so these cases run on
-    /// harnesses in [virtual time](crate::Time::Virtual), and elsewhere if `LEASEHOLD_CONFORMANCE_ALL` is set in the
-    /// environment.
+    /// The client: queue, retries, renewals and guards. A store only adds latency to these cases.
+    /// They run on harnesses in [virtual time](crate::Time::Virtual). To run them on all harnesses,
+    /// set the environment variable `LEASEHOLD_CONFORMANCE_ALL`.
     Layers,
     /// The client and its store under load.
     Load,
     /// The connection between the client and its store.
     Network,
-    /// The contract that the store and its backend keep.
+    /// The contract that the store and its backend must fulfil.
     Store,
 }
 
 impl Subject {
-    /// All of them.
+    /// All subjects.
     pub const ALL: [Self; 4] = [Self::Layers, Self::Load, Self::Network, Self::Store];
 }
 
@@ -95,55 +120,63 @@ impl fmt::Display for Subject {
 }
 
 /// The outcome of a case that does not panic.
+///
+/// [`Case::run`] returns this type.
 pub type Outcome = Result<(), Skipped>;
 
-/// A case was not run, for want of this.
+/// Why a case was not run: the store lacks this feature or hook.
+///
+/// [`Case::run`] returns this type as an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Skipped(pub Need);
 
-/// Features that not every backend declares, and hooks that not every harness offers.
+/// Optional features of backends and optional hooks of harnesses.
+///
+/// [`Harness::HOOKS`](crate::Harness::HOOKS) and [`Harness::LACKS`](crate::Harness::LACKS) contain
+/// these values.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Need {
-    /// [`Harness::advance`](crate::Harness::advance).
+    /// The hook [`Harness::advance`](crate::Harness::advance).
     Advance,
-    /// [`Disturbance::BlackHole`](crate::Disturbance::BlackHole).
+    /// The disturbance [`Disturbance::BlackHole`](crate::Disturbance::BlackHole).
     BlackHole,
-    /// [`Disturbance::Disconnect`](crate::Disturbance::Disconnect).
+    /// The disturbance [`Disturbance::Disconnect`](crate::Disturbance::Disconnect).
     Disconnect,
-    /// [`Feature::ForceRelease`].
+    /// The feature [`Feature::ForceRelease`].
     ForceRelease,
-    /// [`Feature::Inspect`].
+    /// The feature [`Feature::Inspect`].
     Inspect,
-    /// [`Feature::List`].
+    /// The feature [`Feature::List`].
     List,
-    /// [`Feature::Membership`].
+    /// The feature [`Feature::Membership`].
     Membership,
-    /// [`Disturbance::Pause`](crate::Disturbance::Pause).
+    /// The disturbance [`Disturbance::Pause`](crate::Disturbance::Pause).
     Pause,
-    /// [`Feature::Push`].
+    /// The feature [`Feature::Push`].
     Push,
-    /// [`Feature::Queue`].
+    /// The feature [`Feature::Queue`].
     Queue,
-    /// [`Disturbance::Restart`](crate::Disturbance::Restart).
+    /// The disturbance [`Disturbance::Restart`](crate::Disturbance::Restart).
     Restart,
-    /// The case's group among [`Harness::GROUPS`](crate::Harness::GROUPS), and its subject among
-    /// [`Harness::SUBJECTS`](crate::Harness::SUBJECTS).
+    /// A selection by the harness: [`Harness::GROUPS`](crate::Harness::GROUPS) must contain the
+    /// case's group, and [`Harness::SUBJECTS`](crate::Harness::SUBJECTS) must contain its subject.
     Selection,
-    /// [`Feature::Revocation`].
+    /// The feature [`Feature::Revocation`].
     Revocation,
-    /// [`Feature::SpareTokens`].
+    /// The feature [`Feature::SpareTokens`].
     SpareTokens,
-    /// [`Feature::Together`].
+    /// The feature [`Feature::Together`].
     Together,
-    /// [`Feature::Units`].
+    /// The feature [`Feature::Units`].
     Units,
-    /// [`Time::Virtual`](crate::Time::Virtual), for a case that tests the [layers](Subject::Layers).
+    /// [`Time::Virtual`](crate::Time::Virtual), for a case that tests the
+    /// [client](Subject::Layers).
     VirtualTime,
 }
 
 impl Need {
-    /// All of them.
+    /// All features and hooks.
     pub const ALL: [Self; 17] = [
         Self::Advance,
         Self::BlackHole,
@@ -164,7 +197,7 @@ impl Need {
         Self::VirtualTime,
     ];
 
-    /// The backend's feature that it is; `None` if it is a harness's hook.
+    /// Returns the feature of the backend, or `None` for a hook of the harness.
     pub const fn feature(self) -> Option<Feature> {
         match self {
             Self::ForceRelease => Some(Feature::ForceRelease),

@@ -1,4 +1,4 @@
-//! The suite as a page of documentation, and the check that the page is true.
+//! Describes the suite as a page of documentation, and checks that the page is up to date.
 
 use std::fmt::Write;
 
@@ -11,19 +11,22 @@ use crate::pool::Sharing;
 use crate::profile::Profile;
 use crate::scene::Scene;
 
-/// A store in the page's table of stores.
+/// A row in the page's table of stores.
+///
+/// [`assert_documented`] compares this row with the page.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Store {
     name: String,
     has: Vec<Need>,
-    /// The names of the groups that it runs; none if it runs all.
+    /// The names of the groups that the store runs. Empty if it runs all groups.
     groups: Vec<String>,
-    /// The subjects that it runs.
+    /// The subjects that the store runs.
     subjects: Vec<Subject>,
 }
 
 impl Store {
-    /// The store of `H`: the declaration of its backend and the offers of its harness.
+    /// Returns the row for the harness `H`, with the features of its backend and the hooks of the
+    /// harness.
     pub fn of<H: Harness>() -> Self {
         let store = Profile::of::<H>();
         let capabilities = store.runtime().block_on(async {
@@ -47,7 +50,7 @@ impl Store {
         Self { name: store.name.to_owned(), has, groups, subjects: store.subjects.to_vec() }
     }
 
-    /// Its row in the table of stores.
+    /// Returns the row as text.
     pub fn row(&self, cases: &[Case]) -> String {
         let runs = cases.iter().filter(|case| self.runs(case)).count();
         let (features, hooks): (Vec<Need>, Vec<Need>) =
@@ -63,7 +66,7 @@ impl Store {
         )
     }
 
-    /// Reads such a row.
+    /// Parses a row.
     pub fn parse(row: &str) -> Option<Self> {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         let [_, name, features, hooks, groups, subjects, runs, _, _] = cells.as_slice() else {
@@ -94,17 +97,17 @@ impl Store {
     }
 }
 
-/// Fails unless `page` has the row of the store of `H`.
+/// Checks that `page` contains the row for the harness `H`.
 ///
 /// # Panics
 ///
-/// If it has not, with the row that it should have.
+/// Panics with the expected row if the page does not contain it.
 pub fn assert_documented<H: Harness>(page: &str) {
     let row = Store::of::<H>().row(&list::cases::<H>());
     assert!(page.lines().any(|line| line == row), "the page should say:\n{row}");
 }
 
-/// The table that says which store runs which case.
+/// Returns the table that shows which store runs which case.
 pub fn case_table(cases: &[Case], stores: &[Store]) -> String {
     let mut table = String::from("| number | case | subject | needs |");
     for store in stores {

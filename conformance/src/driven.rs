@@ -1,4 +1,5 @@
-//! Time that the suite drives: client clock and store move together, and only while no call is under way.
+//! Driven time: the suite moves the clocks of the client and of the store together, and only while
+//! no call is in progress.
 
 mod calls;
 mod clock;
@@ -17,13 +18,15 @@ pub(crate) use observed::Observed;
 
 use crate::profile::AnyHarness;
 
-/// Turns that the runtime takes before the driver holds that the tasks are idle. Each turn runs all tasks that are ready, and looks for
-/// replies; a piece of news passes a few tasks, one turn each, on its way to the call that it makes.
+/// How many turns of the runtime the driver waits before it considers the tasks idle. Each turn
+/// runs all ready tasks and reads replies. A notification passes through a few tasks, one turn
+/// each, before it causes a call.
 const TURNS: usize = 16;
 
-/// Runs `case` while time is driven.
+/// Runs `case` in driven time.
 ///
-/// Expects a runtime of one thread: there, [`yield_now`] comes back when no other task is ready and the network has been looked at.
+/// The runtime must have a single thread. [`yield_now`] then returns when no other task is ready
+/// and the network was polled.
 pub(crate) async fn run<T>(
     harness: &dyn AnyHarness,
     clock: &DrivenClock,
@@ -35,13 +38,14 @@ pub(crate) async fn run<T>(
             step(harness, clock, calls).await;
         }
     };
-    // Each is polled when it is woken itself: the case sees as few polls as in real time.
+    // Each future is polled only when it is woken itself, so the case is polled as rarely as in
+    // real time.
     let both: [Pin<Box<dyn Future<Output = T> + '_>>; 2] = [Box::pin(case), Box::pin(drive)];
     let mut both = FuturesUnordered::from_iter(both);
     both.next().await.expect("the driver does not end")
 }
 
-/// Moves time to the next timer that is due, unless calls were made meanwhile.
+/// Moves time to the next timer, unless a call was made in the meantime.
 async fn step(harness: &dyn AnyHarness, clock: &DrivenClock, calls: &Calls) {
     clock.has_timer().await;
     calls.over().await;
@@ -55,14 +59,15 @@ async fn step(harness: &dyn AnyHarness, clock: &DrivenClock, calls: &Calls) {
     let Some(due) = clock.next_timer() else { return };
     let Some(moving) = calls.begin_move(begun) else { return };
     let by = due.since(clock.now());
-    // The client first: belief in a lease ends before the lease, on stores that look at their clock in between, too.
+    // The client's clock moves first, so that the client considers a lease expired before the store
+    // does. Some stores may read their clock in between.
     clock.advance(by);
     harness.advance_store(by).await;
     drop(moving);
     clock.wake();
 }
 
-/// Lets all tasks run that are ready, and the tasks that they wake.
+/// Runs all ready tasks, and the tasks that they wake.
 async fn settle() {
     for _ in 0..TURNS {
         yield_now().await;
@@ -83,7 +88,7 @@ mod tests {
     use super::*;
     use crate::harness::Harness;
 
-    /// A store that is told of the time over a connection.
+    /// A store that gets the time over a connection.
     #[derive(Clone, Default)]
     struct Far(Arc<AtomicU64>);
 

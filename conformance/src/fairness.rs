@@ -1,7 +1,7 @@
-//! First come, first served, across processes.
+//! Checks that a lock is first come, first served across processes.
 //!
-//! A test starts its own program several times, and has each of these processes run another test, in which clients
-//! [`take_turns`](Contest::take_turns):
+//! A test starts its own program several times. Each of these processes runs another test, in which
+//! clients [`take_turns`](Contest::take_turns):
 //!
 //! ```no_run
 //! use leasehold_conformance::fairness::Contest;
@@ -38,10 +38,10 @@ use leasehold_core::{Error, LockClient, LockKey, LockOptions};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
-/// The mark that a client prints before its note of an acquisition.
+/// The text that a client prints before it describes an acquisition.
 const MARK: &str = "acquired ";
 
-/// Set in the processes that a test starts: which server they use.
+/// The environment variable with the server, which the test sets in the processes that it starts.
 const SERVER: &str = "LEASEHOLD_FAIRNESS_SERVER";
 
 const PROCESSES: usize = 4;
@@ -49,32 +49,38 @@ const PROCESSES: usize = 4;
 /// The number of clients in each process.
 const CLIENTS: usize = 4;
 
-/// Sixteen clients in four processes, all of which want one lock.
+/// Sixteen clients in four processes that all acquire one lock.
+///
+/// The example of [`fairness`](self) shows how to use it.
 #[derive(Clone, Copy, Debug)]
 pub struct Contest {
     rounds: usize,
 }
 
 impl Contest {
-    /// Each client acquires the lock so often; cancelled acquisitions do not count.
+    /// Creates a contest in which each client acquires the lock `rounds` times. Cancelled
+    /// acquisitions do not count.
     pub const fn new(rounds: usize) -> Self {
         Self { rounds }
     }
 
-    /// The work of each process: it connects its clients to the given server, and has them take turns. It does nothing
-    /// unless [`assert_first_come_first_served`](Self::assert_first_come_first_served) started it.
+    /// Runs the clients of one process. Does nothing unless
+    /// [`assert_first_come_first_served`](Self::assert_first_come_first_served) has started the
+    /// process.
     ///
-    /// Each client acquires and releases the lock, gives up some more acquisitions at odd moments, and prints the time of
-    /// each request, the time of its acknowledgement by the store, and the token of its grant.
+    /// Each client connects to the given server, and repeatedly acquires and releases the lock. It
+    /// also cancels some acquisitions at random times. For each acquisition, it prints when the
+    /// request was sent, when the store acknowledged it, and the token of the grant.
     ///
     /// # Panics
     ///
-    /// If the store fails.
+    /// Panics if the store fails.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it prints no more. Acquisitions under way are given up and the lock released in the background, as far as the
-    /// runtime lasts; else the lease ends with its TTL.
+    /// If this method is dropped, nothing more is printed. Acquisitions in progress are cancelled
+    /// and the lock is released in the background, as long as the runtime exists. Otherwise the
+    /// lease expires after its TTL.
     pub async fn take_turns<B: LockBackend>(
         self,
         options: LockOptions,
@@ -88,17 +94,17 @@ impl Contest {
         clients.join_all().await;
     }
 
-    /// Runs the processes to their end, each of them this very program with `test`, the name of a test that
-    /// [takes turns](Self::take_turns) on `server`.
+    /// Runs several processes of this program, each with the test `test`. This test must [take
+    /// turns](Self::take_turns) on `server`.
     ///
     /// # Panics
     ///
-    /// If one fails, or if a claim was served before another whose place the store had acknowledged before the first
-    /// was made.
+    /// Panics if a process fails. Also panics if a claim was served before another claim whose
+    /// queue entry the store had acknowledged earlier.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it leaves the processes running to their end.
+    /// If this method is dropped, the processes continue until they end.
     pub async fn assert_first_come_first_served(self, test: &str, server: &str) {
         let process = || {
             let program = env::current_exe().expect("a test knows its program");
@@ -125,7 +131,7 @@ async fn take_turns<B: LockBackend>(backend: B, options: LockOptions, rounds: us
         take(&noted);
         let guard = if (round + cancelled) % 5 == 4 {
             cancelled += 1;
-            // All over the time that a turn takes, and some of the line.
+            // A random time, up to a full turn and a part of the queue.
             let patience = Duration::from_micros(fastrand::u64(..12_000));
             match timeout(patience, mutex.lock()).await {
                 Ok(guard) => guard,
@@ -144,7 +150,7 @@ async fn take_turns<B: LockBackend>(backend: B, options: LockOptions, rounds: us
     client.shutdown(Duration::from_secs(5)).await.expect("the store answers");
 }
 
-/// Runs processes to their end and returns the acquisitions that their clients printed.
+/// Runs processes until they end, and returns the acquisitions that their clients printed.
 fn run(processes: Vec<Command>) -> Vec<Acquired> {
     let running: Vec<_> = processes.into_iter().map(Process::start).collect();
     let readers: Vec<_> =
@@ -155,9 +161,10 @@ fn run(processes: Vec<Command>) -> Vec<Acquired> {
         .collect()
 }
 
-/// How many were asked for after a later grant had been acknowledged.
+/// Returns how many acquisitions were requested after a later grant had been acknowledged.
 fn inversions(mut acquired: Vec<Acquired>) -> usize {
-    // From the last grant on: none may have been acknowledged before an earlier one was asked for.
+    // Starts at the last grant. No later grant may have been acknowledged before an earlier one was
+    // requested.
     acquired.sort_by_key(|acquired| acquired.token);
     let mut earliest_acknowledged = u64::MAX;
     let mut inversions = 0;
@@ -168,7 +175,7 @@ fn inversions(mut acquired: Vec<Acquired>) -> usize {
     inversions
 }
 
-/// Since the same moment in all processes of a machine.
+/// Returns the nanoseconds since a moment that is the same for all processes of a machine.
 fn nanos(instant: Instant) -> u128 {
     instant.since(Instant::from_zero(Duration::ZERO)).as_nanos()
 }
@@ -180,7 +187,7 @@ fn take(noted: &Noted) -> Option<(Instant, Instant)> {
     noted.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// A backend that notes it.
+/// A backend that records these times.
 #[derive(Debug)]
 struct Noting<B> {
     inner: B,
@@ -229,7 +236,7 @@ struct Acquired {
     token: u64,
 }
 
-/// A process that does not outlive the test.
+/// A process that is killed when the test ends.
 struct Process(Child);
 
 impl Process {

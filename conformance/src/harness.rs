@@ -1,4 +1,4 @@
-//! The facts that the suite needs to know of a store.
+//! What the suite needs to know about a store.
 
 use std::time::Duration;
 
@@ -8,69 +8,81 @@ use leasehold_core::{Holder, LockKey, LockOptions};
 
 use crate::case::{Need, Subject};
 
-/// How the suite reaches a store.
+/// Connects the suite to a store.
 ///
-/// Each case starts one of its own, with [`start`](Self::start), and makes as many clients of it as it
-/// likes. A store that is costly to start may be shared, since every case uses keys of its own, or [pooled](Self::POOLED).
+/// Each case starts a store with [`start`](Self::start), and creates as many clients of it as it
+/// needs. If starting a store is expensive, cases may share one, because every case uses different
+/// keys. The store may also be [pooled](Self::POOLED).
+///
+/// The documentation of the crate contains a complete harness.
 #[async_trait]
 pub trait Harness: Send + Sync + Sized + 'static {
     /// The backend under test.
     type Backend: LockBackend;
 
-    /// The store's name in reports.
+    /// The name of the store in reports.
     const NAME: &str;
 
-    /// Whose time the store goes by.
+    /// The kind of time that the store uses.
     const TIME: Time = Time::Real;
 
-    /// The [disturbances](Self::disturb) that the harness can cause, and whether [`advance`](Self::advance) works.
+    /// The [disturbances](Self::disturb) that the harness supports, and whether
+    /// [`advance`](Self::advance) works.
     const HOOKS: &[Need] = &[];
 
-    /// The features that the backend does not declare. A case that needs one of them is skipped and starts no store.
+    /// The features that the backend does not declare. A case that needs one of them is skipped
+    /// without starting a store.
     ///
-    /// Without this, each such case starts a store and asks the backend.
+    /// If a feature is missing here, each such case starts a store and asks the backend.
     const LACKS: &[Need] = &[];
 
     /// The groups of cases that run by default.
     ///
-    /// A backend with several harnesses runs all groups on one of them, and on each of the others the groups that can tell
-    /// it from that one. `LEASEHOLD_CONFORMANCE_ALL` in the environment has all groups run on every harness.
+    /// If a backend has several harnesses, one of them should run all groups. Each other harness
+    /// should run only the groups in which it may differ. Set the environment variable
+    /// `LEASEHOLD_CONFORMANCE_ALL` to run all groups on every harness.
     const GROUPS: Groups = Groups::All;
 
-    /// How much of each long case runs: by default as much as is cheap in the [store's time](Time::rounds).
+    /// How much of each long case runs. The default depends on the [kind of time](Time::rounds).
     const ROUNDS: Rounds = Self::TIME.rounds();
 
-    /// The subjects of the cases that run by default: those [that tell something](Time::subjects) in the store's time.
+    /// The subjects of the cases that run by default. The default depends on the [kind of
+    /// time](Time::subjects).
     ///
-    /// A backend for a store in driven time has one harness in driven time for the cases of the store, and one in real time for those of the
-    /// network and of load.
+    /// A backend for a store in driven time needs two harnesses: one in driven time for the store,
+    /// and one in real time for the network and the load.
     const SUBJECTS: &[Subject] = Self::TIME.subjects();
 
-    /// Whether cases share stores, in a test binary of [`Suites`](crate::Suites). Cases that disturb no other use one store at the same
-    /// time. Cases in [driven time](Time::Driven), and those that disturb the store, list it or put it under load, use a few stores one
-    /// after the other. A case that has the store join a quorum starts one of its own, and a store on which a case failed is used no
-    /// more.
+    /// Whether cases share stores in a test binary of [`Suites`](crate::Suites). Use it for stores
+    /// that are expensive to start.
     ///
-    /// For stores that are costly to start. [`start`](Self::start) and [`disturb`](Self::disturb) then run on a runtime that outlives the
-    /// cases, and connections that other methods open must not outlive a call, since each case has a runtime of its own.
+    /// Most cases use one store at the same time. A few stores are used by one case after the
+    /// other: by cases in [driven time](Time::Driven), and by cases that disturb the store, list it
+    /// or put it under load. A case in which the store joins a quorum starts its own store. A store
+    /// is not used again after a case has failed on it.
+    ///
+    /// [`start`](Self::start) and [`disturb`](Self::disturb) run on a runtime that outlives the
+    /// cases. Connections that other methods open must not outlive the call, because each case has
+    /// a separate runtime.
     const POOLED: bool = false;
 
-    /// Starts a store, or finds one.
+    /// Starts a store, or finds a running one.
     async fn start() -> Self;
 
-    /// Makes a new client of the store, with connections of its own.
+    /// Creates a new client of the store with separate connections.
     async fn connect(&self) -> Self::Backend;
 
-    /// The same, for cases that use the backend without the layers, so that no layer retries: it may wait for replies for as long as a
-    /// very busy machine takes.
+    /// Creates a client for cases that use the backend directly. No client retries in these cases,
+    /// so this client may wait for replies as long as a very busy machine needs.
     async fn connect_patiently(&self) -> Self::Backend {
         self.connect().await
     }
 
-    /// The holder of `key`, as seen by looking straight into the store, past the backend.
+    /// Returns the holder of `key` by reading the store directly, without the backend.
     async fn witness(&self, key: &LockKey) -> Option<Holder>;
 
-    /// How patient the suite is with the store: by default [`Timing::new`], and [`Timing::exact`] in driven and in virtual time.
+    /// Returns the time limits of the suite. The default is [`Timing::exact`] in driven and virtual
+    /// time, and [`Timing::new`] in real time.
     fn timing(&self) -> Timing {
         match Self::TIME {
             Time::Real => Timing::new(),
@@ -78,75 +90,82 @@ pub trait Harness: Send + Sync + Sized + 'static {
         }
     }
 
-    /// The options of the suite's clients, beside those that a case is about; their TTL is that of [`timing`](Self::timing). The
-    /// defaults, unless the suite is to be run with other options as well.
+    /// Returns the default options for the suite's clients. Their TTL comes from
+    /// [`timing`](Self::timing). Override this method to run the suite with other options.
     fn options(&self) -> LockOptions {
         LockOptions::new()
     }
 
-    /// Does something to the store, or to the clients' connections to it.
+    /// Disturbs the store or the clients' connections.
     ///
-    /// The suite only asks for disturbances that [`HOOKS`](Self::HOOKS) lists.
+    /// The suite uses only disturbances that [`HOOKS`](Self::HOOKS) lists.
     async fn disturb(&self, disturbance: Disturbance) {
         unreachable!("{disturbance:?} is not among the hooks of {}", Self::NAME);
     }
 
-    /// Moves the clock of the whole store forward, and returns when the store goes by the new time.
+    /// Moves the clock of the whole store forward. Returns when the store uses the new time.
     ///
-    /// Only called in [driven time](Time::Driven), while the suite's clients have no call under way.
+    /// Called only in [driven time](Time::Driven), while the suite's clients have no call in
+    /// progress.
     async fn advance_store(&self, by: Duration) {
         unreachable!("{} cannot advance its store by {by:?}", Self::NAME);
     }
 
-    /// Returns when the store has sent its clients all news of its changes before this call.
+    /// Returns when the store has sent its clients all notifications of earlier changes.
     ///
-    /// Only called in [driven time](Time::Driven). By default one look at the store, as [`witness`](Self::witness) has it: most stores send news
-    /// before they answer a later request.
+    /// Called only in [driven time](Time::Driven). By default, it calls [`witness`](Self::witness)
+    /// once, because most stores send notifications before they answer a later request.
     async fn flush_news(&self) {
         let unused = LockKey::new("conformance/unused").expect("it is short and plain");
         self.witness(&unused).await;
     }
 
-    /// Asks the store for a reply at each call, as a witness of its stalls. A call returns within a second, also while the store is
-    /// [disturbed](Self::disturb).
+    /// Returns a function that requests a reply from the store, to detect when the store stalls. A
+    /// call must return within one second, even while the store is [disturbed](Self::disturb).
     ///
-    /// The suite calls it every few milliseconds while it measures time. By default, only the machine that runs the suite
-    /// is watched.
+    /// The suite calls the function every few milliseconds while it measures time. By default, only
+    /// the machine that runs the suite is observed.
     fn pulse(&self) -> Box<dyn FnMut() + Send> {
         Box::new(|| {})
     }
 
-    /// Makes all leases of `keys` older by `time`, as if it had passed in the store.
+    /// Makes all leases of `keys` older by `time`, as if this time had passed in the store.
     ///
-    /// Only called if [`HOOKS`](Self::HOOKS) lists [`Need::Advance`]. In [driven time](Time::Driven) it is not needed.
+    /// Called only if [`HOOKS`](Self::HOOKS) contains [`Need::Advance`]. Harnesses in [driven
+    /// time](Time::Driven) do not need it.
     async fn advance(&self, keys: &[LockKey], time: Duration) {
         unreachable!("{} cannot advance {keys:?} by {time:?}", Self::NAME);
     }
 }
 
-/// Whose time a store goes by.
+/// The kind of time that a store uses.
+///
+/// [`Harness::TIME`] selects it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Time {
-    /// The suite's, which moves the clocks of store and clients together, and only while no call is under way: cases that wait take no time,
-    /// and a machine that stalls stops both clocks. For real stores with a clock that the harness owns
-    /// ([`Harness::advance_store`]): a function, an offset, a shim below the server.
+    /// The suite moves the clocks of the store and of the clients together, and only while no call
+    /// is in progress. Cases that wait take no time, and a machine that stalls stops both clocks.
+    /// Use it for real stores whose clock the harness can set ([`Harness::advance_store`]), for
+    /// example with a function, an offset or a layer below the server.
     ///
-    /// Each case has a runtime of one thread. When no call is under way, and the news of all that happened
-    /// ([`Harness::flush_news`]) has woken no task that makes another, the suite moves its clock to the next timer of a client or of the case,
-    /// the store by the same time, and only then wakes the timer. The clock of the store should stand still in between; one that also
-    /// goes by itself needs [`Timing::slack`] for the milliseconds that a case takes.
+    /// Each case has a runtime with a single thread. The suite waits until no call is in progress
+    /// and all notifications were handled ([`Harness::flush_news`]). It then moves its clock to the
+    /// next timer, moves the store by the same time, and wakes the timer. The clock of the store
+    /// should stand still in between. If it does not, set [`Timing::slack`] to the milliseconds
+    /// that a case takes.
     ///
-    /// Timeouts of the network stay real. The cases of the network and of load are left to harnesses in real time.
+    /// Network timeouts still use real time. Harnesses in real time run the cases for the network
+    /// and the load.
     Driven,
-    /// Its own: cases wait as long as it takes.
+    /// The store uses its own clock, and cases wait in real time.
     Real,
-    /// Tokio's, paused: cases that only wait take no time. For stores without I/O, whose clock
-    /// is [`TokioClock`](leasehold_core::clock::TokioClock).
+    /// The store uses Tokio's paused clock, so cases that only wait take no time. Use it for stores
+    /// without I/O whose clock is [`TokioClock`](leasehold_core::clock::TokioClock).
     Virtual,
 }
 
 impl Time {
-    /// The share of the rounds of a long case that a store in this time runs.
+    /// Returns which part of the rounds of a long case runs with this kind of time.
     pub const fn rounds(self) -> Rounds {
         match self {
             Self::Driven => Rounds::Many,
@@ -155,9 +174,10 @@ impl Time {
         }
     }
 
-    /// The subjects of the cases that tell something in this time.
+    /// Returns the subjects of the cases that are useful with this kind of time.
     ///
-    /// To the layers a store is nothing but latency: they are tested where time costs nothing. Faults of the network, and load, take real time.
+    /// To the client, a store is only latency, so the client is tested where time is free. Network
+    /// faults and load need real time.
     pub const fn subjects(self) -> &'static [Subject] {
         match self {
             Self::Driven => &[Subject::Store],
@@ -167,21 +187,23 @@ impl Time {
     }
 }
 
-/// The share of the rounds of a long case that runs: of thousands of grants, of random operations, of races that are run again and again.
+/// Which part of the rounds of a long case runs. Long cases make thousands of grants, run random
+/// operations or repeat races. Each run uses different operations and orders.
 ///
-/// With `LEASEHOLD_CONFORMANCE_ALL` in the environment all rounds run. Each run draws other operations and orders.
+/// [`Harness::ROUNDS`] selects it. With the environment variable `LEASEHOLD_CONFORMANCE_ALL`, all
+/// rounds run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rounds {
-    /// All: 10,000 grants in a row.
+    /// All rounds, for example 10,000 grants.
     All,
-    /// A fifth: 2,000 grants in a row. For stores that answer in microseconds.
+    /// One fifth, for example 2,000 grants. Use it for stores that answer within microseconds.
     Many,
-    /// A twenty-fifth: 400 grants in a row.
+    /// One twenty-fifth, for example 400 grants.
     Few,
 }
 
 impl Rounds {
-    /// So many of `all`.
+    /// Returns the number of rounds, out of `all`.
     pub(crate) const fn of(self, all: usize) -> usize {
         match self {
             Self::All => all,
@@ -192,6 +214,8 @@ impl Rounds {
 }
 
 /// A selection of groups of cases.
+///
+/// [`Harness::GROUPS`] contains the selection of a harness.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Groups {
     /// All groups.
@@ -201,13 +225,13 @@ pub enum Groups {
 }
 
 impl Groups {
-    /// The groups for servers of the same store that a client finds in another way, or several of them: requests and watches
-    /// move from one server to another.
+    /// The groups for other topologies of a store, in which clients find the server in another way
+    /// or use several servers. Requests and watches then move between servers.
     pub const OF_TOPOLOGY: Self =
         Self::Named(&["fencing", "lost", "mutual_exclusion", "renewal", "waiting"]);
 
-    /// The groups for mutexes that are another kind of lock in the same store ([`AsMutex`](crate::AsMutex)): the store's operations
-    /// on one lease differ.
+    /// The groups for mutexes that are implemented with another lock type
+    /// ([`AsMutex`](crate::AsMutex)). Only the store's operations on a single lease differ.
     pub const OF_KIND: Self = Self::Named(&[
         "expiry",
         "fencing",
@@ -218,7 +242,7 @@ impl Groups {
         "waiting",
     ]);
 
-    /// Whether the selection has the group with this name.
+    /// Returns whether the selection contains the group with this name.
     pub fn contains(self, group: &str) -> bool {
         match self {
             Self::All => true,
@@ -228,37 +252,50 @@ impl Groups {
 }
 
 /// A disturbance of a store.
+///
+/// [`Harness::disturb`] has an argument of this type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Disturbance {
-    /// Break all connections. New ones can be made at once.
+    /// Breaks all connections. New connections can be opened immediately.
     Disconnect,
-    /// Hold back all traffic without telling anybody, until [`Disturbance::Heal`].
+    /// Drops all traffic silently until [`Disturbance::Heal`].
     BlackHole,
-    /// Stop the store in its tracks, until [`Disturbance::Heal`].
+    /// Pauses the store until [`Disturbance::Heal`].
     Pause,
-    /// Kill the store and start it again.
+    /// Kills the store and starts it again.
     Restart,
     /// Ends all disturbances.
     Heal,
 }
 
-/// How patient the suite is with a store.
+/// The time limits of the suite for a store.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold_conformance::Timing;
+///
+/// let timing = Timing::new().with_ttl(Duration::from_secs(4));
+/// assert_eq!(timing.ttl, Duration::from_secs(4));
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Timing {
-    /// The TTL of most leases. A third of it must be long compared to hiccups of a busy machine.
+    /// The TTL of most leases. One third of it must be long compared to short pauses of a busy
+    /// machine.
     pub ttl: Duration,
-    /// How late things may happen on a busy machine without being wrong; less than half a TTL.
+    /// How late an event may be on a busy machine. It must be less than half of the TTL.
     pub slack: Duration,
-    /// How late things may happen while nothing [stalls](crate::stalls).
+    /// How late an event may be while the machine does not [stall](crate::stalls).
     pub prompt: Duration,
-    /// The longest TTL that the store allows, if that is below twenty times `ttl`; at least five times `ttl`.
+    /// The longest TTL that the store supports, if it is less than twenty times `ttl`. It must be
+    /// at least five times `ttl`.
     pub longest: Duration,
 }
 
 impl Timing {
-    /// TTL 8 s, slack 3 s, and 250 ms while nothing stalls: several hops between threads and processes, each of which waits for its turn.
+    /// Returns the limits for real time: a TTL of 8 s, a slack of 3 s, and 250 ms while the machine
+    /// does not stall. Within 250 ms, several threads and processes can each wait for the CPU.
     pub const fn new() -> Self {
         Self {
             ttl: Duration::from_secs(8),
@@ -268,7 +305,8 @@ impl Timing {
         }
     }
 
-    /// TTL 8 s, slack 50 ms: a few steps of a timer. In virtual time and in driven time no machine is busy.
+    /// Returns the limits for virtual and driven time: a TTL of 8 s, and a slack of 50 ms for a few
+    /// timer steps. In these kinds of time, the machine cannot be busy.
     pub const fn exact() -> Self {
         let slack = Duration::from_millis(50);
         Self::new().with_slack(slack).with_prompt(slack)
@@ -281,21 +319,22 @@ impl Timing {
         self
     }
 
-    /// Sets the TTL of most leases, 8 s or less, and of the longest, for a store that allows TTLs from `min` to `max`.
+    /// Sets the TTLs for a store that supports TTLs from `min` to `max`. The TTL of most leases
+    /// becomes at most 8 s.
     #[must_use]
     pub fn within(self, min: Duration, max: Duration) -> Self {
         let ttl = self.ttl.min(max / 5).max(min);
         Self { ttl, longest: max, ..self }
     }
 
-    /// Sets how late things may happen.
+    /// Sets how late an event may be.
     #[must_use]
     pub const fn with_slack(mut self, slack: Duration) -> Self {
         self.slack = slack;
         self
     }
 
-    /// Sets how late things may happen while nothing stalls.
+    /// Sets how late an event may be while the machine does not stall.
     #[must_use]
     pub const fn with_prompt(mut self, prompt: Duration) -> Self {
         self.prompt = prompt;

@@ -1,10 +1,13 @@
-//! Histories of real processes: clients that lock, are stopped and are killed, a record of their beliefs, its judge, and a page that shows it.
+//! Runs real client processes, pauses and kills them, records their history, checks it, and renders
+//! it as a page.
 //!
-//! A [`Population`](population::Population) of processes works on one store. Each runs [`worker::run`], and tells a [`Record`](record::Record) of
-//! its beliefs. [`History::judge`](judge::History::judge) makes a [`Run`](run::Run) of that, with the promises that the history breaks, and
-//! [`report::html`] shows several runs.
+//! A [`Population`](population::Population) of processes works on one store. Each process calls
+//! [`worker::run`], and reports to a [`Record`](record::Record) when it considers itself a holder.
+//! [`History::judge`](judge::History::judge) creates a [`Run`](run::Run) from the record, with all
+//! violated guarantees. [`report::html`] renders several runs.
 //!
-//! `leasehold verify` and the fault campaign of the repository share this module. It is outside semantic versioning.
+//! `leasehold verify` and the fault campaign of the repository use this module. It is not covered
+//! by semantic versioning.
 
 pub mod event;
 pub mod fault;

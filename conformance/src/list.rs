@@ -1,4 +1,4 @@
-//! The one list of cases.
+//! The list of all cases.
 
 use crate::case::{Body, Case, Need, Subject};
 use crate::harness::Harness;
@@ -6,7 +6,7 @@ use crate::model;
 use crate::profile::Profile;
 use crate::stalls::Ending;
 
-/// The subjects, as the list spells them.
+/// The subjects under the names that the list uses.
 #[expect(non_upper_case_globals, reason = "they read as the words of the list")]
 mod subject {
     use crate::case::Subject;
@@ -17,12 +17,14 @@ mod subject {
     pub(super) const store: Subject = Subject::Store;
 }
 
-/// All cases, for the store of `H`.
+/// Returns all cases for the store of `H`.
+///
+/// [`Case`] has an example.
 pub fn cases<H: Harness>() -> Vec<Case> {
     cases_of(Profile::of::<H>())
 }
 
-/// Turns the list into `cases_of`, and into the macro `suite!`.
+/// Expands the list to `cases_of` and to the macro `suite!`.
 macro_rules! cases {
     ($d:tt
     models {
@@ -66,7 +68,8 @@ macro_rules! cases {
             ]
         }
 
-        /// Expands to one `#[test]` per case, for a type that implements [`Harness`](crate::Harness).
+        /// Expands to one `#[test]` per case, for a type that implements
+        /// [`Harness`](crate::Harness).
         #[macro_export]
         macro_rules! suite {
             ($d harness:ty) => {

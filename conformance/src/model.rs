@@ -1,4 +1,5 @@
-//! Random operations with time, on the store and on the state machine that specifies it.
+//! Runs random operations on the store and on the state machine that specifies it, and compares the
+//! results.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -24,30 +25,30 @@ use crate::profile::Profile;
 use crate::run;
 use crate::scene::Scene;
 
-/// Time in the model goes in steps of this. A step is long compared to the time that the operations
-/// take, so that no lease of the store ends between two steps.
+/// The unit of time in the model. It is long compared to the duration of the operations, so that no
+/// lease of the store expires between two steps.
 const STEP: Duration = Duration::from_secs(200);
 
-/// A sequence has so many operations at most, and half as many on average.
+/// The maximum number of operations in a sequence. The average is half of it.
 const LONGEST: usize = 84;
 
-/// How many sequences of operations a model tries at most. `TestRunner` runs them all or fails, so the model counts no operations itself:
-/// their sum is random, and a bound on it fails at times.
+/// The maximum number of sequences. `TestRunner` runs all of them or fails. The operations are not
+/// counted, because their total is random and any minimum would sometimes fail.
 const SEQUENCES: usize = 300;
 
-/// Keys and leases per key. Few, so that operations meet.
+/// The number of keys, and of leases per key. Small numbers make operations conflict.
 const KEYS: usize = 2;
 const LEASES: usize = 4;
 
-/// The shares that the leases of a key ask for.
+/// The modes in which the leases of a key are requested.
 type Shares = [Share; LEASES];
 
-/// Locks of one holder. Where a store has a queue, half of the claims stand in it.
+/// Exclusive locks. If the store has a queue, half of the claims are queued.
 pub(crate) fn mutexes_agree_with_the_specification(store: Profile) -> Outcome {
     agrees(store, [Share::Whole; LEASES], NEEDS)
 }
 
-/// Claims of one to three permits of three, and one under a smaller limit.
+/// Claims of one to three permits out of three, and one claim with a smaller limit.
 pub(crate) fn semaphores_agree_with_the_specification(store: Profile) -> Outcome {
     agrees(store, [permits(1, 3), permits(2, 3), permits(3, 3), permits(1, 2)], NEEDS_OF_ALL_KINDS)
 }
@@ -57,7 +58,7 @@ pub(crate) fn rw_locks_agree_with_the_specification(store: Profile) -> Outcome {
     agrees(store, [Share::READER, Share::READER, Share::WRITER, Share::WRITER], NEEDS_OF_ALL_KINDS)
 }
 
-/// Claims that do not go together.
+/// Claims of different lock types on the same key.
 pub(crate) fn mixed_kinds_agree_with_the_specification(store: Profile) -> Outcome {
     agrees(store, [Share::Whole, Share::Whole, permits(1, 1), permits(1, 2)], NEEDS_OF_ALL_KINDS)
 }
@@ -66,27 +67,27 @@ const fn permits(units: u32, limit: u32) -> Share {
     Share::Units { units, limit }
 }
 
-/// The needs of the model; with units and queues, these too.
+/// The needs of the model, and the needs of the model with permits and queues.
 pub(crate) const NEEDS: &[Need] = &[Need::Advance, Need::ForceRelease, Need::Inspect];
 pub(crate) const NEEDS_OF_ALL_KINDS: &[Need] =
     &[Need::Advance, Need::ForceRelease, Need::Inspect, Need::Queue, Need::Revocation, Need::Units];
 
-/// An operation, on the lease or key with these numbers.
+/// An operation on the lease or the key with these numbers.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Every other lease stands in the queue, and its place is kept for so many steps.
+    /// Every second lease is queued, and its queue entry is kept for this number of steps.
     Acquire {
         key: usize,
         lease: usize,
         steps: u32,
         place: u32,
     },
-    /// One lease of each key, if both are for the whole key.
+    /// Requests one lease of each key, if both are exclusive.
     AcquireAll {
         leases: [usize; KEYS],
         steps: u32,
     },
-    /// Gives back units beyond the first.
+    /// Returns all permits except the first one.
     Downgrade {
         key: usize,
         lease: usize,
@@ -101,12 +102,12 @@ enum Step {
         key: usize,
         lease: usize,
     },
-    /// Of one lease, or of all.
+    /// Asks one holder, or all holders.
     RequestRevocation {
         key: usize,
         lease: Option<usize>,
     },
-    /// Of one lease, or of all.
+    /// Revokes one lease, or all leases.
     ForceRelease {
         key: usize,
         lease: Option<usize>,
@@ -144,7 +145,8 @@ fn step(all_kinds: bool) -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The store does the same as the state machine, for any requests in any order at any time.
+/// Checks that the store and the state machine return the same results for random requests at
+/// random times.
 fn agrees(store: Profile, shares: Shares, needs: &[Need]) -> Outcome {
     let runtime = store.runtime();
     let (scene, backend, all_kinds) = runtime.block_on(async {
@@ -168,7 +170,7 @@ fn agrees(store: Profile, shares: Shares, needs: &[Need]) -> Outcome {
     Ok(())
 }
 
-/// The store and its specification, side by side.
+/// The store and its specification.
 struct Pair<'a> {
     scene: &'a Scene,
     backend: &'a Observed,
@@ -176,7 +178,7 @@ struct Pair<'a> {
     now: Instant,
     leases: Vec<Vec<Lease>>,
     last_tokens: [u64; KEYS],
-    /// When the holder of a lease alone was last asked to finish.
+    /// When the holder of a lease was last asked individually to finish.
     asked_alone: HashMap<LeaseId, Instant>,
 }
 
@@ -276,7 +278,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Every other lease would stand in the queue; none is to be given a place.
+    /// Requests several leases. Every second lease would be queued, but these requests must not
+    /// create queue entries.
     async fn acquire_all(
         &mut self,
         step: &Step,
@@ -313,7 +316,8 @@ impl<'a> Pair<'a> {
     async fn renew(&mut self, step: &Step, lease: Lease) -> Result<(), TestCaseError> {
         let specified = self.machine.apply(Op::Renew(&lease), self.now);
         let renewal = self.backend.renew(&lease).await.map_err(store_failed)?;
-        // A store may forget a request to one holder once the lease of that time would have ended: the holder has renewed before that.
+        // A store may forget a request to a single holder when the original lease would have
+        // expired. The holder has renewed before that.
         let may_be_forgotten = self.asked_alone.get(&lease.id()).is_some_and(|at| *at < self.now);
         if may_be_forgotten
             && specified == Specified::Renewal(Renewal::RevocationRequested)
@@ -339,7 +343,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Tokens need not be those of the specification, but they must grow.
+    /// Tokens may differ from the specification, but they must increase.
     fn newer(&mut self, key: usize, grant: &Grant) -> Result<(), TestCaseError> {
         let last = &mut self.last_tokens[key];
         prop_assert!(grant.token() > *last, "token {} after {last}", grant.token());
@@ -367,7 +371,7 @@ fn all_granted(count: usize) -> Specified {
     Specified::AttemptAll(AttemptAll::Granted(vec![Grant::new(NonZeroU64::MIN); count]))
 }
 
-/// The error of a key that is held as a lock of another kind, as the specification has it.
+/// Converts the error for a key that is held as another lock type.
 fn wrong_type(error: Error) -> Result<Specified, TestCaseError> {
     match error.key() {
         Some(key) if error.kind() == ErrorKind::WrongType => Ok(Specified::WrongType(key.clone())),
@@ -379,7 +383,7 @@ fn store_failed(error: Error) -> TestCaseError {
     TestCaseError::fail(error.to_string())
 }
 
-/// An outcome as text, without the token and with times in whole steps.
+/// Returns an outcome as text, without the token and with times in whole steps.
 fn comparable(outcome: &Specified) -> String {
     match outcome {
         Specified::Attempt(Attempt::Held(contention)) => refused(contention),
@@ -399,7 +403,7 @@ fn comparable(outcome: &Specified) -> String {
 }
 
 fn refused(contention: &Contention) -> String {
-    // If several leases end in the same step, the store chooses the one to name.
+    // If several leases expire in the same step, the store may report any of them.
     let holder = contention.holder().and_then(Holder::remaining).map(steps);
     format!("held for {holder:?}, again after {:?}", contention.retry_after().map(steps))
 }

@@ -9,16 +9,18 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 use crate::harness::{Disturbance, Time};
 use crate::profile::{AnyHarness, Profile};
 
-/// The number of stores of a harness that its cases use one after the other. Each costs a start, and processor time while it is idle.
+/// The number of stores of a harness that its cases use one after the other. Each store takes time
+/// to start and uses the CPU while it is idle.
 const EXCLUSIVE_STORES: usize = 2;
 
 const OUTLIVES: &str = "the pool outlives its cases";
 
-/// The stores of this process, while a test binary runs its cases.
+/// The stores of this process while a test binary runs its cases.
 static POOL: Mutex<Option<Pool>> = Mutex::new(None);
 
 struct Pool {
-    /// Runs the tasks of the harnesses, such as proxies: the runtime of a case ends with the case.
+    /// Runs the tasks of the harnesses, such as proxies, because the runtime of a case ends with
+    /// the case.
     tasks: Handle,
     /// Stores that cases use at the same time.
     shared: HashMap<&'static str, Arc<OnceCell<Arc<dyn AnyHarness>>>>,
@@ -29,7 +31,7 @@ struct Pool {
 /// The stores of one harness that cases use one after the other.
 struct Exclusive {
     turns: Arc<Semaphore>,
-    /// Stores that a case has left to the next.
+    /// Stores that a case has returned.
     idle: Vec<Arc<dyn AnyHarness>>,
 }
 
@@ -42,7 +44,7 @@ impl Default for Exclusive {
 /// The use of a store by one case.
 pub(crate) struct Use {
     pub(crate) harness: Arc<dyn AnyHarness>,
-    /// The turn of a case beside which no other uses the store.
+    /// The turn of a case that uses the store exclusively.
     turn: Option<Turn>,
 }
 
@@ -52,8 +54,8 @@ struct Turn {
 }
 
 impl Use {
-    /// Does something to the store, on the runtime that the store lives on: a harness that restarts its store opens connections anew, which
-    /// later cases use.
+    /// Disturbs the store on the runtime of the store. A harness that restarts its store opens new
+    /// connections, which later cases use.
     pub(crate) async fn disturb(&self, disturbance: Disturbance) {
         let harness = Arc::clone(&self.harness);
         let disturb = async move { harness.disturb(disturbance).await };
@@ -75,7 +77,7 @@ pub(crate) enum Sharing {
     Never,
 }
 
-/// Runs `cases`, which may use each other's stores, and stops the stores when they have ended.
+/// Runs `cases`, which may share stores, and stops the stores afterwards.
 pub(crate) fn used_by<T>(cases: impl FnOnce() -> T) -> T {
     let runtime: Runtime = Builder::new_multi_thread()
         .worker_threads(2)
@@ -93,13 +95,13 @@ pub(crate) fn used_by<T>(cases: impl FnOnce() -> T) -> T {
     output
 }
 
-/// A store for a case.
+/// Returns a store for a case.
 pub(crate) async fn take(store: &Profile, sharing: Sharing) -> Use {
     let tasks = with_pool(store, |pool| pool.tasks.clone());
     let Some(tasks) = tasks.filter(|_| sharing != Sharing::Never) else {
         return Use { harness: store.start().await, turn: None };
     };
-    // The clock of a driven store belongs to one case at a time.
+    // The clock of a driven store can be used by only one case at a time.
     if sharing == Sharing::Now && store.time != Time::Driven {
         let shared = with_pool(store, |pool| pool.shared_of(store)).expect(OUTLIVES);
         let harness = Arc::clone(shared.get_or_init(|| start(&tasks, store)).await);
@@ -115,14 +117,14 @@ pub(crate) async fn take(store: &Profile, sharing: Sharing) -> Use {
     Use { harness, turn: Some(Turn { _permit: permit, tasks }) }
 }
 
-/// Leaves a store to the next case.
+/// Returns a store, so that the next case can use it.
 pub(crate) fn give_back(store: &Profile, used: Use) {
     if used.turn.is_some() {
         with_pool(store, |pool| pool.exclusive_of(store).idle.push(used.harness));
     }
 }
 
-/// Does something with the pool, unless each case has a store of its own.
+/// Uses the pool. Returns `None` if each case has a separate store.
 fn with_pool<T>(store: &Profile, work: impl FnOnce(&mut Pool) -> T) -> Option<T> {
     lock().as_mut().filter(|_| store.is_pooled).map(work)
 }
@@ -162,7 +164,7 @@ mod tests {
 
     static STARTED: AtomicUsize = AtomicUsize::new(0);
     static STOPPED: AtomicUsize = AtomicUsize::new(0);
-    /// The task of a connection that a disturbance opened.
+    /// The task of a connection that a disturbance has opened.
     static OPENED: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
     struct Counted(MemoryBackend);

@@ -1,4 +1,4 @@
-//! A harness without its type, so that the cases are compiled once for all stores.
+//! A harness without its type, so that the cases are compiled only once for all stores.
 
 use std::env;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use crate::harness::{Disturbance, Groups, Harness, Rounds, Time, Timing};
 
 pub(crate) type Starting = Pin<Box<dyn Future<Output = Arc<dyn AnyHarness>> + Send>>;
 
-/// The constants of a harness, and the way to start its store.
+/// The constants of a harness, and a function that starts its store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Profile {
     pub(crate) name: &'static str,
@@ -44,12 +44,12 @@ impl Profile {
         }
     }
 
-    /// Starts the store, or finds it.
+    /// Starts the store, or finds a running one.
     pub(crate) fn start(&self) -> Starting {
         (self.start)()
     }
 
-    /// A runtime for one case.
+    /// Returns a runtime for one case.
     pub(crate) fn runtime(&self) -> Runtime {
         let mut builder = match self.time {
             Time::Real => Builder::new_multi_thread(),
@@ -59,12 +59,12 @@ impl Profile {
         builder.build().expect("a runtime can be made")
     }
 
-    /// How many of all rounds of a long case this store runs.
+    /// Returns how many of all rounds of a long case this store runs.
     pub(crate) fn rounds(&self, all: usize) -> usize {
         if runs_everything() { all } else { self.rounds.of(all) }
     }
 
-    /// Names the reason for which the harness skips a case, as far as its constants tell.
+    /// Returns why the harness skips a case, as far as its constants show.
     pub(crate) fn skips(&self, group: &str, subject: Subject, needs: &[Need]) -> Option<Need> {
         if !runs_everything() && !self.groups.contains(group) {
             return Some(Need::Selection);
@@ -82,18 +82,18 @@ impl Profile {
         needs.iter().copied().find(|need| !has(need))
     }
 
-    /// Whether the harness has this hook.
+    /// Returns whether the harness has this hook.
     pub(crate) fn offers(&self, hook: Need) -> bool {
         self.hooks.contains(&hook) || (hook == Need::Advance && self.time == Time::Driven)
     }
 }
 
-/// Whether all groups run on all harnesses, and the cases of the layers in real time, too.
+/// Returns whether all groups run on all harnesses, including the cases of the client in real time.
 fn runs_everything() -> bool {
     env::var_os("LEASEHOLD_CONFORMANCE_ALL").is_some()
 }
 
-/// [`Harness`], for objects.
+/// An object-safe version of [`Harness`].
 #[async_trait]
 pub(crate) trait AnyHarness: Send + Sync {
     async fn connect(&self) -> Arc<dyn LockBackend>;

@@ -1,4 +1,4 @@
-//! The outcome of the suite as data.
+//! The outcomes of the suite as data.
 
 use std::any::Any;
 use std::fmt;
@@ -11,10 +11,12 @@ use crate::case::{Case, Skipped};
 use crate::harness::Harness;
 use crate::list::cases;
 
-/// Cases that run at once. Most of them wait most of the time.
+/// The number of cases that run at the same time. Most cases wait most of the time.
 const AT_ONCE: usize = 8;
 
-/// The outcome of each case on one store.
+/// The outcomes of all cases on one store.
+///
+/// The example `examples/custom_backend.rs` in the repository prints a report.
 #[derive(Debug)]
 pub struct Report {
     store: &'static str,
@@ -28,13 +30,15 @@ enum Verdict {
     Skipped(Skipped),
 }
 
-/// Runs all cases on the store of `H`, several at once.
+/// Runs all cases on the store of `H`, several at a time. The example `examples/custom_backend.rs`
+/// in the repository calls this function.
 ///
-/// Call it outside of a runtime: each case makes one. Cases that fail also print why when they do.
+/// Call it outside of a runtime, because each case creates one. Failed cases also print the reason
+/// immediately.
 ///
 /// # Panics
 ///
-/// If a thread cannot be started.
+/// Panics if a thread cannot be started.
 pub fn report<H: Harness>() -> Report {
     let cases = cases::<H>();
     let next = AtomicUsize::new(0);
@@ -72,22 +76,22 @@ fn message(panic: &(dyn Any + Send)) -> String {
 }
 
 impl Report {
-    /// How many cases passed.
+    /// Returns the number of cases that passed.
     pub fn passed(&self) -> usize {
         self.count(|verdict| matches!(verdict, Verdict::Passed))
     }
 
-    /// How many cases failed.
+    /// Returns the number of cases that failed.
     pub fn failed(&self) -> usize {
         self.count(|verdict| matches!(verdict, Verdict::Failed(_)))
     }
 
-    /// How many cases were skipped.
+    /// Returns the number of cases that were skipped.
     pub fn skipped(&self) -> usize {
         self.count(|verdict| matches!(verdict, Verdict::Skipped(_)))
     }
 
-    /// The cases that failed, and how.
+    /// Returns the cases that failed, with the reasons.
     pub fn failures(&self) -> impl Iterator<Item = (Case, &str)> {
         self.verdicts.iter().filter_map(|(case, verdict)| match verdict {
             Verdict::Failed(message) => Some((*case, message.as_str())),

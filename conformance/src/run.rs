@@ -1,4 +1,4 @@
-//! Runs a case: on a runtime of its own, within a limit, with its needs met.
+//! Runs a case on a separate runtime, with a time limit, if its needs are fulfilled.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -14,10 +14,11 @@ use crate::profile::Profile;
 use crate::scene::Scene;
 use crate::stalls::{Measured, measure};
 
-/// No case takes longer, in TTLs: a store that never answers fails it.
+/// The time limit of a case in TTLs. A store that never answers fails the case.
 const CASE_TTLS: u32 = 60;
 
-/// The needs of cases beside which no other runs on their store: they disturb it, or see all keys.
+/// The needs of cases that cannot share their store at the same time, because they disturb the
+/// store or list all keys.
 const DISTURBING: &[Need] =
     &[Need::BlackHole, Need::Disconnect, Need::List, Need::Pause, Need::Restart];
 
@@ -42,7 +43,8 @@ pub(crate) fn on_scene(
             Ok(Ok(()))
         });
         let ends = async {
-            // A case in driven time may also wait for something that does not come while its clock stands still.
+            // In driven time, a case may also wait for an event that does not occur while its clock
+            // stands still.
             let ended = timeout(limit, scene.run(whole)).await.ok().flatten();
             ended.unwrap_or_else(|| panic!("the case does not end, after {limit:?}"))
         };
@@ -60,10 +62,10 @@ pub(crate) fn on_scene(
     }))
 }
 
-/// The cases with which a case may share its store.
+/// Returns the cases with which a case may share its store.
 fn sharing(subject: Subject, needs: &[Need]) -> Sharing {
     if needs.contains(&Need::Membership) {
-        // A store knows for ever in which quorum it was.
+        // A store never forgets the quorum that it has joined.
         Sharing::Never
     } else if subject == Subject::Load || needs.iter().any(|need| DISTURBING.contains(need)) {
         Sharing::Later
@@ -72,7 +74,7 @@ fn sharing(subject: Subject, needs: &[Need]) -> Sharing {
     }
 }
 
-/// Names the first feature that the backend does not declare.
+/// Returns an error with the first feature that the backend does not declare.
 pub(crate) async fn require_features(scene: &Scene, needs: &[Need]) -> Outcome {
     let features = needs.iter().filter(|need| need.feature().is_some());
     for need in features {

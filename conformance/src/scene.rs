@@ -1,4 +1,4 @@
-//! The fixture of a case: one store, clients of it, keys of its own.
+//! The fixture of a case: a store, its clients, and unique keys.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,28 +18,28 @@ use crate::profile::Profile;
 use crate::silences::Silences;
 use crate::stalls::{Measured, Stalls, Void};
 
-/// So many looks in a TTL tell when a condition holds: each may be a request on a connection of its own.
+/// How often a condition is checked per TTL. Each check may be a request on a separate connection.
 const LOOKS: u32 = 400;
 
-/// A store, with the surroundings that a case needs.
+/// A store and everything that a case needs to use it.
 pub(crate) struct Scene {
     store: Profile,
     used: Use,
     clock: Arc<dyn Clock>,
-    /// The same clock, if the suite drives it.
+    /// The clock, if the suite moves it.
     driven: Option<DrivenClock>,
     calls: Calls,
     silences: Silences,
     keys: Mutex<Vec<LockKey>>,
-    /// The machine, from the beginning of the case.
+    /// Observes the machine from the start of the case.
     machine: Stalls,
     stalls: OnceLock<Stalls>,
-    /// Whether the store is disturbed so that it answers no client: not a stall.
+    /// Whether a disturbance keeps the store from answering. This does not count as a stall.
     silent: Arc<AtomicBool>,
 }
 
 impl Scene {
-    /// On a store that other cases may use as well.
+    /// Creates a scene on a store that other cases may also use.
     pub(crate) async fn start(store: Profile, sharing: Sharing) -> Self {
         let used = pool::take(&store, sharing).await;
         let driven = (store.time == Time::Driven).then(DrivenClock::new);
@@ -65,7 +65,7 @@ impl Scene {
         }
     }
 
-    /// Runs `case`, and drives its time if that is the suite's.
+    /// Runs `case`, and moves its time in driven time.
     pub(crate) async fn run<T>(&self, case: impl Future<Output = T>) -> T {
         match &self.driven {
             Some(clock) => driven::run(&*self.used.harness, clock, &self.calls, case).await,
@@ -73,17 +73,18 @@ impl Scene {
         }
     }
 
-    /// Whose time the store goes by.
+    /// Returns the kind of time that the store uses.
     pub(crate) fn time(&self) -> Time {
         self.store.time
     }
 
-    /// How many of all rounds of a long case this store runs.
+    /// Returns how many of all rounds of a long case this store runs.
     pub(crate) fn rounds(&self, all: usize) -> usize {
         self.store.rounds(all)
     }
 
-    /// A key that no other case uses. When the case is over, nothing may be left under it.
+    /// Returns a key that no other case uses. When the case is over, the key must not exist any
+    /// more.
     pub(crate) fn key(&self) -> LockKey {
         let key = LockKey::new(format!("conformance/{:016x}", fastrand::u64(..)));
         let key = key.expect("it is short and plain");
@@ -91,27 +92,27 @@ impl Scene {
         key
     }
 
-    /// A new client of the store, bare.
+    /// Returns the backend of a new client.
     pub(crate) async fn backend(&self) -> Observed {
         self.observed(self.used.harness.connect_patiently()).await
     }
 
-    /// A new client of the store, with the layers, and with the suite's options.
+    /// Returns a new client with the suite's options.
     pub(crate) async fn client(&self) -> LockClient<Observed> {
         self.client_with(self.options()).await
     }
 
-    /// A new client of the store, with the layers, and with these options.
+    /// Returns a new client with these options.
     pub(crate) async fn client_with(&self, options: LockOptions) -> LockClient<Observed> {
         self.layers(self.observed(self.used.harness.connect()).await, options)
     }
 
-    /// A new client of the store whose backend fails on command.
+    /// Returns a new client whose backend fails on command.
     pub(crate) async fn faulty(&self) -> (LockClient<FaultBackend<Observed>>, Faults) {
         self.faulty_with(self.options()).await
     }
 
-    /// The same, with these options.
+    /// Returns a new client with these options whose backend fails on command.
     pub(crate) async fn faulty_with(
         &self,
         options: LockOptions,
@@ -126,7 +127,7 @@ impl Scene {
         Observed::new(self.busy(connects).await, self.calls.clone(), self.silences.clone())
     }
 
-    /// Has driven time stand still during something that the store is asked past the clients.
+    /// Stops driven time during a direct request to the store.
     async fn busy<T>(&self, asking: impl Future<Output = T>) -> T {
         let _call = self.calls.begin().await;
         asking.await
@@ -137,53 +138,57 @@ impl Scene {
         builder.options(options).build().expect("the suite's options suit every store")
     }
 
-    /// The harness's options with the suite's TTL.
+    /// Returns the harness's options with the suite's TTL.
     pub(crate) fn options(&self) -> LockOptions {
         self.used.harness.options().ttl(self.ttl())
     }
 
-    /// The TTL of most leases.
+    /// Returns the TTL of most leases.
     pub(crate) fn ttl(&self) -> Duration {
         self.used.harness.timing().ttl
     }
 
-    /// A TTL that outlasts the steps of any case.
+    /// Returns a TTL that is longer than any case.
     pub(crate) fn long_ttl(&self) -> Duration {
         let timing = self.used.harness.timing();
         (timing.ttl * 20).min(timing.longest)
     }
 
-    /// How late things may happen.
+    /// Returns how late an event may be.
     pub(crate) fn slack(&self) -> Duration {
         self.used.harness.timing().slack
     }
 
-    /// Judges an event that came just now, `took` after it was due, and was to come within `bound`.
+    /// Checks an event that has just occurred, `took` after it was due. It should have occurred
+    /// within `bound`.
     ///
     /// # Errors
     ///
-    /// [`Void`] if it came late, and the machine stalled for that long since it was due.
+    /// Returns [`Void`] if the event was late and the machine stalled for at least that long since
+    /// it was due.
     ///
     /// # Panics
     ///
-    /// If it came later than that, or was due before the case began.
+    /// Panics if the stalls do not explain the delay, or if the event was due before the case
+    /// started.
     pub(crate) fn in_time(&self, event: &str, took: Duration, bound: Duration) -> Measured {
         self.machine.in_time(event, took, bound)
     }
 
-    /// The case says nothing if it waited for the store in vain, and the machine explains that.
+    /// Returns a [`Void`] if the case waited for the store without success and the machine explains
+    /// this.
     pub(crate) fn void(&self) -> Option<Void> {
         self.silences.explained_by(&self.machine)
     }
 
-    /// How late things may happen while nothing stalls.
+    /// Returns how late an event may be while the machine does not stall.
     pub(crate) fn prompt(&self) -> Duration {
         self.used.harness.timing().prompt
     }
 
-    /// Watches the machine and the store from the first call on, for the verdicts of a case that measures time.
+    /// Observes the machine and the store from the first call on, for cases that measure time.
     ///
-    /// In virtual time and in driven time nothing stalls.
+    /// In virtual and driven time, nothing stalls.
     pub(crate) fn stalls(&self) -> &Stalls {
         self.stalls.get_or_init(|| match self.store.time {
             Time::Real => Stalls::watch_with(self.pulse()),
@@ -200,15 +205,17 @@ impl Scene {
         }
     }
 
-    /// Judges whether all of `guards` were kept by renewals for the last `time`, throughout which [`stalls`](Self::stalls) watched.
+    /// Checks that all `guards` were kept by renewals during the last `time`.
+    /// [`stalls`](Self::stalls) must have been called before that.
     ///
     /// # Errors
     ///
-    /// [`Void`](crate::stalls::Void) if one is lost, and the machine stalled for as long as may cost a lease: a sixth of a TTL.
+    /// Returns [`Void`](crate::stalls::Void) if a guard was lost and the machine stalled for one
+    /// sixth of a TTL, which may cost a lease.
     ///
     /// # Panics
     ///
-    /// If one is lost without that.
+    /// Panics if a guard was lost without such a stall.
     pub(crate) fn kept<'a>(
         &self,
         guards: impl IntoIterator<Item = &'a LockGuard>,
@@ -222,17 +229,17 @@ impl Scene {
         Ok(())
     }
 
-    /// A lease to be asked for without the layers.
+    /// Returns a new lease that the case can request from a backend.
     pub(crate) fn lease(&self, key: &LockKey) -> Lease {
         Lease::new(key, self.ttl())
     }
 
-    /// The clock that the store and its clients go by.
+    /// Returns the clock of the store and its clients.
     pub(crate) fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
     }
 
-    /// The time now.
+    /// Returns the current time.
     pub(crate) fn now(&self) -> Instant {
         self.clock.now()
     }
@@ -242,7 +249,7 @@ impl Scene {
         self.clock.sleep_until(self.now() + time).await;
     }
 
-    /// Awaits `future`, but for no longer than this: `None` means that it was dropped unfinished.
+    /// Awaits `future` for at most this time. `None` means that it was dropped before it finished.
     pub(crate) async fn within<T>(
         &self,
         time: Duration,
@@ -255,14 +262,17 @@ impl Scene {
         }
     }
 
-    /// Lets real time pass, so that requests and replies that are under way get on. In driven time the clock stands still meanwhile.
+    /// Lets real time pass, so that requests and replies can make progress. In driven time, the
+    /// clock stands still.
     pub(crate) async fn blink(&self, time: Duration) {
         self.busy(tokio::time::sleep(time)).await;
     }
 
-    /// Makes all leases of `keys` older by `time`, and by a little: a lease that is over at this very time is over.
+    /// Makes all leases of `keys` older by `time` and a little more, because a lease may still be
+    /// valid at its exact end.
     pub(crate) async fn age(&self, keys: &[LockKey], time: Duration) {
-        // In other times, the calls themselves take a little. Redis ends a lease with the next millisecond.
+        // Outside of driven time, the calls themselves take a little time. Redis expires a lease
+        // with the next millisecond.
         const A_LITTLE: Duration = Duration::from_millis(2);
 
         match self.store.time {
@@ -271,22 +281,22 @@ impl Scene {
         }
     }
 
-    /// The holder of `key`, straight from the store.
+    /// Returns the holder of `key`, read directly from the store.
     pub(crate) async fn witness(&self, key: &LockKey) -> Option<Holder> {
         self.busy(self.used.harness.witness(key)).await
     }
 
-    /// Does something to the store.
+    /// Disturbs the store.
     pub(crate) async fn disturb(&self, disturbance: Disturbance) {
         self.silent.store(disturbance == Disturbance::Pause, Ordering::Relaxed);
         self.busy(self.used.disturb(disturbance)).await;
     }
 
-    /// Waits until `condition` holds, and fails the case if it does not `within` that time and slack.
+    /// Waits until `condition` is true.
     ///
     /// # Panics
     ///
-    /// If it does not.
+    /// Panics if it is not true after `within` and the slack.
     pub(crate) async fn until(
         &self,
         event: &str,
@@ -306,18 +316,19 @@ impl Scene {
     ///
     /// # Panics
     ///
-    /// If it does not `within` that time and slack.
+    /// Panics if the key is not free after `within` and the slack.
     pub(crate) async fn until_free(&self, key: &LockKey, within: Duration) {
         let condition = async || self.witness(key).await.is_none();
         self.until("the key is free", within, condition).await;
     }
 
-    /// Leaves the store to the next case, after one that passed.
+    /// Returns the store after a case that passed, so that the next case can use it.
     pub(crate) fn give_back(self) {
         pool::give_back(&self.store, self.used);
     }
 
-    /// The conditions that hold after every case: its keys can be locked within a TTL, and nothing is left under them.
+    /// Checks the conditions that hold after every case. Its keys can be locked within one TTL, and
+    /// nothing is left under them.
     pub(crate) async fn epilogue(&self) {
         let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let client = self.client().await;

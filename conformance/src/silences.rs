@@ -1,4 +1,5 @@
-//! Requests and conditions for which a case waited in vain: a machine that stalls explains them, and the failure of the case.
+//! Records requests and conditions for which a case waited without success. A stalling machine
+//! explains them, and also the failure of the case.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,13 +9,14 @@ use tokio::time::Instant;
 
 use crate::stalls::{Stalls, Void};
 
-/// A shorter silence fails no case.
+/// A shorter silence does not fail a case.
 const SHORTEST: Duration = Duration::from_millis(250);
 
-/// The machine explains a silence if it stalled for so large a part of it: on the way to a reply several processes wait for their turns.
+/// The machine explains a silence if it stalled for at least this part of it. Several processes on
+/// the way to a reply wait for the CPU.
 const PART: u32 = 4;
 
-/// The silences that the clients of a case have met. Clones share them.
+/// The silences that the clients of a case have experienced. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Silences(Arc<Mutex<Vec<Silence>>>);
 
@@ -24,7 +26,8 @@ struct Silence {
     ended: Instant,
 }
 
-/// A request that is under way, or a condition that is waited for. Dropped without an answer, it has met silence.
+/// A request in progress, or a condition that a case waits for. If it is dropped without an answer,
+/// it becomes a silence.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     silences: Silences,
@@ -33,12 +36,12 @@ pub(crate) struct Waiting {
 }
 
 impl Silences {
-    /// Notes that the store is asked.
+    /// Records that the store was asked.
     pub(crate) fn ask(&self) -> Waiting {
         Waiting { silences: self.clone(), began: Instant::now(), is_answered: false }
     }
 
-    /// The case says nothing if one of its silences is explained by stalls of the machine.
+    /// Returns a [`Void`] if stalls of the machine explain one of the silences.
     pub(crate) fn explained_by(&self, stalls: &Stalls) -> Option<Void> {
         self.all().iter().find_map(|Silence { began, ended }| {
             let stalled = stalls.between(*began, *ended);
@@ -53,7 +56,7 @@ impl Silences {
 }
 
 impl Waiting {
-    /// Notes the store's answer.
+    /// Records the store's answer.
     pub(crate) fn ends(mut self, error: Option<&Error>) {
         let is_silence = |error: &Error| {
             matches!(error.kind(), ErrorKind::Indeterminate | ErrorKind::Unavailable)

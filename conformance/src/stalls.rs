@@ -1,7 +1,8 @@
-//! Verdicts about time that a machine which stalls cannot spoil.
+//! Checks times reliably, even on a machine that stalls.
 //!
-//! Threads note when the machine does not let them run. A verdict about time compares with that: an event in time has
-//! passed, an event later than the stalls explain has failed, and any other measurement is [`Void`] and taken again.
+//! Threads record when the machine does not run them. A check compares a delay with these stalls.
+//! An event in time passes. An event whose delay the stalls do not explain fails. Every other
+//! measurement is [`Void`] and must be repeated.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -34,43 +35,50 @@ use tokio::time::{Instant, timeout};
 use crate::log;
 use processor::{Processor, processors};
 
-/// Short beside the bounds of verdicts, long beside the work of a beat: a watched test costs half a percent of a core.
+/// Short compared to the limits of checks, and long compared to the work of a beat. Observing a
+/// test takes 0.5 % of a core.
 const BEAT: Duration = Duration::from_millis(5);
 
-/// A sleep that ends this much late is none the worse for that: timers are coarse.
+/// A delay of a sleep that does not count as a stall, because timers are coarse.
 const USUAL: Duration = Duration::from_millis(1);
 
-/// An event later than this will not come.
+/// How long to wait for a late event.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// More would hide an unfit machine, and a flaw that shows at times.
+/// The maximum number of measurements. More of them would hide an unsuitable machine or an
+/// intermittent defect.
 const MEASUREMENTS: usize = 3;
 
-/// The stalls of a machine, for as long as it is watched.
+/// The stalls of a machine during the time for which it is observed.
 ///
-/// One thread for each processor, and one for the server, sleep for 5 ms at a time, and note how late they wake. A
-/// processor that is taken away delays only the threads that wait for it, so a thread that runs on another one notices nothing. All watches
-/// of a process share the threads of the processors, which end with the last of them.
+/// One thread per processor, and one thread for the server, sleep for 5 ms at a time and record how
+/// late they wake. If a processor is not available, only the threads that wait for it are delayed,
+/// and a thread on another processor notices nothing. All observations of a process share the
+/// threads of the processors, which end with the last observation.
+///
+/// The example of [`stalls`](self) shows how to use it.
 #[derive(Debug)]
 pub struct Stalls(Vec<Witness>);
 
-/// The notes of a thread.
+/// The records of a thread.
 type Witness = Arc<Mutex<Beats>>;
 
-/// The threads of the processors, one for each.
+/// The threads of the processors, one per processor.
 static PROCESSORS: Mutex<Vec<Weak<Mutex<Beats>>>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
 struct Beats {
     started: Instant,
     last: Instant,
-    /// A shorter stall is not noted.
+    /// Shorter stalls are not recorded.
     shortest: Duration,
     /// When each stall ended, and how long it was.
     stalls: Vec<(Instant, Duration)>,
 }
 
-/// A measurement that says nothing: the machine stalled meanwhile.
+/// A measurement without a result, because the machine stalled.
+///
+/// [`Stalls::in_time`] returns this type.
 #[must_use = "a void measurement is to be taken again"]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Void {
@@ -78,10 +86,12 @@ pub struct Void {
     pub(crate) stalled: Duration,
 }
 
-/// The end of a measurement that did not fail.
+/// The result of a measurement that did not fail.
+///
+/// [`Stalls::in_time`] returns this type.
 pub type Measured<T = ()> = Result<T, Void>;
 
-/// The ways in which a case may end without a failure: only a case that measures time may be void.
+/// How a case can end without a failure. Only a case that measures time may be void.
 pub(crate) trait Ending {
     fn into_measured(self) -> Measured;
 }
@@ -99,33 +109,34 @@ impl Ending for Measured {
 }
 
 impl Stalls {
-    /// Watches the machine.
+    /// Observes the machine.
     ///
     /// # Panics
     ///
-    /// If a thread cannot be started.
+    /// Panics if a thread cannot be started.
     pub fn watch() -> Self {
         Self::watch_with(|| {})
     }
 
-    /// The same, and has the thread call `pulse` after each sleep. A pulse asks a server for a reply, so that the stalls of the server count,
-    /// too.
+    /// Observes the machine and a server. The thread calls `pulse` after each sleep. `pulse` should
+    /// request a reply from the server, so that stalls of the server count too.
     ///
     /// # Panics
     ///
-    /// If a thread cannot be started.
+    /// Panics if a thread cannot be started.
     pub fn watch_with(pulse: impl FnMut() + Send + 'static) -> Self {
         let mut witnesses = shared();
         witnesses.push(witness(Processor::Any, USUAL, pulse));
         Self(witnesses)
     }
 
-    /// Watches the processors alone, of which a server may have others.
+    /// Observes only the processors, because a server may use other processors.
     pub(crate) fn watch_processors() -> Self {
         Self(shared())
     }
 
-    /// Watches the machine for stalls that are longer than `shortest`: of a watch that goes on for hours, those are few.
+    /// Observes only stalls that are longer than `shortest`. During an observation of several
+    /// hours, there are few of them.
     #[cfg(all(feature = "history", target_os = "linux"))]
     pub(crate) fn watch_those_over(
         shortest: Duration,
@@ -136,20 +147,23 @@ impl Stalls {
         Self(witnesses)
     }
 
-    /// Watches nothing: in virtual time nothing stalls.
+    /// Observes nothing. In virtual time, nothing stalls.
     pub fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// Judges an event that came just now, `took` after it was due, and was to come within `bound`.
+    /// Checks an event that has just occurred, `took` after it was due. It should have occurred
+    /// within `bound`.
     ///
     /// # Errors
     ///
-    /// [`Void`] if it came late, and the machine stalled for that long since it was due.
+    /// Returns [`Void`] if the event was late and the machine stalled for at least that long since
+    /// it was due.
     ///
     /// # Panics
     ///
-    /// If it came later than that, or was due before the machine was watched.
+    /// Panics if the stalls do not explain the delay, or if the event was due before the
+    /// observation started.
     pub fn in_time(&self, event: impl fmt::Display, took: Duration, bound: Duration) -> Measured {
         let late = took.saturating_sub(bound);
         let stalled = self.during(took).iter().sum();
@@ -163,15 +177,18 @@ impl Stalls {
         Err(Void { measured: event.to_string(), stalled })
     }
 
-    /// Waits for an event that is due now and is to come within `bound`, and judges when it comes.
+    /// Waits for an event that is due now and should occur within `bound`. Checks the time when it
+    /// occurs.
     ///
     /// # Errors
     ///
-    /// [`Void`] if it came late, and the machine stalled for that long meanwhile.
+    /// Returns [`Void`] if the event was late and the machine stalled for at least that long in the
+    /// meantime.
     ///
     /// # Panics
     ///
-    /// If it came later than that, or did not come within ten seconds more.
+    /// Panics if the stalls do not explain the delay, or if the event does not occur within 10 s
+    /// more.
     pub async fn promptly<T>(
         &self,
         event: impl fmt::Display,
@@ -184,22 +201,23 @@ impl Stalls {
         Ok(came.unwrap_or_else(|_| panic!("{event}: not at all")))
     }
 
-    /// Says whether the machine was fit to keep something alive, such as a lease, for the last `time`: it did not stall for longer
-    /// than `limit` at once.
+    /// Checks that the machine could keep something alive during the last `time`, for example a
+    /// lease. The machine must not have had a single stall longer than `limit`.
     ///
     /// # Errors
     ///
-    /// [`Void`] if it did.
+    /// Returns [`Void`] if there was such a stall.
     ///
     /// # Panics
     ///
-    /// If the machine was not watched for that time.
+    /// Panics if the machine was not observed for this time.
     pub fn steady(&self, event: impl fmt::Display, time: Duration, limit: Duration) -> Measured {
         let stalled = self.during(time).into_iter().max().unwrap_or_default();
         if stalled <= limit { Ok(()) } else { Err(Void { measured: event.to_string(), stalled }) }
     }
 
-    /// How long the machine stalled in all between two times, of which the second is not to come.
+    /// Returns how long the machine stalled in total between two times. `ended` must not be in the
+    /// future.
     pub(crate) fn between(&self, began: Instant, ended: Instant) -> Duration {
         let now = Instant::now();
         let (from, until) = (now - began, now - ended);
@@ -207,7 +225,8 @@ impl Stalls {
         spans.map(|(end, start)| start.saturating_sub(end.max(until))).sum()
     }
 
-    /// The stalls during the last `time`, and the one that goes on. Stalls at the same time are one.
+    /// Returns the stalls during the last `time`, including a current one. Simultaneous stalls are
+    /// merged.
     fn during(&self, time: Duration) -> Vec<Duration> {
         let now = Instant::now();
         for beats in &self.0 {
@@ -217,13 +236,14 @@ impl Stalls {
         self.spans(now, time).into_iter().map(|(end, start)| start - end).collect()
     }
 
-    /// All stalls so far: how long ago each ended, and how long ago it began.
+    /// Returns all stalls so far, as times before now: the end and the start of each.
     #[cfg(all(feature = "history", target_os = "linux"))]
     pub(crate) fn all(&self) -> Vec<(Duration, Duration)> {
         self.spans(Instant::now(), Duration::MAX)
     }
 
-    /// A machine that had one stall of `length`, which ended just now, in the `time` for which it is watched.
+    /// Creates an observation of length `time` with a single stall of `length`, which has just
+    /// ended.
     #[cfg(test)]
     pub(crate) fn of_one(time: Duration, length: Duration) -> Self {
         let now = Instant::now();
@@ -232,14 +252,15 @@ impl Stalls {
         Self(vec![Arc::new(Mutex::new(beats))])
     }
 
-    /// The stalls during the last `time`, as times before now: the end of each, and its start. Stalls at the same time are one.
+    /// Returns the stalls during the last `time`, as times before now: the end and the start of
+    /// each. Simultaneous stalls are merged.
     fn spans(&self, now: Instant, time: Duration) -> Vec<(Duration, Duration)> {
         let mut stalls = Vec::new();
         for beats in &self.0 {
             let beats = lock(beats);
             let goes_on = beats.stall(now).map(|stall| (now, stall));
             let ended = beats.stalls.iter().filter(|(ended, _)| now - *ended < time).copied();
-            // As times before now, so that the order is that of their ends, latest first.
+            // Times before now sort by the ends of the stalls, the latest first.
             let spans = ended.chain(goes_on).map(|(ended, stall)| {
                 let end = now - ended;
                 (end, (end + stall).min(time))
@@ -251,7 +272,7 @@ impl Stalls {
     }
 }
 
-/// The spans that sorted spans cover together.
+/// Merges sorted spans that overlap.
 fn merged(spans: Vec<(Duration, Duration)>) -> Vec<(Duration, Duration)> {
     let mut merged: Vec<(Duration, Duration)> = Vec::new();
     for span in spans {
@@ -263,7 +284,7 @@ fn merged(spans: Vec<(Duration, Duration)>) -> Vec<(Duration, Duration)> {
     merged
 }
 
-/// The witnesses of the processors that all watches share.
+/// Returns the observers of the processors, which all observations share.
 fn shared() -> Vec<Witness> {
     let mut known = PROCESSORS.lock().unwrap_or_else(PoisonError::into_inner);
     let witnesses: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
@@ -279,7 +300,7 @@ fn of_processors(shortest: Duration) -> Vec<Witness> {
     processors().into_iter().map(|processor| witness(processor, shortest, || {})).collect()
 }
 
-/// Has a thread of its own sleep, call `pulse`, and note how late it wakes.
+/// Starts a thread that sleeps, calls `pulse`, and records how late it wakes.
 fn witness(
     processor: Processor,
     shortest: Duration,
@@ -301,7 +322,7 @@ fn witness(
     beats
 }
 
-/// Notes that the thread runs; `false` if nothing is watched any more.
+/// Records that the thread runs. Returns `false` if nothing is observed any more.
 fn beat(watched: &Weak<Mutex<Beats>>) -> bool {
     let Some(beats) = watched.upgrade() else { return false };
     let (now, mut beats) = (Instant::now(), lock(&beats));
@@ -312,7 +333,7 @@ fn beat(watched: &Weak<Mutex<Beats>>) -> bool {
 }
 
 impl Beats {
-    /// How late the next beat is.
+    /// Returns how late the next beat is.
     fn stall(&self, now: Instant) -> Option<Duration> {
         let late = now.saturating_duration_since(self.last).saturating_sub(BEAT);
         (late > self.shortest).then_some(late)
@@ -323,14 +344,14 @@ fn lock(beats: &Mutex<Beats>) -> MutexGuard<'_, Beats> {
     beats.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes a measurement, and takes it again if it is void, three times at most.
+/// Runs a measurement. Repeats it if it is void, for a total of at most three times.
 ///
-/// A verdict is never asked for twice: a measurement that fails panics. Each void one is told of on standard error, and in the file that the
-/// environment variable `LEASEHOLD_CONFORMANCE_LOG` names, if it does.
+/// A failed measurement panics and is never repeated. Each void measurement is reported on standard
+/// error, and in the file in the environment variable `LEASEHOLD_CONFORMANCE_LOG`, if it is set.
 ///
 /// # Panics
 ///
-/// If the measurement does, or is void each time: the machine is unfit.
+/// Panics if the measurement panics, or if it is void each time because the machine is unsuitable.
 pub async fn measure<T>(measurement: impl AsyncFn() -> Measured<T>) -> T {
     let mut voids = Vec::new();
     while voids.len() < MEASUREMENTS {
@@ -369,7 +390,7 @@ mod tests {
     const BOUND: Duration = Duration::from_millis(250);
     const STALL: Duration = Duration::from_millis(300);
 
-    /// A machine that is watched for a minute and had one stall, which ended so long ago.
+    /// Returns an observation of one minute with a single stall, which ended `ago`.
     fn stalled(ago: Duration) -> Stalls {
         let now = Instant::now();
         let started = now - Duration::from_secs(60);
@@ -382,7 +403,7 @@ mod tests {
         std::panic::catch_unwind(AssertUnwindSafe(verdict)).is_err()
     }
 
-    /// Waits in real time: the thread of a witness knows no other.
+    /// Waits in real time, because the thread of an observer always uses real time.
     fn until(condition: impl Fn() -> bool) {
         let started = Instant::now();
         while !condition() {
@@ -411,7 +432,7 @@ mod tests {
         });
         let (stalls, started) = (Stalls(vec![Arc::clone(&beats)]), Instant::now());
 
-        // Its pulse keeps the thread from running on, which may have begun late.
+        // The pulse blocks the thread, which may have started late.
         pulse.recv().unwrap();
         let before = lock(&beats).stalls.len();
         until(|| stalls.during(started.elapsed()).iter().sum::<Duration>() >= STALL * 2);

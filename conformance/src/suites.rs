@@ -1,4 +1,4 @@
-//! Several suites in one test binary.
+//! Runs several suites in one test binary.
 
 use std::process::ExitCode;
 use std::sync::{PoisonError, RwLock};
@@ -12,14 +12,15 @@ use crate::list::cases;
 use crate::pool;
 use crate::test::run_case;
 
-/// Cases of load run one at a time and beside no other case: two loads at once would measure the machine.
+/// Load cases run one at a time and without other cases, because two loads at the same time would
+/// measure the machine.
 static LOAD: RwLock<()> = RwLock::new(());
 
-/// The suites of a test binary that has its own `main` (`harness = false` in `Cargo.toml`).
+/// The suites of a test binary that defines `main` (`harness = false` in `Cargo.toml`).
 ///
-/// A case that the constants of a harness rule out is an ignored test here: the runner counts it without a process of its own, and starts
-/// no store. [`suite!`](crate::suite) makes a test of it that only says so. The difference counts for a backend with many harnesses, most of
-/// which run a few groups.
+/// A case that the constants of a harness exclude becomes an ignored test, which starts neither a
+/// process nor a store. [`suite!`](crate::suite) creates a test that only reports this. The
+/// difference matters for a backend with many harnesses of which most run only a few groups.
 ///
 /// ```no_run
 /// # use async_trait::async_trait;
@@ -49,18 +50,18 @@ static LOAD: RwLock<()> = RwLock::new(());
 #[derive(Debug, Default)]
 pub struct Suites {
     tests: Vec<Trial>,
-    /// Cases of load, which run after all others.
+    /// Load cases, which run after all other cases.
     loads: Vec<Trial>,
     documented: Vec<fn(&str)>,
 }
 
 impl Suites {
-    /// None yet.
+    /// Creates an empty set of suites.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the cases of a harness. Their names begin with that of the module, unless it is empty.
+    /// Adds the cases of a harness. Their names start with `module`, unless it is empty.
     #[must_use]
     pub fn with<H: Harness>(mut self, module: &str) -> Self {
         let prefix = if module.is_empty() { String::new() } else { format!("{module}::") };
@@ -81,7 +82,7 @@ impl Suites {
         self
     }
 
-    /// Adds a test that `page` has the [row](crate::document) of each store.
+    /// Adds a test that checks that `page` contains the [row](crate::document) of each store.
     #[must_use]
     pub fn documented_in(mut self, page: &'static str) -> Self {
         let documented = self.documented.clone();
@@ -93,8 +94,8 @@ impl Suites {
         self
     }
 
-    /// Lists or runs the tests that the arguments of the process select, as Rust's own test harness does, which `cargo test` and
-    /// `cargo nextest` expect.
+    /// Lists or runs the tests that the process arguments select. The arguments are the same as in
+    /// Rust's own test harness, so `cargo test` and `cargo nextest` work.
     pub fn main(self) -> ExitCode {
         let tests = self.tests.into_iter().chain(self.loads).collect();
         pool::used_by(|| libtest_mimic::run(&Arguments::from_args(), tests)).exit_code()

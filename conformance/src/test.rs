@@ -1,4 +1,4 @@
-//! A case as a test.
+//! Runs a case as a test.
 
 use std::time::Instant;
 
@@ -7,12 +7,15 @@ use crate::harness::Harness;
 use crate::list::cases;
 use crate::log;
 
-/// Runs the case `group::name` on the store of `H`, and notes the outcome, and how many milliseconds it took, in the file that the
-/// environment variable `LEASEHOLD_CONFORMANCE_LOG` names, if it does.
+/// Runs the case `group::name` on the store of `H`. The macro [`suite!`](crate::suite) calls this
+/// function.
+///
+/// If the environment variable `LEASEHOLD_CONFORMANCE_LOG` contains a path, the outcome and the
+/// duration in milliseconds are appended to this file.
 ///
 /// # Panics
 ///
-/// If the case fails, or there is no such case.
+/// Panics if the case fails or does not exist.
 pub fn run_case<H: Harness>(group: &str, name: &str) {
     let case = cases::<H>().into_iter().find(|case| case.group == group && case.name == name);
     let case = case.unwrap_or_else(|| panic!("there is no case {group}::{name}"));

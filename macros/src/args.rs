@@ -12,7 +12,7 @@ use crate::duration;
 const NAMES: &str =
     "`key`, `client`, `ttl`, `wait`, `max_hold`, `retry`, `every`, `on_busy`, `guard` and `crate`";
 
-/// How a lock is named, taken and kept.
+/// How a lock is named, acquired and kept.
 pub(crate) struct Args {
     pub(crate) key: LitStr,
     pub(crate) client: Expr,
@@ -24,11 +24,11 @@ pub(crate) struct Args {
     pub(crate) every: Option<Duration>,
     pub(crate) on_busy: OnBusy,
     pub(crate) guard: Option<Ident>,
-    /// The facade, which a program may have renamed.
+    /// The path of the crate `leasehold`, which a program may have renamed.
     pub(crate) facade: Path,
 }
 
-/// The outcome of a call that does not get the lock.
+/// What a call returns if it does not acquire the lock.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) enum OnBusy {
     Error,
@@ -99,13 +99,14 @@ impl Parse for OnBusy {
 }
 
 impl Args {
-    /// How long to wait, if that is said: a call that skips does not wait unless it is told to.
+    /// Returns the wait, if it is set. With `on_busy = skip` and without `retry`, the default is no
+    /// wait.
     pub(crate) fn wait(&self) -> Option<Duration> {
         let is_at_once = self.on_busy == OnBusy::Skip && self.retry.is_none();
         self.wait.or(is_at_once.then_some(Duration::ZERO))
     }
 
-    /// How many attempts to make, the first one included.
+    /// Returns the number of attempts, including the first one.
     pub(crate) fn attempts(&self) -> Option<u32> {
         self.retry.map(|retry| retry.saturating_add(1))
     }
@@ -126,7 +127,7 @@ fn any_time(input: ParseStream<'_>) -> syn::Result<Duration> {
     Ok(literal_time(input)?.1)
 }
 
-/// A time that must not be zero.
+/// Parses a time that must not be zero.
 fn time(input: ParseStream<'_>, name: &str) -> syn::Result<Duration> {
     let (span, time) = literal_time(input)?;
     if time.is_zero() {

@@ -1,12 +1,12 @@
-//! Durations as they are written in an attribute.
+//! Parses durations in an attribute.
 
 use std::time::Duration;
 
-/// The forms that exist, for errors.
+/// The supported forms, for error messages.
 pub(crate) const FORMS: &str =
     "a whole number and a unit in quotes: \"200ms\", \"30s\", \"2m\" or \"1h\"";
 
-/// Reads a duration; `None` if it has none of the [`FORMS`], or is too long to count.
+/// Parses a duration. Returns `None` if it does not match [`FORMS`] or is too long.
 pub(crate) fn parse(text: &str) -> Option<Duration> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit_at);

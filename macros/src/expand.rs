@@ -1,4 +1,4 @@
-//! From an annotated function to one that runs under a lock.
+//! Expands an annotated function to a function that runs under a lock.
 
 use std::time::Duration;
 
@@ -11,15 +11,16 @@ use crate::args::{Args, OnBusy};
 use crate::function::{Names, Work};
 use crate::template::{self, Part, Placeholder};
 
-/// The module of the facade for async functions, and that for plain ones: both have `mutex`, `run`, `run_or_skip` and `Guard`.
+/// The modules of `leasehold` for async functions and for plain functions. Both contain `mutex`,
+/// `run`, `run_or_skip` and `Guard`.
 const ASYNC: &[&str] = &["__locked"];
 const BLOCKING: &[&str] = &["__locked", "blocking"];
 
-/// Puts the work of `function` under a lock, and leaves the rest of it as it is.
+/// Wraps the body of `function` in a lock. Everything else stays unchanged.
 ///
 /// # Errors
 ///
-/// The attribute does not fit the function.
+/// Returns an error if the attribute does not fit the function.
 pub(crate) fn expand(args: &Args, mut function: ItemFn) -> syn::Result<TokenStream> {
     let name = function.sig.ident.clone();
     let mut names = Names::of(&function.sig);
@@ -40,7 +41,7 @@ pub(crate) fn expand(args: &Args, mut function: ItemFn) -> syn::Result<TokenStre
     Ok(function.into_token_stream())
 }
 
-/// The arguments of `format_args!` that make a key.
+/// Returns the arguments of `format_args!` that create the key.
 fn formatted(template: &LitStr, function: &Ident, names: &Names) -> syn::Result<TokenStream> {
     let refused = |message| Error::new(template.span(), message);
     let (mut format, mut values) = (String::new(), Vec::new());
@@ -56,7 +57,7 @@ fn formatted(template: &LitStr, function: &Ident, names: &Names) -> syn::Result<
                     return Err(refused(message));
                 };
                 format += "{}";
-                // An error about the value points to the template.
+                // Errors about the value point to the template.
                 let span = template.span().resolved_at(argument.span());
                 let mut argument = argument.clone();
                 argument.set_span(span);
@@ -78,22 +79,24 @@ fn member(field: &str, span: Span) -> syn::Result<Member> {
     Ok(member)
 }
 
-/// A lock, as the attribute describes it.
+/// A lock that the attribute describes.
 ///
-/// All names that it introduces are those of the definition site, so a body sees only the guard's, which is the caller's own.
+/// All generated names have the span of the definition site. The body therefore sees only the name
+/// of the guard, which has the caller's span.
 struct Locking<'a> {
     args: &'a Args,
     key: TokenStream,
 }
 
 impl Locking<'_> {
-    /// Has the statements of an async function or block run under the lock.
+    /// Wraps the statements of an async function or block in the lock.
     fn put_around_async(&self, block: &mut Block, output: Option<&Type>) {
         let here = at(output);
         let module = self.module(here, ASYNC);
         let (mutex, run) = (self.mutex(ASYNC), self.run(here));
         let (guard, work) = (self.guard(), &block.stmts);
-        // The compiler does not coerce to the output that an async closure names, but it does to that of a first `return`.
+        // The compiler does not coerce a value to the declared output of an async closure. It does
+        // coerce later values to the type of a first `return`.
         let typed = output.map(|output| {
             quote_spanned! {here=>
                 if let ::core::option::Option::Some(output) = ::core::option::Option::None::<#output> {
@@ -108,7 +111,7 @@ impl Locking<'_> {
         block.stmts = vec![Stmt::Expr(Expr::Verbatim(locked), None)];
     }
 
-    /// Has the body of a plain function run under the lock.
+    /// Wraps the body of a plain function in the lock.
     fn put_around(&self, body: &mut Block, output: &Type) {
         let here = at(Some(output));
         let module = self.module(here, BLOCKING);
@@ -126,7 +129,8 @@ impl Locking<'_> {
         let settings = self.settings();
         let here = at(Some(client));
         let module = self.module(here, module);
-        // By a name of its own, so that the type of the client is found before it is dereferenced.
+        // A separate variable makes the compiler find the type of the client before it is
+        // dereferenced.
         quote_spanned! {here=>
             match &(#client) {
                 client => {
@@ -136,7 +140,7 @@ impl Locking<'_> {
         }
     }
 
-    /// The path of a module of the facade. Errors about it point to `here`.
+    /// Returns the path of a module in `leasehold`. Errors about the path point to `here`.
     fn module(&self, here: Span, names: &[&str]) -> TokenStream {
         let facade = self.args.facade.to_token_stream().into_iter().map(|mut token| {
             token.set_span(token.span().located_at(here));
@@ -146,7 +150,7 @@ impl Locking<'_> {
         quote_spanned!(here=> #(#facade)* #(::#names)*)
     }
 
-    /// The function that locks and runs.
+    /// Returns the name of the function that acquires the lock and runs the body.
     fn run(&self, here: Span) -> Ident {
         let name = match self.args.on_busy {
             OnBusy::Error => "run",
@@ -162,7 +166,7 @@ impl Locking<'_> {
         }
     }
 
-    /// The options that differ from those of the client, as calls.
+    /// Returns method calls for all options that differ from the client's options.
     fn settings(&self) -> Vec<TokenStream> {
         let Args { facade, ttl, max_hold, every, .. } = self.args;
         let here = Span::mixed_site();
@@ -192,7 +196,7 @@ impl Locking<'_> {
     }
 }
 
-/// The place of `tokens`, for errors about them, and the names of the definition site.
+/// Returns a span that points to `tokens` in errors but uses the names of the definition site.
 fn at(tokens: Option<&impl Spanned>) -> Span {
     let here = Span::mixed_site();
     tokens.map_or(here, |tokens| here.located_at(tokens.span()))

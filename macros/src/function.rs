@@ -1,4 +1,4 @@
-//! The function that is annotated.
+//! The annotated function.
 
 use std::fmt;
 
@@ -75,23 +75,25 @@ impl VisitMut for Names {
     }
 }
 
-/// The part of a function that is to run under the lock.
+/// The part of a function that runs under the lock.
 pub(crate) enum Work<'a> {
-    /// The body of an `async fn`, and the type that it returns.
+    /// The body of an `async fn`, and its return type.
     Body(&'a mut Block, Type),
-    /// The body of a plain function, and the type that it returns.
+    /// The body of a plain function, and its return type.
     Blocking(&'a mut Block, Type),
-    /// The `async` block that a plain function returns, as `#[async_trait]` makes it, and the statements that were at its start
-    /// and take arguments into it.
+    /// The `async` block that a plain function returns, for example under `#[async_trait]`.
+    /// `arguments` are the statements at the start of the block that move arguments into it.
     Future { arguments: Vec<Stmt>, block: &'a mut Block },
 }
 
 impl Work<'_> {
-    /// Finds it, and adds the names of arguments that the function takes apart itself.
+    /// Finds the part that runs under the lock. Adds the names of arguments that the function
+    /// destructures itself.
     ///
     /// # Errors
     ///
-    /// The function returns nothing, or a future that it does not make here.
+    /// Returns an error if the function returns nothing, or returns a future that it does not
+    /// create here.
     pub(crate) fn of<'a>(function: &'a mut ItemFn, names: &mut Names) -> syn::Result<Work<'a>> {
         let refused = |message| Error::new(function.sig.ident.span(), message);
         let ReturnType::Type(_, output) = &function.sig.output else {
@@ -113,7 +115,7 @@ impl Work<'_> {
     }
 }
 
-/// The same type for use inside of the function, where `impl Trait` cannot be written.
+/// Returns the type for use inside the function, where `impl Trait` is not allowed.
 fn without_impl_trait(output: &Type) -> Type {
     struct Inferred;
 
@@ -153,7 +155,7 @@ fn returned(last: &mut Stmt) -> Option<&mut Expr> {
     }
 }
 
-/// The block of `async { … }` or of `Box::pin(async { … })`.
+/// Returns the block of `async { … }` or of `Box::pin(async { … })`.
 fn async_block(expression: &mut Expr) -> Option<&mut Block> {
     match expression {
         Expr::Async(ExprAsync { block, .. }) => Some(block),
@@ -162,9 +164,9 @@ fn async_block(expression: &mut Expr) -> Option<&mut Block> {
     }
 }
 
-/// Removes the statements that take arguments into a block, from its start.
+/// Removes the statements that move arguments into a block from its start.
 ///
-/// `self` stays, since keys and clients name it: `let __self = self` is left where it is.
+/// `let __self = self` stays in the block, because keys and clients may contain `self`.
 fn take_arguments(block: &mut Block, names: &mut Names) -> Vec<Stmt> {
     let mut taken = Vec::new();
     let mut at = 0;
@@ -172,7 +174,7 @@ fn take_arguments(block: &mut Block, names: &mut Names) -> Vec<Stmt> {
         match argument(statement) {
             Some(argument) if argument == "self" => at += 1,
             Some(argument) if names.has(argument) => taken.push(block.stmts.remove(at)),
-            // `#[async_trait]` begins with one that fixes the type.
+            // The first statement of `#[async_trait]` only determines the type.
             None if at == 0 && matches!(statement, Stmt::Expr(Expr::If(_), _)) => at += 1,
             _ => break,
         }
@@ -183,7 +185,8 @@ fn take_arguments(block: &mut Block, names: &mut Names) -> Vec<Stmt> {
     taken
 }
 
-/// The argument of `let … = argument;` or of `let … = { let argument = argument; argument };`.
+/// Returns the argument in `let … = argument;` or in `let … = { let argument = argument; argument
+/// };`.
 fn argument(statement: &Stmt) -> Option<&Ident> {
     let Stmt::Local(Local { init: Some(LocalInit { expr, .. }), .. }) = statement else {
         return None;

@@ -1,6 +1,7 @@
 //! The attribute `#[locked]` of Leasehold, distributed locks for Rust.
 //!
-//! Enable the feature `macros` of the crate `leasehold` and use the attribute as `leasehold::locked`. The documentation is there.
+//! Enable the feature `macros` of the crate `leasehold` and use the attribute as
+//! `leasehold::locked`. The documentation is there.
 
 mod args;
 mod duration;
@@ -13,7 +14,8 @@ use syn::parse_macro_input;
 
 use crate::args::Args;
 
-/// Runs a function under a lock. The documentation is in the crate `leasehold`, because the examples need that crate.
+/// Runs a function under a lock. The documentation is in the crate `leasehold`, because the
+/// examples need that crate.
 #[proc_macro_attribute]
 pub fn locked(args: TokenStream, function: TokenStream) -> TokenStream {
     let args = parse_macro_input!(args as Args);

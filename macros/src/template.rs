@@ -1,4 +1,4 @@
-//! Templates of keys: text, and placeholders that name arguments.
+//! Templates of keys, which consist of text and of placeholders for arguments.
 
 use syn::Member;
 
@@ -9,22 +9,22 @@ pub(crate) enum Part {
     Placeholder(Placeholder),
 }
 
-/// An argument, or a field within it.
+/// A placeholder for an argument or for a field of an argument.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct Placeholder {
-    /// The character of the template at which its brace is, the first one being 1.
+    /// The position of the opening brace in the template, in characters, starting at 1.
     pub(crate) column: usize,
-    /// The argument's name, `self` included.
+    /// The name of the argument, which may be `self`.
     pub(crate) root: String,
-    /// Fields, each within the one before it.
+    /// The path of fields, from the outermost to the innermost.
     pub(crate) fields: Vec<String>,
 }
 
-/// Takes a template apart.
+/// Parses a template.
 ///
 /// # Errors
 ///
-/// A message that names the column and the forms that exist.
+/// Returns a message with the position of the mistake and the supported forms.
 pub(crate) fn parse(template: &str) -> Result<Vec<Part>, String> {
     let mut parts = Vec::new();
     let mut text = String::new();

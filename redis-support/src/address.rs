@@ -1,44 +1,55 @@
-//! Where servers are.
+//! The addresses of servers.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a server is, without credentials.
+/// The address of a server, without credentials.
+///
+/// [`Endpoints`] contains addresses.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Address {
-    /// A host's name or address, and a port.
+    /// A host and a port.
     Tcp {
-        /// Without brackets, if it is an IPv6 address.
+        /// The name or the IP address of the host. An IPv6 address has no brackets.
         host: String,
         /// The port.
         port: u16,
     },
-    /// A Unix socket.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// How the servers are found.
+/// How to find the servers.
+///
+/// [`Config::from_url`](crate::Config::from_url) reads it from a URL, and
+/// [`Driver::adopt`](crate::Driver::adopt) returns it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Endpoints {
-    /// There is one.
+    /// A single server.
     Single(Address),
-    /// There is one at a time, and sentinels know which.
+    /// A primary that sentinels report. The primary may change.
     Sentinel {
-        /// Some or all of the sentinels.
+        /// The addresses of some or all sentinels.
         sentinels: Vec<Address>,
-        /// The sentinels' name of the master.
+        /// The name of the primary in the sentinels' configuration.
         master: String,
     },
-    /// Each has a part of the keys, and all know which.
+    /// A cluster. Each server has a part of the keys and knows the other servers.
     Cluster {
-        /// Some or all of the servers.
+        /// The addresses of some or all servers.
         seeds: Vec<Address>,
     },
 }
 
 impl Address {
-    /// On this machine: traffic to it crosses no network.
+    /// Returns whether the address is on this machine, so that traffic does not cross a network.
+    ///
+    /// ```
+    /// use leasehold_redis_support::Address;
+    ///
+    /// assert!(Address::Unix("/run/redis.sock".into()).is_local());
+    /// ```
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp { host, .. } => {
@@ -49,13 +60,14 @@ impl Address {
         }
     }
 
-    /// Reads `host:port` as servers write it; an empty host is the one that `asked` is on.
+    /// Parses `host:port` in the format of servers. An empty host means the host of `asked`.
     pub(crate) fn read(text: &str, asked: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Self::of(host, port.parse().ok()?, asked)
     }
 
-    /// The same, in two parts. A server that does not know its own host says nothing, or a question mark.
+    /// Creates an address from a host and a port. A server that does not know its own host reports
+    /// an empty text or a question mark.
     pub(crate) fn of(host: &str, port: u16, asked: &Self) -> Option<Self> {
         let host = match (host.trim_start_matches('[').trim_end_matches(']'), asked) {
             ("" | "?", Self::Tcp { host, .. }) => host.clone(),

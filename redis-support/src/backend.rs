@@ -1,4 +1,4 @@
-//! The contract, on Redis.
+//! Implements the backend contract on Redis.
 
 mod acquisition;
 
@@ -33,8 +33,11 @@ use crate::reply::{
 use crate::topology::Topology;
 use crate::watch::News;
 
-/// Locks on Redis or Valkey: on one server, on the one that sentinels name, or on a cluster; by the driver `D`.
+/// Locks on Redis or Valkey with the driver `D`. Supports single servers, Sentinel and Cluster.
 /// Clones share connections.
+///
+/// The crates `leasehold-redis` and `leasehold-fred` define type aliases for this type and contain
+/// examples.
 pub struct Backend<D: Driver>(Arc<Inner<D>>);
 
 struct Inner<D: Driver> {
@@ -47,28 +50,29 @@ struct Inner<D: Driver> {
 }
 
 impl<D: Driver> Backend<D> {
-    /// Connects to the servers at `url`, see [`Config::from_url`].
+    /// Connects to the servers at `url`. [`Config::from_url`] describes the URL.
     ///
     /// # Errors
     ///
-    /// The errors of [`Config::from_url`] and [`Backend::connect_with`].
+    /// Returns the errors of [`Config::from_url`] and of [`Backend::connect_with`].
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop.
+    /// This function is cancel safe.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::connect_with(Config::from_url(url)?).await
     }
 
-    /// Connects to the servers of `config`, to find out now whether they are there and let us in.
+    /// Connects to the servers of `config` and checks the credentials.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if none can be reached, [`ErrorKind::Denied`] if it does not let us in.
+    /// Returns [`ErrorKind::Unavailable`] if no server can be reached, and [`ErrorKind::Denied`] if
+    /// a server rejects the credentials.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop.
+    /// This function is cancel safe.
     pub async fn connect_with(config: Config<D>) -> Result<Self, Error> {
         let backend = Self::connect_lazily(config);
         let connected = backend.0.topology.connect().await;
@@ -77,7 +81,8 @@ impl<D: Driver> Backend<D> {
         Ok(backend)
     }
 
-    /// Connects to the servers of `config` when the first lock is taken. Nothing is checked before.
+    /// Creates a backend that connects to the servers of `config` at the first request. This
+    /// function does no I/O and no checks.
     pub fn connect_lazily(config: Config<D>) -> Self {
         let Config { driver, topology, access, sentinel_access, layout, timeout, clock, .. } =
             config;
@@ -90,7 +95,8 @@ impl<D: Driver> Backend<D> {
         let context = Context::new(driver, timeout, clock, Arc::clone(&news), push, protocol);
         let servers = Topology::new(topology, access, &sentinel_access, &layout, &context);
         let Config { replicas, replicas_timeout, .. } = config;
-        // A cluster would pass each of them on to all of its servers, and behind sentinels the channel may be that of another server.
+        // A cluster would forward each message to all of its servers. With sentinels, the channel
+        // may belong to another server.
         if servers.is_the_only_one() {
             context.hear_offers();
         }
@@ -104,7 +110,8 @@ impl<D: Driver> Backend<D> {
         }))
     }
 
-    /// Tells the observers and waiters of this process of a renewal, which may have given units back.
+    /// Notifies the observers and waiters of this process of a renewal that may have returned
+    /// permits.
     fn renewed(&self, lease: &Lease, told: Told<Renewal>) -> Renewal {
         if !lease.share().is_whole() {
             self.0.news.changed(lease.key(), Concerns::Waiters);
@@ -125,17 +132,17 @@ impl<D: Driver> Backend<D> {
         decoded.map_err(|error| context::<D>(error, operation, key))
     }
 
-    /// Releases by the script for one lock.
+    /// Releases a lease with the script for a single lock.
     async fn release_alone(&self, lease: &Lease) -> Result<Release, Error> {
         let call = Call::release(&self.0.layout, lease);
         let release = self.call(Operation::Release, lease.key(), call, decode_release).await?;
-        // Also if only a place in the queue was given up.
+        // This includes releases that only removed a queue entry.
         self.0.news.changed(lease.key(), Concerns::Waiters);
         self.0.news.called_up(&release.called, lease);
         Ok(release.outcome)
     }
 
-    /// Runs a script that answers with the server's standing.
+    /// Runs a script whose reply contains the membership status of the server.
     async fn stand(&self, call: impl FnOnce(&Layout, &Process) -> Call) -> Result<Standing, Error> {
         let standing = async {
             let key = self.0.layout.member().floor;
@@ -148,7 +155,7 @@ impl<D: Driver> Backend<D> {
     }
 }
 
-/// Whether a lease that was to be released together with others was.
+/// Returns whether a lease in a batch was released.
 fn released(outcome: &Outcome) -> Result<bool, Error> {
     match outcome {
         Outcome::Released => Ok(true),
@@ -191,7 +198,7 @@ impl<D: Driver> LockBackend for Backend<D> {
                 return Ok(Attempt::Granted(grant));
             }
         }
-        // Boxed, since it is large and most attempts have come to their end by then.
+        // The future is boxed because it is large, and most attempts have already returned here.
         let attempt = Box::pin(self.acquire_alone(claim)).await;
         attempt.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))
     }
@@ -308,7 +315,8 @@ impl<D: Driver> LockBackend for Backend<D> {
     ) -> Result<ForcedRelease, Error> {
         let call = Call::force_release(&self.0.layout, key, only);
         let forced = self.call(Operation::ForceRelease, key, call, decode_forced_release).await?;
-        // All of this process look, also those that wait to be called: it happens rarely.
+        // A forced release is rare, so all watches of this process are notified, including waiters
+        // that are normally notified individually.
         self.0.news.interrupted();
         Ok(forced)
     }

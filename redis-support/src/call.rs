@@ -1,4 +1,4 @@
-//! Operations as calls of scripts.
+//! Maps operations to calls of scripts.
 
 mod member;
 
@@ -14,15 +14,24 @@ use crate::layout::{Layout, Place};
 use crate::script::Script;
 use crate::words::{Shape, Words};
 
-/// A script with its keys and arguments. `Debug` leaves the arguments out: they hold lease ids.
-/// Clones share them, and so do calls that are made together.
+/// A script with its keys and arguments. Clones share the keys and arguments. `Debug` does not show
+/// the arguments, because they contain lease ids.
+///
+/// ```
+/// use leasehold_core::LockKey;
+/// use leasehold_redis_support::{Call, Layout, Script};
+///
+/// let call = Call::inspect(&Layout::default(), &LockKey::new("invoice:42")?);
+/// assert_eq!(call.script(), Script::Inspect);
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Call {
     shape: Shape,
     words: Arc<Words>,
 }
 
-/// The keys that every claim looks at; the first of them tell whether other clients are involved.
+/// The keys that every claim reads. The first of them show whether other clients are involved.
 const WANTED: [Place<'_>; 7] = [
     Place::Lock,
     Place::Fence,
@@ -33,7 +42,7 @@ const WANTED: [Place<'_>; 7] = [
     Place::News,
 ];
 
-/// The keys that show holders and waiters to an operator.
+/// The keys that contain holders and waiters for an operator.
 const SHOWN: [Place<'_>; 7] = [
     Place::Lock,
     Place::Fence,
@@ -45,10 +54,11 @@ const SHOWN: [Place<'_>; 7] = [
 ];
 
 impl Call {
-    /// As many locks as one call acquires: each is work for which the server keeps all others waiting.
+    /// The maximum number of locks in one call. The server delays all other clients during the
+    /// call.
     pub const MAX_TOGETHER: usize = 64;
 
-    /// The call that attempts to acquire.
+    /// Returns the call that tries to acquire a lock.
     ///
     /// If the client waits for a mutex and listens to `channel`, a release publishes there that the key is kept for the client.
     pub fn acquire(layout: &Layout, claim: &Claim, channel: Option<&str>) -> Self {
@@ -96,10 +106,10 @@ impl Call {
         }
     }
 
-    /// The call that attempts to acquire all of several locks. `None` for claims of units, and for more than
-    /// [`MAX_TOGETHER`](Self::MAX_TOGETHER).
+    /// Returns the call that acquires several locks, all or none. Returns `None` for claims of
+    /// permits, and for more than [`MAX_TOGETHER`](Self::MAX_TOGETHER) claims.
     ///
-    /// The locks are in any hash slots: a cluster does not take it.
+    /// The locks may be in different hash slots, so a cluster does not support this call.
     pub fn acquire_all(layout: &Layout, claims: &[Claim]) -> Option<Self> {
         let whole = claims.iter().all(|claim| claim.share().is_whole());
         if !whole || claims.len() > Self::MAX_TOGETHER {
@@ -116,7 +126,7 @@ impl Call {
         Some(Self::new(words.shape(Script::AcquireAll), words))
     }
 
-    /// The call that renews.
+    /// Returns the call that renews a lease.
     pub fn renew(layout: &Layout, lease: &Lease) -> Self {
         let of = layout.places(lease.key());
         match lease.share() {
@@ -152,7 +162,7 @@ impl Call {
         }
     }
 
-    /// The call that releases.
+    /// Returns the call that releases a lease.
     pub fn release(layout: &Layout, lease: &Lease) -> Self {
         let of = layout.places(lease.key());
         match lease.share() {
@@ -169,26 +179,26 @@ impl Call {
         }
     }
 
-    /// The call that inspects.
+    /// Returns the call that reads holders and waiters.
     pub fn inspect(layout: &Layout, key: &LockKey) -> Self {
         let words = Words::of(&layout.places(key), &SHOWN);
         Self::new(words.shape(Script::Inspect), words)
     }
 
-    /// The call that finds out whether the server grants locks.
+    /// Returns the call that checks whether the server grants locks.
     pub fn ping(layout: &Layout) -> Self {
         let words = Words::default().key(&layout.nothing());
         Self::new(words.shape(Script::Ping), words)
     }
 
-    /// The call that ends others' leases.
+    /// Returns the call that revokes leases.
     pub fn force_release(layout: &Layout, key: &LockKey, only: Option<Fingerprint>) -> Self {
         let of = layout.places(key);
         let words = Words::of(&of, &SHOWN).keys(&of, &[Place::Revoke]).meant(only);
         Self::new(words.shape(Script::ForceRelease), words)
     }
 
-    /// The call that asks holders to finish.
+    /// Returns the call that asks holders to finish.
     pub fn request_revocation(layout: &Layout, key: &LockKey, only: Option<Fingerprint>) -> Self {
         let keys = [Place::Lock, Place::Held, Place::Units, Place::Revoke, Place::Crowd];
         let words = Words::of(&layout.places(key), &keys).meant(only);
@@ -199,8 +209,9 @@ impl Call {
         Self { shape, words: Arc::new(words) }
     }
 
-    /// The same call restricted to its required keys, which exist as long as the lease does, if it has others; the call then skips
-    /// its work on those. While a slot migrates, a server runs no script that names missing keys.
+    /// Returns the call with only its required keys, if it has other keys. The script then skips
+    /// its work on those. Required keys exist as long as the lease. While a slot migrates, a server
+    /// does not run scripts with missing keys.
     pub(crate) fn with_essential_keys(&self) -> Option<Self> {
         let Shape { keys, essential, .. } = &self.shape;
         let kept = keys.start..keys.start + essential;
@@ -210,22 +221,22 @@ impl Call {
         })
     }
 
-    /// Its script, to be run.
+    /// Returns the script in a form that can be run.
     pub(crate) fn run(&self) -> Run<'_> {
         Run { shape: &self.shape, words: &self.words }
     }
 
-    /// The script.
+    /// Returns the script.
     pub fn script(&self) -> Script {
         self.shape.script
     }
 
-    /// All keys that the script touches, those of one lock in one hash slot.
+    /// Returns all keys that the script uses. The keys of one lock are in one hash slot.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
         self.words.in_range(self.shape.keys.clone())
     }
 
-    /// The arguments after the keys. They may hold a lease id.
+    /// Returns the arguments after the keys. They may contain a lease id.
     pub fn args(&self) -> impl ExactSizeIterator<Item = &str> {
         self.words.in_range(self.shape.args.clone())
     }
@@ -233,7 +244,7 @@ impl Call {
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The name of a key for one claim alone contains the claim's id.
+        // A key for a single claim contains the claim's id in its name.
         let keys: Vec<_> = self.keys().filter_map(|key| key.split('#').next()).collect();
         f.debug_struct("Call")
             .field("script", &self.script())

@@ -1,4 +1,4 @@
-//! Which servers, and how to speak to them.
+//! The settings for the connection to servers.
 
 mod url;
 
@@ -16,13 +16,17 @@ use crate::address::{Address, Endpoints};
 use crate::driver::{Access, Driver, Protocol};
 use crate::layout::Layout;
 
-/// Which servers to use with the driver `D`, and how. `Debug` shows neither users nor passwords.
+/// Selects the servers for the driver `D` and sets their options. `Debug` shows neither users nor
+/// passwords.
+///
+/// The crates `leasehold-redis` and `leasehold-fred` define type aliases for this type and contain
+/// examples.
 #[derive(Clone)]
 pub struct Config<D> {
     pub(crate) driver: D,
     pub(crate) topology: Endpoints,
     pub(crate) access: Access,
-    /// Sentinels have users of their own.
+    /// Sentinels have separate credentials.
     pub(crate) sentinel_access: Access,
     pub(crate) layout: Layout,
     pub(crate) timeout: Duration,
@@ -33,28 +37,35 @@ pub struct Config<D> {
     pub(crate) replicas_timeout: Duration,
 }
 
-/// How many replicas must have a grant before it counts.
+/// How many replicas must acknowledge a grant.
+///
+/// [`Config::wait_replicas`] has an argument of this type.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Replicas {
-    /// It counts at once.
+    /// A grant counts immediately.
     #[default]
     None,
-    /// So many.
+    /// At least this number of replicas.
     AtLeast(u8),
-    /// So many that they and the primary are a majority. Only sentinels and clusters know how many replicas there are.
+    /// Enough replicas to form a majority together with the primary. Only sentinels and clusters
+    /// know the number of replicas.
     Majority,
 }
 
 impl<D: Driver> Config<D> {
-    /// Long for a server in the same region, where a reply takes milliseconds; short enough that
-    /// a renewal is tried several times within a lease.
+    /// The default time limit for a connection and for a reply.
+    ///
+    /// A server in the same region replies within milliseconds, so the limit is generous. It is
+    /// short enough for several renewal attempts within one TTL.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(500);
 
-    /// Takes the servers, credentials and TLS settings of `native`; Leasehold makes connections of its own.
+    /// Creates a configuration with the servers, the credentials and the TLS settings of `native`.
+    /// Leasehold opens its own connections.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] if it says something that has no meaning here.
+    /// Returns [`ErrorKind::Unsupported`] if `native` has a setting that Leasehold does not
+    /// support.
     pub fn from_client(native: D::Native) -> Result<Self, Error> {
         let (driver, topology, access) = D::adopt(native)?;
         Ok(Self::new(driver, topology, access))
@@ -76,62 +87,69 @@ impl<D: Driver> Config<D> {
         }
     }
 
-    /// The prefix of all keys. Default: `lock:`.
+    /// Sets the prefix of all keys. Default: `lock:`.
     ///
-    /// Applications that share a server keep apart by prefixes of which none begins with another.
+    /// Applications that share a server need different prefixes. No prefix may begin with another
+    /// application's prefix.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] unless it has 1 to 128 of the characters that keys may have.
+    /// Returns [`ErrorKind::Invalid`] if the prefix is empty, is longer than 128 characters or
+    /// contains characters that keys cannot contain.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Result<Self, Error> {
         self.layout = Layout::new(prefix)?;
         Ok(self)
     }
 
-    /// How long to wait for a connection, and for a reply. Default: [`Config::DEFAULT_TIMEOUT`].
+    /// Sets the time limit for connecting to a server and for each reply. Default:
+    /// [`Config::DEFAULT_TIMEOUT`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is less than a millisecond or more than a minute.
+    /// Returns [`ErrorKind::Invalid`] if the limit is less than 1 ms or more than 60 s.
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
         self.timeout = a_millisecond_to_a_minute("timeout (timeout-ms in a URL)", timeout)?;
         Ok(self)
     }
 
-    /// The clock on which the backend counts how long a server behind sentinels or in a cluster is believed: that of the
-    /// [client](leasehold_core::Builder::clock). Timeouts of the network are counted in real time. Default: [`SystemClock`].
+    /// Sets the clock that measures how long the answers of sentinels or of a cluster are valid.
+    /// Use the clock of the [client](leasehold_core::Builder::clock). Network timeouts always use
+    /// real time. Default: [`SystemClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Does not ask the servers for news: waiters poll.
+    /// Disables notifications by the servers, so that waiters poll.
     #[must_use]
     pub fn without_push(mut self) -> Self {
         self.push = false;
         self
     }
 
-    /// Speaks RESP2, for proxies that know no other protocol: waiters poll.
+    /// Uses the protocol RESP2, for proxies that do not support RESP3. Waiters poll.
     ///
-    /// A server that refuses RESP3 is spoken to in RESP2 anyway.
+    /// If a server does not support RESP3, RESP2 is used automatically.
     #[must_use]
     pub fn resp2(mut self) -> Self {
         self.protocol = Protocol::Resp2;
         self
     }
 
-    /// Has every grant acknowledged by so many `replicas` within `timeout`, by `WAIT`; one that is not is released again, and
-    /// the acquisition fails with [`NotWritable`](ErrorKind::NotWritable). Default: none.
+    /// Requires that replicas acknowledge every grant within `timeout`, with the command `WAIT`.
+    /// Otherwise the grant is released, and the acquisition returns
+    /// [`NotWritable`](ErrorKind::NotWritable). Default: [`Replicas::None`].
     ///
-    /// This narrows the time in which a failover loses a grant, and does not close it: a replica that has not acknowledged may be
-    /// promoted, and one that has may lose its memory. The fencing token keeps data right then.
+    /// This makes it less likely that a failover loses a grant, but does not exclude it. A replica
+    /// that has not acknowledged the grant may be promoted, and a replica that has acknowledged it
+    /// may lose its memory. In these cases, only the fencing token protects the data.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for a timeout of less than a millisecond or more than a minute,
-    /// [`ErrorKind::Unsupported`] for a majority on a single server, which does not know how many replicas there should be.
+    /// Returns [`ErrorKind::Invalid`] if the timeout is less than 1 ms or more than 60 s. Returns
+    /// [`ErrorKind::Unsupported`] for a majority on a single server, because a single server does
+    /// not know how many replicas it should have.
     pub fn wait_replicas(mut self, replicas: Replicas, timeout: Duration) -> Result<Self, Error> {
         if replicas == Replicas::Majority && matches!(self.topology, Endpoints::Single(_)) {
             let message = "wait-replicas must be a number for a single server, which does not know how many replicas it \
@@ -146,7 +164,7 @@ impl<D: Driver> Config<D> {
         Ok(self)
     }
 
-    /// The credentials for sentinels that ask for some. Default: none.
+    /// Sets the credentials for sentinels. Default: none.
     #[must_use]
     pub fn sentinel_access(
         mut self,
@@ -192,7 +210,7 @@ fn a_millisecond_to_a_minute(name: &str, time: Duration) -> Result<Duration, Err
     Ok(time)
 }
 
-/// The error of an impossible setting.
+/// Returns the error for an invalid setting.
 fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }

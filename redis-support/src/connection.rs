@@ -1,4 +1,5 @@
-//! One connection to a server: made when needed, shared by all calls, replaced when broken or hung.
+//! A connection to a server. It is opened when needed, shared by all calls, and replaced when it
+//! breaks or hangs.
 
 use std::fmt;
 use std::future::pending;
@@ -22,47 +23,49 @@ use crate::error::{ServerError, only_asked};
 use crate::reply::{Received, Reply};
 use crate::shared_task::SharedTask;
 
-/// Replies in a row that do not come in time before the connection counts as hung. One may be a
-/// slow script of another client; TCP itself does not notice a frozen server for minutes.
+/// After this number of consecutive replies that did not arrive in time, the connection counts as
+/// hung. A single one may be caused by a slow script of another client. TCP itself does not notice
+/// a frozen server for minutes.
 const TIMEOUTS_UNTIL_HUNG: u32 = 3;
 
-/// A connection that was idle for so long is asked before it is used: the other side may have closed it, and nobody notices that while the
-/// runtime that owns the connection is not driven. Servers count idle time in whole seconds.
+/// A connection that was idle for this long is checked before it is used, because the server may
+/// have closed it. The client cannot notice this while the runtime of the connection does not run.
+/// Servers count idle time in whole seconds.
 const TRUSTED_FOR: Duration = Duration::from_secs(1);
 
-/// In RESP2, not every client crate reports the end of a connection.
+/// With RESP2, not every client crate reports the end of a connection.
 const TRUSTED_FOR_IN_RESP2: Duration = Duration::from_millis(50);
 
-/// The purpose of a server, which decides the news that it is asked for.
+/// What a server is used for, which determines the notifications that the client requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
-    /// Locks.
+    /// The server stores locks.
     Store,
-    /// Where the store is.
+    /// The sentinel reports the primary.
     Sentinel,
 }
 
-/// The channel on which sentinels publish that another server has become the master.
+/// The channel on which sentinels publish a new primary.
 const SWITCH: &str = "+switch-master";
 
-/// One connection to a server, and the next one, and so on.
+/// The current connection to a server, and its successors.
 pub(crate) struct ConnectionManager<D: Driver> {
     address: Address,
     access: Access,
     role: Role,
     context: Arc<Context<D>>,
-    /// Whether this server knows the old protocol only.
+    /// Whether this server supports only RESP2.
     resp2: AtomicBool,
     made: AtomicU64,
     making: SharedTask<Result<(), Arc<Error>>>,
-    /// The IP address that the last connection was made to, which is tried first.
+    /// The IP address of the last connection, which is tried first.
     dial: Dial<Option<SocketAddr>>,
-    /// The id of the sentinel at the other end, if it has one.
+    /// The id of the connected sentinel, if it has one.
     sentinel_id: Mutex<Option<Vec<u8>>>,
     current: Mutex<Option<Current<D::Connection>>>,
 }
 
-/// The connection, while it lasts.
+/// A connection that is in use.
 #[derive(Clone)]
 pub(crate) struct Current<L> {
     number: u64,
@@ -71,7 +74,7 @@ pub(crate) struct Current<L> {
     _guard: Arc<RuntimeGuard>,
 }
 
-/// A task that waits in the runtime of a connection, and ends with the connection.
+/// A task in the runtime of a connection. It ends with the connection.
 struct RuntimeGuard(AbortHandle);
 
 impl Drop for RuntimeGuard {
@@ -80,7 +83,8 @@ impl Drop for RuntimeGuard {
     }
 }
 
-/// Gives up a connection when the runtime that owns it ends, so that no request is given to a task that is gone.
+/// Drops a connection when its runtime ends, so that no request is sent to a task that no longer
+/// runs.
 struct EndsWithRuntime<D: Driver> {
     manager: Weak<ConnectionManager<D>>,
     number: u64,
@@ -92,15 +96,16 @@ impl<D: Driver> Drop for EndsWithRuntime<D> {
     }
 }
 
-/// The silence of a connection since its last reply.
+/// How long a connection has been silent since its last reply.
 struct Silence {
     made_at: Instant,
-    /// How long the connection may be idle before it is asked whether it still works.
+    /// How long the connection may be idle before it is checked.
     trusted_for: Duration,
-    /// When the last reply came, in ms since the connection was made.
+    /// When the last reply arrived, in ms since the connection was opened.
     replied_at: AtomicU64,
     timeouts: AtomicU32,
-    /// When a caller first gave up since then, or when that last counted: in ms since the connection was made. 0 if none did.
+    /// When a caller first gave up since then, or when that last counted, in ms since the
+    /// connection was opened. 0 if no caller gave up.
     given_up_at: AtomicU64,
 }
 
@@ -119,7 +124,7 @@ impl Silence {
         millis(self.made_at.elapsed())
     }
 
-    /// Whether the connection has been idle for so long that it may have ended unnoticed.
+    /// Returns whether the connection was idle for so long that it may have ended unnoticed.
     fn is_long(&self) -> bool {
         let replied_at = self.replied_at.load(Ordering::Relaxed);
         self.now().saturating_sub(replied_at) >= millis(self.trusted_for)
@@ -131,12 +136,13 @@ impl Silence {
         self.given_up_at.store(0, Ordering::Relaxed);
     }
 
-    /// Counts a reply that did not come in time, and tells whether the connection counts as hung.
+    /// Counts a reply that did not arrive in time. Returns whether the connection counts as hung.
     fn is_hung_after_timeout(&self) -> bool {
         self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_UNTIL_HUNG
     }
 
-    /// The same for a caller that did not wait for `limit`: such callers count once the connection has been silent for so long.
+    /// Counts a caller that did not wait until `limit`. Such callers count only after the
+    /// connection was silent for this long.
     fn is_hung_after_giving_up(&self, limit: Duration) -> bool {
         let now = self.now().max(1);
         let replace = |before| {
@@ -157,7 +163,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A request that is under way. If it is dropped, its caller gave up.
+/// A request in progress. If it is dropped, its caller has given up.
 struct UnderWay<'a, D: Driver> {
     manager: &'a ConnectionManager<D>,
     current: &'a Current<D::Connection>,
@@ -192,7 +198,7 @@ impl<D: Driver> ConnectionManager<D> {
         })
     }
 
-    /// Another connection to the same server.
+    /// Returns another connection to the same server.
     pub(crate) fn another(&self) -> Arc<Self> {
         Self::new(self.address.clone(), self.access.clone(), self.role, &self.context)
     }
@@ -201,13 +207,13 @@ impl<D: Driver> ConnectionManager<D> {
         &self.address
     }
 
-    /// The IP address that the last connection was made to.
+    /// Returns the IP address of the last connection.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         self.dial.last().flatten()
     }
 
-    /// The name of the sentinel that was last connected. A sentinel without an id is named by its IP address, since several host names may lead
-    /// to one sentinel.
+    /// Returns the name of the sentinel that was last connected. A sentinel without an id is
+    /// identified by its IP address, because several host names may lead to one sentinel.
     pub(crate) fn sentinel(&self) -> String {
         let id = self.sentinel_id.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let id = id.and_then(|id| String::from_utf8(id).ok());
@@ -215,34 +221,36 @@ impl<D: Driver> ConnectionManager<D> {
         id.unwrap_or_else(address)
     }
 
-    /// How long a reply may take.
+    /// Returns the time limit for a reply.
     pub(crate) fn timeout(&self) -> Duration {
         self.context.timeout
     }
 
-    /// Whether the server can be told that a request is to ask for no news, as far as is known.
+    /// Returns whether the server supports requests without notifications, as far as the client
+    /// knows.
     pub(crate) fn may_forgo_news(&self) -> bool {
         self.context.may_forgo_news()
     }
 
-    /// The server does not let itself be told that.
+    /// Records that the server does not support requests without notifications.
     pub(crate) fn take_all_news(&self) {
         self.context.take_all_news();
     }
 
-    /// Ends the connection. The next call makes another.
+    /// Closes the connection. The next call opens a new one.
     pub(crate) fn disconnect(&self) {
         let left = self.locked().take();
-        // After the lock is released, since the end of a connection may wake other tasks.
+        // The lock is released first, because closing a connection may wake other tasks.
         drop(left);
     }
 
-    /// Connects, if that is needed.
+    /// Opens a connection if there is none.
     pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
         self.current().await.map(drop)
     }
 
-    /// Asks questions, which change nothing. If the connection has ended, possibly before it was used, they are repeated on a new one.
+    /// Sends read-only requests. If the connection has ended, the requests are repeated on a new
+    /// one.
     pub(crate) async fn ask<const N: usize>(
         self: &Arc<Self>,
         questions: [Request<'_>; N],
@@ -255,8 +263,9 @@ impl<D: Driver> ConnectionManager<D> {
         exactly(asked?)
     }
 
-    /// Sends requests in one round trip, and all of them once more, in full, if the server does not know a script: so if there are several
-    /// scripts, each may run twice. As many replies come, in their order. The server may take `more_time` than usual.
+    /// Sends requests in one round trip. If the server does not know one of the scripts, all
+    /// requests are sent again with their sources, so each script may run twice. Returns one reply
+    /// per request, in order. The server may take `more_time` than usual.
     pub(crate) async fn run(
         self: &Arc<Self>,
         requests: &[Request<'_>],
@@ -271,9 +280,10 @@ impl<D: Driver> ConnectionManager<D> {
         self.exchange(&current, in_full(requests.to_vec()), more_time).await
     }
 
-    /// Sends requests together over a connection that there is; as many replies come, in their order. Sends at once.
+    /// Sends requests together on an existing connection, without waiting. Returns one reply per
+    /// request, in order.
     ///
-    /// A server that is silent too often is left, and so is one that is not the primary.
+    /// The connection is dropped if the server is silent too often or is not the primary.
     pub(crate) async fn exchange(
         &self,
         current: &Current<D::Connection>,
@@ -293,7 +303,7 @@ impl<D: Driver> ConnectionManager<D> {
             .and_then(|replies| is_complete(&replies).then_some(replies).ok_or_else(incomplete));
         let is_left = match &replies {
             Ok(replies) => replies.iter().any(|reply| {
-                // A name or a load balancer may lead to another server by now.
+                // The host name or a load balancer may lead to another server now.
                 reply.as_ref().is_err_and(ServerError::is_no_primary)
             }),
             Err(_broken) => true,
@@ -312,14 +322,15 @@ impl<D: Driver> ConnectionManager<D> {
         Error::new(ErrorKind::Indeterminate, message)
     }
 
-    /// Gives up a connection; the next call makes another.
+    /// Drops a connection. The next call opens a new one.
     fn leave(&self, number: u64) {
         let left = self.locked().take_if(|current| current.number == number);
         if left.is_none() {
             return;
         }
         drop(left);
-        // The server may have been replaced, or a sentinel have said so unheard.
+        // The server may have been replaced, or a sentinel's message about this may have been
+        // missed.
         self.context.suspect();
         if self.role == Role::Store {
             // Push messages may have been missed.
@@ -327,17 +338,19 @@ impl<D: Driver> ConnectionManager<D> {
         }
     }
 
-    /// The connection. If there is none, a task makes one, and goes on if its callers give up: a connection takes several round trips, and
-    /// they may have time for one.
+    /// Returns the connection. If there is none, a task opens one. The task continues if its
+    /// callers give up, because connecting takes several round trips, and the callers may have time
+    /// for only one.
     pub(crate) async fn current(self: &Arc<Self>) -> Result<Current<D::Connection>, Error> {
         self.replace_if_closed().await?;
-        // Once more if the task ran in a runtime that stands still or has ended.
+        // The second attempt is needed if the first task ran in a runtime that has stopped.
         for _ in 0..2 {
             if let Some(current) = self.existing()? {
                 return Ok(current);
             }
             check_io()?;
-            // Longer than an attempt takes, so that its end comes first in a runtime that is driven.
+            // The limit is longer than an attempt, so that the attempt ends first if its runtime is
+            // running.
             let limit = 2 * self.context.timeout;
             let make = || Arc::clone(self).make();
             if let Some(Err(error)) = self.making.outcome(limit, make).await {
@@ -347,23 +360,24 @@ impl<D: Driver> ConnectionManager<D> {
         self.existing()?.ok_or_else(|| self.context.no_connection())
     }
 
-    /// Gives up a connection that has ended while it was idle, before any request is lost on it.
+    /// Replaces a connection that ended while it was idle, before a request is lost on it.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Unavailable`] if the server does not answer. Nothing but the question was sent.
+    /// Returns [`ErrorKind::Unavailable`] if the server does not answer. Only the check was sent.
     async fn replace_if_closed(&self) -> Result<(), Error> {
         let current = self.existing()?;
-        // A sentinel is only asked questions, which may be repeated.
+        // Requests to sentinels only read, so they may be repeated.
         let Some(current) =
             current.filter(|current| self.role == Role::Store && current.silence.is_long())
         else {
             return Ok(());
         };
-        // The rights for locks allow this question, and proxies can route it, since it names a key.
+        // Users with permissions for locks may send this command, and proxies can route it because
+        // it contains a key.
         let words = ["EXISTS", self.context.nothing()];
         let question = vec![Request::Words(&words)];
-        // Boxed, since it is rare, and a part of every call.
+        // The future is boxed because it is rarely needed, but part of every call.
         match Box::pin(self.exchange(&current, question, Duration::ZERO)).await {
             Err(error) if self.is_current(&current) => {
                 Err(only_asked(error, "the server does not answer"))
@@ -384,12 +398,14 @@ impl<D: Driver> ConnectionManager<D> {
         })
     }
 
-    /// Shares a new connection among all calls, unless the backend was closed meanwhile, or another one is shared already: if
-    /// two were made at the same time, the first one counts.
+    /// Stores a new connection for all calls, unless the backend was closed or another connection
+    /// was stored in the meantime. If two connections were opened at the same time, the first one
+    /// is kept.
     fn keep(&self, made: Current<D::Connection>) -> Result<(), Error> {
         {
             let mut current = self.locked();
-            // With it locked: a close marks the backend closed first, and then takes this connection out.
+            // Checked while the lock is held. Closing the backend first marks it as closed and then
+            // removes the connection.
             self.context.ensure_open()?;
             if current.is_some() {
                 return Ok(());
@@ -397,7 +413,7 @@ impl<D: Driver> ConnectionManager<D> {
             *current = Some(made);
         }
         if self.role == Role::Store {
-            // On this connection the server knows of no key yet that we want to hear of.
+            // The server does not know yet which keys this connection must be notified of.
             self.context.news.interrupted();
         }
         Ok(())
@@ -418,7 +434,7 @@ impl<D: Driver> ConnectionManager<D> {
         let left = deadline.saturating_duration_since(Instant::now());
         let connected = self.dial.first(addresses, left, |at| self.connect_to(at)).await;
         connected.map_err(|failures| {
-            // A failure that needs somebody's help says more than a passing one.
+            // An error that an operator must fix is more useful than a temporary one.
             let worst = failures.into_iter().min_by_key(Error::is_retryable);
             worst.unwrap_or_else(|| self.too_late())
         })
@@ -434,7 +450,7 @@ impl<D: Driver> ConnectionManager<D> {
                 Err(ConnectError::Protocol) if protocol == Protocol::Resp3 => {
                     self.fall_back_to_resp2();
                 }
-                // A connection on which that was refused is of no use any more.
+                // After this error, the connection cannot be used any more.
                 Err(ConnectError::Failed(_)) if hears && self.context.channel().is_none() => {}
                 connected => return connected.map_err(|refused| self.failure(refused)),
             }
@@ -446,7 +462,8 @@ impl<D: Driver> ConnectionManager<D> {
         if knows_less { Protocol::Resp2 } else { self.context.protocol }
     }
 
-    /// The server knows the old protocol only. A sentinel that does is asked as often as the others; a store tells no news.
+    /// Switches to RESP2, because the server supports nothing else. A sentinel is then asked as
+    /// often as before. A store sends no notifications.
     fn fall_back_to_resp2(&self) {
         self.resp2.store(true, Ordering::Relaxed);
         if self.role == Role::Store {
@@ -467,7 +484,8 @@ impl<D: Driver> ConnectionManager<D> {
 
     /// Adds the address to an error.
     fn at_address(&self, error: &Error) -> Error {
-        // Nothing but the text is lost: no connection, no key, no operation of its own.
+        // Only the text is needed. The error of a connection attempt contains neither a key nor an
+        // operation.
         Error::new(error.kind(), format!("{}: {error}", self.address))
     }
 
@@ -503,7 +521,8 @@ impl<D: Driver> ConnectionManager<D> {
         Ok(Current { number, connection, silence: Arc::new(Silence::new(protocol)), _guard: guard })
     }
 
-    /// Asks a sentinel for its id, which lasts as long as the connection. Services that answer like sentinels may have none.
+    /// Asks a sentinel for its id, which stays the same during a connection. Services that behave
+    /// like sentinels may not have one.
     async fn ask_for_id(&self, connection: &D::Connection) -> Result<(), Error> {
         let question = Request::Words(&["SENTINEL", "MYID"]);
         let id = match connection.send(vec![question]).await?.remove(0) {
@@ -516,16 +535,18 @@ impl<D: Driver> ConnectionManager<D> {
         Ok(())
     }
 
-    /// Enables tracking and subscribes to the channels that this client needs.
+    /// Enables tracking, and subscribes to the channels that this client needs.
     async fn ask_for_news(&self, connection: &D::Connection) -> Result<(), Error> {
         match self.role {
             Role::Sentinel => connection.subscribe(SWITCH).await,
             Role::Store if !self.context.has_push() => Ok(()),
             Role::Store => {
-                // Tracking covers keys that our scripts read and changes by other clients; a script that needs none says so before.
+                // Tracking covers keys that our scripts read, and changes by other clients. Scripts
+                // that do not need notifications opt out.
                 let tracking = Request::Words(&["CLIENT", "TRACKING", "ON", "NOLOOP", "OPTOUT"]);
                 if let Err(refusal) = connection.send(vec![tracking]).await?.remove(0) {
-                    // Then no script would run on this connection either, and the next one may well have news.
+                    // After such an error, scripts would not run on this connection either. The
+                    // next connection may support tracking.
                     if refusal.is_retryable() {
                         return Err(refusal.into_error());
                     }
@@ -554,27 +575,27 @@ impl<D: Driver> fmt::Debug for ConnectionManager<D> {
     }
 }
 
-/// Whether the server did not know the script.
+/// Returns whether the server does not know the script.
 pub(crate) fn is_unknown(reply: &Received) -> bool {
     reply.as_ref().is_err_and(ServerError::is_no_script)
 }
 
-/// The replies to so many requests.
+/// Returns the replies to exactly `N` requests.
 pub(crate) fn exactly<const N: usize>(replies: Vec<Received>) -> Result<[Received; N], Error> {
     replies.try_into().map_err(|_replies| incomplete())
 }
 
-/// The error for a sentinel's answer that cannot be read.
+/// Returns the error for a sentinel's reply that cannot be read.
 pub(crate) fn senseless() -> Error {
     Error::new(ErrorKind::Unexpected, "a sentinel's answer makes no sense")
 }
 
-/// The protocol promises one reply per request.
+/// Returns the error for missing replies. The protocol guarantees one reply per request.
 fn incomplete() -> Error {
     Error::new(ErrorKind::Unexpected, "replies are missing, outcome unknown")
 }
 
-/// Handles a push message of the server.
+/// Handles a push message from the server.
 fn listen<D: Driver>(manager: &Weak<ConnectionManager<D>>, number: u64, said: Push) {
     let Some(manager) = manager.upgrade() else {
         return;
@@ -584,11 +605,11 @@ fn listen<D: Driver>(manager: &Weak<ConnectionManager<D>>, number: u64, said: Pu
         (Push::Published(message), Role::Store) => {
             manager.context.news.reserved(&message);
         }
-        // After a FLUSHALL.
+        // For example after a FLUSHALL.
         (Push::AllChanged, Role::Store) => manager.context.news.interrupted(),
         (Push::AllChanged | Push::Published(_), Role::Sentinel) => {
             manager.context.suspect();
-            // The waiters ask the new server.
+            // The waiters must ask the new server.
             manager.context.news.interrupted();
         }
         (Push::Closed, _) => manager.leave(number),

@@ -1,4 +1,4 @@
-//! State that all connections of a backend share.
+//! The state that all connections of a backend share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,28 +11,28 @@ use crate::address::Address;
 use crate::driver::{Access, Driver, Protocol};
 use crate::watch::News;
 
-/// State that all connections of a backend share.
+/// The state that all connections of a backend share.
 pub(crate) struct Context<D> {
     pub(crate) driver: D,
     pub(crate) timeout: Duration,
     clock: Arc<dyn Clock>,
     pub(crate) news: Arc<News>,
-    /// Whether servers are asked to tell of changes.
+    /// Whether servers are asked to send notifications.
     push: AtomicBool,
-    /// Whether servers can be told of which requests they need tell no changes.
+    /// Whether servers support requests without notifications.
     forgoes_news: AtomicBool,
-    /// Whether this client receives offers to its waiters.
+    /// Whether this client receives reservations for its waiters.
     hears_offers: AtomicBool,
-    /// Where we do.
+    /// The channel on which this client receives reservations.
     channel: String,
-    /// A key that nothing is ever stored under.
+    /// A key that never exists.
     nothing: String,
-    /// The protocol that servers are to be spoken to in.
+    /// The protocol for connections to servers.
     pub(crate) protocol: Protocol,
-    /// How often there was reason to doubt which servers are in charge.
+    /// How often there was a reason to doubt which servers are the primaries.
     suspicions: AtomicU64,
     closed: AtomicBool,
-    /// Whether it was said that a password crosses a network in the clear.
+    /// Whether the warning about an unencrypted password was logged.
     has_warned: AtomicBool,
 }
 
@@ -65,22 +65,23 @@ impl<D: Driver> Context<D> {
         })
     }
 
-    /// The time on the clock of the configuration, by which a server is believed: it goes on while the machine is suspended.
+    /// Returns the time of the configured clock, which limits how long a server is considered the
+    /// primary. This clock continues while the machine is suspended.
     pub(crate) fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// Whether servers tell of changes, as far as is known.
+    /// Returns whether servers send notifications, as far as the client knows.
     pub(crate) fn has_push(&self) -> bool {
         self.push.load(Ordering::Relaxed) && self.protocol == Protocol::Resp3
     }
 
-    /// Whether servers can be told of which requests they need tell no changes, as far as is known.
+    /// Returns whether servers support requests without notifications, as far as the client knows.
     pub(crate) fn may_forgo_news(&self) -> bool {
         self.forgoes_news.load(Ordering::Relaxed) && self.has_push()
     }
 
-    /// A server does not let itself be told that.
+    /// Records that a server does not support requests without notifications.
     pub(crate) fn take_all_news(&self) {
         if self.forgoes_news.swap(false, Ordering::Relaxed) {
             tracing::info!(
@@ -89,33 +90,34 @@ impl<D: Driver> Context<D> {
         }
     }
 
-    /// From now on, connections subscribe to offers to this client's waiters.
+    /// Makes new connections subscribe to reservations for this client's waiters.
     pub(crate) fn hear_offers(&self) {
         self.hears_offers.store(true, Ordering::Relaxed);
     }
 
-    /// A server refused the subscription to offers.
+    /// Records that a server refused the subscription to reservations.
     pub(crate) fn stop_offers(&self) {
         self.hears_offers.store(false, Ordering::Relaxed);
     }
 
-    /// The channel of offers to this client's waiters, if it is subscribed, as far as is known.
+    /// Returns the channel of reservations for this client's waiters, if the client is subscribed
+    /// to it, as far as it knows.
     pub(crate) fn channel(&self) -> Option<&str> {
         let hears = self.hears_offers.load(Ordering::Relaxed) && self.has_push();
         hears.then_some(&*self.channel)
     }
 
-    /// A key that nothing is ever stored under.
+    /// Returns a key that never exists.
     pub(crate) fn nothing(&self) -> &str {
         &self.nothing
     }
 
-    /// There is reason to ask again which servers are in charge.
+    /// Records a reason to ask again which servers are the primaries.
     pub(crate) fn suspect(&self) {
         self.suspicions.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often there was.
+    /// Returns the number of calls to [`suspect`](Self::suspect).
     pub(crate) fn suspicions(&self) -> u64 {
         self.suspicions.load(Ordering::Relaxed)
     }
@@ -131,12 +133,12 @@ impl<D: Driver> Context<D> {
         Ok(())
     }
 
-    /// A server tells of no changes.
+    /// Records that a server does not send notifications.
     pub(crate) fn stop_push(&self) {
         self.push.store(false, Ordering::Relaxed);
     }
 
-    /// Warns, once, of a password that is about to cross a network in the clear.
+    /// Logs a warning once if a password is about to cross a network without encryption.
     pub(crate) fn warn_if_exposed(&self, access: &Access, address: &Address) {
         let is_exposed =
             access.password.is_some() && !self.driver.is_encrypted() && !address.is_local();
@@ -145,7 +147,7 @@ impl<D: Driver> Context<D> {
         }
     }
 
-    /// The error of a connection that took too long to make, or to come by.
+    /// Returns the error for a connection that could not be opened or obtained in time.
     pub(crate) fn no_connection(&self) -> Error {
         let message = format!(
             "no connection within {:?}: a server that is farther away needs a longer timeout-ms",

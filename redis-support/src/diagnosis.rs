@@ -1,4 +1,4 @@
-//! The settings and the state of a server, as far as they can endanger locks.
+//! Checks the settings and the state of a server that can endanger locks.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -10,13 +10,14 @@ use crate::error::{ServerError, only_asked};
 use crate::node::Node;
 use crate::reply::{Received, Reply};
 
-/// The oldest version that the scripts run on.
+/// The oldest supported version.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// The sections of `INFO` that are judged. Several in one command need Redis 7.0.
+/// The sections of `INFO` that are checked. Each needs a separate command, because several sections
+/// in one command need Redis 7.0.
 const SECTIONS: [&str; 4] = ["server", "replication", "memory", "persistence"];
 
-/// The fields of `INFO`, by name.
+/// The fields of `INFO` by name.
 type Info = HashMap<String, String>;
 
 /// Checks one server.
@@ -153,7 +154,7 @@ fn field<'a>(info: &'a Info, name: &str) -> &'a str {
     info.get(name).map_or("", String::as_str)
 }
 
-/// The value in a reply to `CONFIG GET` of one setting.
+/// Returns the value in a reply to `CONFIG GET` for one setting.
 fn setting(reply: &Reply) -> Option<&str> {
     match reply {
         Reply::Array(parts) => parts.get(1).and_then(text),
@@ -178,7 +179,7 @@ mod tests {
         Reply::Bytes(text.as_bytes().to_vec())
     }
 
-    /// The findings for a server that says this, and otherwise is as it should be.
+    /// Returns the findings for a server with this `INFO`, which is configured well otherwise.
     fn found(info: &str, sync: &Received) -> Vec<(String, Verdict, String)> {
         let good = "redis_version:7.0.15\r\nrole:master\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
         let about = [good, info, "", ""].map(|section| Ok(bytes(section)));

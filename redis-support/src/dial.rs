@@ -1,4 +1,4 @@
-//! The addresses of a name: each one is tried.
+//! Resolves the addresses of a server. All of them are tried.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use tokio::net::lookup_host;
 use crate::address::Address;
 use crate::error::unreachable;
 
-/// The IP addresses of a server, without repetitions. A Unix socket has none and is connected to by its path.
+/// Returns the IP addresses of a server without duplicates. A Unix socket has no IP address.
 ///
 /// # Errors
 ///

@@ -1,7 +1,9 @@
-//! The duties of a driver: connect to one server with a client crate, send requests to it, and pass on its push messages.
+//! The interface of a driver: connects to one server with a client crate, sends requests, and
+//! forwards push messages.
 //!
-//! The backend, not the driver, chooses the server, limits the time of a reply, gives up connections and repeats
-//! requests: client crates differ in these points, and a lock must know them.
+//! The backend chooses the server, limits the time for replies, drops connections and repeats
+//! requests. The driver does none of this, because client crates differ in these points and locks
+//! depend on them.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,36 +17,40 @@ use crate::dial::addresses_of;
 use crate::reply::Received;
 use crate::words::{Shape, Words};
 
-/// The driver of a client crate, ready to connect.
+/// Opens connections with a client crate.
+///
+/// The crates `leasehold-redis` and `leasehold-fred` contain complete implementations.
 pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {
-    /// How errors and logs name the backend.
+    /// The name of the backend in errors and logs.
     const NAME: &'static str;
 
     /// The client crate's own configuration.
     type Native;
 
-    /// A connection.
+    /// The type of a connection.
     type Connection: Connection;
 
-    /// A client that uses TLS, or none.
+    /// Creates a driver that uses TLS if `tls` is given.
     ///
     /// # Errors
     ///
-    /// [`Invalid`](leasehold_core::ErrorKind::Invalid) if the certificates cannot be used,
-    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) if TLS was not compiled in.
+    /// Returns [`Invalid`](leasehold_core::ErrorKind::Invalid) if the certificates cannot be used,
+    /// and [`Unsupported`](leasehold_core::ErrorKind::Unsupported) if TLS was not compiled in.
     fn new(tls: Option<Tls>) -> Result<Self, Error>;
 
-    /// A client with the TLS settings of `native`, its servers and its credentials.
+    /// Creates a driver with the TLS settings of `native`. Also returns the servers and the
+    /// credentials of `native`.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) if `native` has a setting that Leasehold lacks.
+    /// Returns [`Unsupported`](leasehold_core::ErrorKind::Unsupported) if `native` has a setting
+    /// that Leasehold does not support.
     fn adopt(native: Self::Native) -> Result<(Self, Endpoints, Access), Error>;
 
-    /// Whether the connections are encrypted.
+    /// Returns whether connections are encrypted.
     fn is_encrypted(&self) -> bool;
 
-    /// The destinations to try for a server: those of all addresses of its name.
+    /// Returns the IP addresses to try for a server, which are all addresses of its name.
     ///
     /// # Errors
     ///
@@ -56,21 +62,28 @@ pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {
         addresses_of(address)
     }
 
-    /// Makes one connection to one server, as the user that `access` names, and passes the server's push messages to `listener`.
+    /// Opens a connection to one server with the credentials in `access`, and passes the server's
+    /// push messages to `listener`.
     ///
-    /// The caller limits the time by dropping the future. TCP keeps the connection alive as [`KeepAlive::ALL`] says.
+    /// The caller limits the time by dropping the future. TCP keep-alive must use
+    /// [`KeepAlive::ALL`].
     ///
     /// # Errors
     ///
-    /// [`ConnectError::Protocol`] if the server does not know `protocol`, else [`ConnectError::Failed`]: as
-    /// [`Unavailable`](leasehold_core::ErrorKind::Unavailable) if it cannot be reached, as
-    /// [`Denied`](leasehold_core::ErrorKind::Denied) if it does not let us in or is not trusted, as
-    /// [`Invalid`](leasehold_core::ErrorKind::Invalid) if the address cannot be one, as
-    /// [`Unexpected`](leasehold_core::ErrorKind::Unexpected) if it speaks another protocol.
+    /// Returns [`ConnectError::Protocol`] if the server does not support `protocol`, and otherwise
+    /// [`ConnectError::Failed`] with one of these errors:
+    ///
+    /// - [`Unavailable`](leasehold_core::ErrorKind::Unavailable) if the server cannot be reached;
+    /// - [`Denied`](leasehold_core::ErrorKind::Denied) if the server rejects the credentials or is
+    ///   not trusted;
+    /// - [`Invalid`](leasehold_core::ErrorKind::Invalid) if the address is not valid;
+    /// - [`Unexpected`](leasehold_core::ErrorKind::Unexpected) if the server does not support the
+    ///   Redis protocol.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: the connection that was being made ends, and nothing is left running.
+    /// Implementations must be cancel safe. If the future is dropped, the connection attempt ends
+    /// and no task continues.
     fn connect(
         &self,
         to: Destination<'_>,
@@ -80,12 +93,14 @@ pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Connection, ConnectError>> + Send;
 }
 
-/// Where a connection leads.
+/// The destination of a connection.
+///
+/// [`Driver::connect`] has an argument of this type.
 #[derive(Clone, Copy, Debug)]
 pub struct Destination<'a> {
-    /// The server. Its certificate must be for this host.
+    /// The server. Its certificate must be valid for this host.
     pub address: &'a Address,
-    /// The address of the host to connect to. If it is `None`, the client crate looks the host up.
+    /// The IP address to connect to. If it is `None`, the client crate resolves the host.
     pub at: Option<SocketAddr>,
 }
 
@@ -95,52 +110,61 @@ impl<'a> From<&'a Address> for Destination<'a> {
     }
 }
 
-/// A connection to one server while it lasts. Clones share it; the last one closes it.
+/// A connection to one server. Clones share the connection, and dropping the last clone closes it.
 ///
-/// Errors are of requests that were, or may have been, sent, and the connection is given up after one. Nothing is ever sent twice.
+/// An error means that the requests were sent or may have been sent. The connection is not used
+/// after an error. A connection never sends a request twice.
+///
+/// The crates `leasehold-redis` and `leasehold-fred` contain complete implementations.
 pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
-    /// Sends `requests` at once, to be done in this order with none of another call between them, and waits for as many replies as long as
-    /// the connection lasts.
+    /// Sends `requests` without waiting, and returns one reply per request. The server runs them in
+    /// order, without requests of other calls in between.
     ///
     /// # Errors
     ///
-    /// [`Indeterminate`](leasehold_core::ErrorKind::Indeterminate) if the connection ended or a reply makes no sense; the server may
-    /// have run some of the requests by then. A refusal by the server is no error but a reply, and it runs the requests after that one
-    /// all the same.
+    /// Returns [`Indeterminate`](leasehold_core::ErrorKind::Indeterminate) if the connection ended
+    /// or a reply cannot be read. The server may have run some of the requests. If the server
+    /// refuses a request, this is a reply instead of an error, and the following requests still
+    /// run.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop. The server may run any of the requests; the connection takes their late replies and drops them.
+    /// Implementations must be cancel safe. If the future is dropped, the server may run any of the
+    /// requests. The connection discards their late replies.
     fn send(
         &self,
         requests: Vec<Request<'_>>,
     ) -> impl Future<Output = Result<Vec<Received>, Error>> + Send;
 
-    /// Subscribes the connection to `channel`. Only with [`Protocol::Resp3`].
+    /// Subscribes the connection to `channel`. Called only with [`Protocol::Resp3`].
     ///
     /// # Errors
     ///
-    /// The errors of [`Driver::connect`]: this is a part of connecting, and without it the connection is given up.
+    /// Returns the errors of [`Driver::connect`], because subscribing is a part of connecting. The
+    /// connection is not used after an error.
     ///
     /// # Cancel safety
     ///
-    /// Drop the connection as well: a refusal that comes later may be taken for the reply to another request.
+    /// If the future is dropped, the caller must also drop the connection. Otherwise a late refusal
+    /// could be assigned to another request.
     fn subscribe(&self, channel: &str) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
 /// A request to a server.
+///
+/// [`Connection::send`] has an argument of this type.
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'a> {
-    /// A script that the server knows, by its hash.
+    /// A script by its hash, which the server must know.
     ByHash(Run<'a>),
-    /// A script, in full.
+    /// A script with its source.
     BySource(Run<'a>),
-    /// Any other command, by its words.
+    /// The words of any other command.
     Words(&'a [&'a str]),
 }
 
 impl Request<'_> {
-    /// Its first word.
+    /// Returns the first word.
     pub fn command(&self) -> &str {
         match self {
             Self::ByHash(_) => "EVALSHA",
@@ -149,7 +173,8 @@ impl Request<'_> {
         }
     }
 
-    /// How many words it has, and how many bytes they take: a word that is a number may count as a few bytes more.
+    /// Returns the number of words and their total size in bytes. A word that is a number may count
+    /// a few bytes too many.
     pub fn size(&self) -> (usize, usize) {
         let (Run { shape, words }, text) = match self {
             Self::ByHash(run) => (run, run.shape.script.hash()),
@@ -162,7 +187,7 @@ impl Request<'_> {
         (3 + keys.len() + args.len(), self.command().len() + text.len() + count + bytes)
     }
 
-    /// Passes all words after the first to `add`.
+    /// Calls `add` with each word after the first.
     pub fn for_each_argument(&self, mut add: impl FnMut(&str)) {
         let Run { shape, words } = match self {
             Self::ByHash(run) => {
@@ -181,7 +206,8 @@ impl Request<'_> {
     }
 }
 
-/// The same requests, where the first run of each script brings the source along, and the others find it there.
+/// Returns the requests with the source instead of the hash for the first run of each script. Later
+/// runs find the script on the server.
 pub(crate) fn in_full(mut requests: Vec<Request<'_>>) -> Vec<Request<'_>> {
     let mut brought = Vec::new();
     for request in &mut requests {
@@ -195,7 +221,9 @@ pub(crate) fn in_full(mut requests: Vec<Request<'_>>) -> Vec<Request<'_>> {
     requests
 }
 
-/// A run of a script.
+/// A script with its keys and arguments.
+///
+/// [`Request`] contains this type.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
     pub(crate) shape: &'a Shape,
@@ -208,41 +236,54 @@ impl fmt::Debug for Run<'_> {
     }
 }
 
-/// When TCP asks whether the other side of an idle connection is still there.
+/// The TCP keep-alive settings of a connection.
 ///
-/// Firewalls and address translators forget idle connections, most after five minutes or more, and tell neither side. Nothing of ours asks
-/// while a connection is only listened to. So TCP asks after 15 s, every 5 s, and gives up after three questions without an answer: a
-/// waiter misses news for no longer than a lease with the default TTL of 30 s lasts.
+/// Firewalls and address translators drop idle connections silently, most of them after five
+/// minutes or more. A connection that only receives notifications sends nothing on its own. TCP
+/// therefore sends a probe after 15 s and then every 5 s, and closes the connection after three
+/// probes without an answer. A waiter misses notifications for at most 30 s, which is the default
+/// TTL.
+///
+/// ```
+/// use leasehold_redis_support::KeepAlive;
+///
+/// assert_eq!(KeepAlive::ALL.idle.as_secs(), 15);
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct KeepAlive {
-    /// How long a connection is idle before the first question.
+    /// How long a connection is idle before the first probe.
     pub idle: Duration,
-    /// The time between two questions.
+    /// The time between two probes.
     pub interval: Duration,
-    /// How many remain without an answer before the connection ends.
+    /// How many probes may remain without an answer before the connection is closed.
     pub retries: u32,
 }
 
 impl KeepAlive {
-    /// The same for all connections: those to stores and those to sentinels.
+    /// The settings for all connections, both to stores and to sentinels.
     pub const ALL: Self =
         Self { idle: Duration::from_secs(15), interval: Duration::from_secs(5), retries: 3 };
 }
 
-/// The protocols that servers speak.
+/// The versions of the Redis protocol.
+///
+/// [`Driver::connect`] has an argument of this type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Protocol {
-    /// The old one, in which servers say nothing unasked.
+    /// RESP2, in which servers do not send push messages.
     Resp2,
-    /// The one in which they do.
+    /// RESP3, in which servers send push messages.
     Resp3,
 }
 
-/// The credentials of a connection. `Debug` does not show them.
+/// The credentials and the database of a connection. `Debug` shows neither the user nor the
+/// password.
+///
+/// [`Driver::connect`] has an argument of this type.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Access {
-    /// The user, if it is not the server's default one.
+    /// The user, or `None` for the server's default user.
     pub user: Option<String>,
     /// The password.
     pub password: Option<String>,
@@ -256,12 +297,14 @@ impl fmt::Debug for Access {
     }
 }
 
-/// How TLS is spoken: with certificates and keys in PEM. `Debug` keeps them to itself.
+/// The certificates and keys for TLS, in PEM format. `Debug` does not show them.
+///
+/// [`Driver::new`] has an argument of this type.
 #[derive(Clone, Default)]
 pub struct Tls {
-    /// The authority to trust; without it, those that the system trusts.
+    /// The trusted certificate authority, or `None` for the authorities that the system trusts.
     pub authority: Option<Vec<u8>>,
-    /// The certificate of this client, and its key.
+    /// The certificate of this client and its key.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -271,27 +314,35 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Why there is no connection.
+/// Why a connection could not be opened.
+///
+/// [`Driver::connect`] returns this type.
 #[derive(Debug)]
 pub enum ConnectError {
-    /// The server does not know the protocol.
+    /// The server does not support the protocol version.
     Protocol,
-    /// Anything else.
+    /// Any other error.
     Failed(Error),
 }
 
-/// Receives the push messages of a server, in the connection's own task. It must not wait.
+/// Receives the push messages of a server, in the task of the connection. It must not block.
+///
+/// [`Driver::connect`] has an argument of this type.
 pub type PushHandler = Arc<dyn Fn(Push) + Send + Sync>;
 
-/// A push message of a server. `Debug` does not show published texts, which hold lease ids.
+/// A push message from a server. `Debug` does not show published messages, because they contain
+/// lease ids.
+///
+/// A [`PushHandler`] receives these messages.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Push {
-    /// These keys were changed, and the server forgets that we want to hear of them.
+    /// These keys have changed. The server will not report further changes of them until they are
+    /// read again.
     Changed(Vec<Vec<u8>>),
-    /// All keys were, or anything may have been said that was not heard.
+    /// All keys may have changed, or messages may have been missed.
     AllChanged,
-    /// This was published on a channel.
+    /// A message was published on a channel.
     Published(Vec<u8>),
     /// The connection has ended.
     Closed,

@@ -1,39 +1,48 @@
-//! The meaning of the server's errors, one by one.
+//! Maps the errors of servers.
 
 use leasehold_core::{Error, ErrorKind};
 
 use crate::address::Address;
 
-/// How our scripts begin the reason for refusing a lock of another type.
+/// The start of the message with which our scripts refuse a lock of another type.
 const IN_USE: &str = "it is in use";
 
-/// An error that the server replied.
+/// An error reply of a server.
+///
+/// ```
+/// use leasehold_core::ErrorKind;
+/// use leasehold_redis_support::ServerError;
+///
+/// let error = ServerError::new("READONLY", "You can't write against a read only replica.");
+/// assert_eq!(error.into_error().kind(), ErrorKind::NotWritable);
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServerError {
     code: String,
     detail: String,
 }
 
-/// To another server of a cluster.
+/// A redirection to another server of a cluster.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Redirection {
-    /// It has the slot.
+    /// The other server has the slot.
     Moved(Address),
-    /// It is getting the slot, and may have the keys already.
+    /// The slot is moving to the other server, which may already have the keys.
     Ask(Address),
 }
 
 impl ServerError {
-    /// Creates it from the first word of the reply and the rest.
+    /// Creates an error from the first word of the reply and from the remaining text.
     pub fn new(code: impl Into<String>, detail: impl Into<String>) -> Self {
         let (code, detail) = (code.into(), detail.into());
         let (code, detail) = unwrap(&code, &detail).unwrap_or((code, detail));
-        // From inside a script, it ends in a reference to that script, which helps no reader.
+        // Errors from inside a script end with a reference to the script, which does not help
+        // users.
         let detail = match detail.rsplit_once(" script: ") {
             Some((said, reference)) if reference.contains(", on ") => said.to_owned(),
             _ => detail,
         };
-        // A server that does not know a command repeats it, and AUTH has the password in it.
+        // A server repeats unknown commands, and the arguments of AUTH contain the password.
         let detail = match detail.split_once(", with args beginning with") {
             Some((said, _)) => said.to_owned(),
             None => detail,
@@ -41,35 +50,39 @@ impl ServerError {
         Self { code, detail }
     }
 
-    /// The first word of the reply, such as `NOPERM`.
+    /// Returns the first word of the reply, such as `NOPERM`.
     pub(crate) fn code(&self) -> &str {
         &self.code
     }
 
-    /// Whether the server does not know the script: nothing ran, and the caller sends the source.
+    /// Returns whether the server does not know the script. Nothing was applied, and the caller
+    /// sends the source.
     pub fn is_no_script(&self) -> bool {
         self.code == "NOSCRIPT"
     }
 
-    /// Whether this server is a replica: nothing was applied.
+    /// Returns whether this server is a replica. Nothing was applied.
     pub(crate) fn is_replica(&self) -> bool {
         matches!(self.code.as_str(), "READONLY" | "MASTERDOWN")
     }
 
-    /// Whether another server may be the primary by now, which a new connection may lead to: nothing was applied.
+    /// Returns whether another server may be the primary now, so that a new connection may help.
+    /// Nothing was applied.
     ///
-    /// A primary that was demoted loads its data anew (`LOADING`) and is a replica then. One that is cut off from its replicas may have been
-    /// replaced. `BUSY`, `MISCONF` and `OOM` say nothing about that, and `CLUSTERDOWN` nothing about this server.
+    /// A demoted primary reloads its data (`LOADING`) and is then a replica. A primary that has
+    /// lost contact to its replicas may have been replaced. `BUSY`, `MISCONF` and `OOM` do not
+    /// indicate a new primary, and `CLUSTERDOWN` does not concern this server.
     pub(crate) fn is_no_primary(&self) -> bool {
         self.is_replica() || matches!(self.code.as_str(), "LOADING" | "NOREPLICAS")
     }
 
-    /// Whether this sentinel does not know the name it was asked for.
+    /// Returns whether the sentinel does not know the requested name.
     pub(crate) fn is_no_such_master(&self) -> bool {
         self.code == "ERR" && self.detail.starts_with("No such master")
     }
 
-    /// Whether this sentinel does not know the question. Old ones say so in words of their own.
+    /// Returns whether the sentinel does not know the command. Old sentinels use different
+    /// messages.
     pub(crate) fn is_unknown_to_a_sentinel(&self) -> bool {
         let text = self.detail.to_ascii_lowercase();
         self.code == "ERR"
@@ -77,22 +90,24 @@ impl ServerError {
             && ["command", "subcommand"].iter().any(|word| text.contains(word))
     }
 
-    /// Whether this server of a cluster knows that something is being moved or replaced: nothing was applied.
+    /// Returns whether a server of a cluster reports that slots are moving or that a server is
+    /// being replaced. Nothing was applied.
     pub(crate) fn is_of_a_cluster_in_motion(&self) -> bool {
         matches!(self.code.as_str(), "CLUSTERDOWN" | "READONLY" | "MASTERDOWN" | "LOADING")
     }
 
-    /// Whether not all keys are on one side yet, of a slot that is moving: nothing was applied.
+    /// Returns whether the keys of a moving slot are not all on one server. Nothing was applied.
     pub(crate) fn is_half_moved(&self) -> bool {
         self.code == "TRYAGAIN"
     }
 
-    /// Whether it is only for now, and passes without anybody's help: nothing was applied.
+    /// Returns whether the error is temporary and disappears without help. Nothing was applied.
     pub(crate) fn is_retryable(&self) -> bool {
         matches!(self.classify().0, ErrorKind::NotWritable | ErrorKind::Unavailable)
     }
 
-    /// Which server is to be asked instead, as the one that was `asked` says: nothing was applied.
+    /// Returns the server that must be asked instead, according to the server `asked`. Nothing was
+    /// applied.
     pub(crate) fn redirection(&self, asked: &Address) -> Option<Redirection> {
         let (_slot, address) = self.detail.split_once(' ')?;
         let address = Address::read(address.trim_end(), asked)?;
@@ -103,16 +118,16 @@ impl ServerError {
         }
     }
 
-    /// The meaning of the error for the caller.
+    /// Converts the error to an error of the backend contract.
     pub fn into_error(self) -> Error {
         let (kind, advice) = self.classify();
         let Self { code, detail } = self;
         if code == "NOAUTH" {
-            // The server explains its protocol here, which does not help the caller.
+            // The server's message describes its protocol, which does not help the caller.
             return Error::new(kind, format!("{advice} ({code})"));
         }
         if code == "WRONGTYPE" && detail.starts_with(IN_USE) {
-            // Our scripts wrote this text.
+            // This message was written by our scripts.
             return Error::new(kind, format!("{detail}; {advice}"));
         }
         let said = format!("{code} {}", detail.trim_end());
@@ -154,7 +169,7 @@ impl ServerError {
             "NOPERM" => (ErrorKind::Denied, self.advice_on_rights()),
             "WRONGPASS" => (ErrorKind::Denied, ""),
 
-            // This server cannot do it.
+            // This server does not support the request.
             "ASK" | "CROSSSLOT" | "MOVED" => (
                 ErrorKind::Unsupported,
                 "this server is part of a cluster; use redis-cluster:// in the URL",
@@ -187,7 +202,8 @@ impl ServerError {
         if has("max number of clients") {
             (ErrorKind::Unavailable, "the server has reached its limit maxclients")
         } else if has("user executing the script") || has("ACL failure") || has("no permissions") {
-            // NOPERM from inside a script, up to 7.0 and later, and from the selection of a database.
+            // A NOPERM error from inside a script (up to 7.0 and later), or from selecting a
+            // database.
             (ErrorKind::Denied, self.advice_on_rights())
         } else if has("AUTH") || has("invalid password") {
             (ErrorKind::Denied, "the server expects another password, or none")
@@ -214,8 +230,15 @@ impl ServerError {
     }
 }
 
-/// The error of an unreachable server, in plain words. `cause` is the `Debug` text of the cause: some client crates keep no more of
-/// it.
+/// Returns the error for an unreachable server, with the reason in plain words. `cause` is the
+/// `Debug` text of the cause, because some client crates do not keep more.
+///
+/// ```
+/// use leasehold_core::ErrorKind;
+///
+/// let error = leasehold_redis_support::unreachable("failed to lookup address");
+/// assert_eq!(error.kind(), ErrorKind::Unavailable);
+/// ```
 pub fn unreachable(cause: &str) -> Error {
     const REASONS: [(&str, &str); 9] = [
         ("failed to lookup address", "no such host"),
@@ -240,7 +263,7 @@ pub fn unreachable(cause: &str) -> Error {
     Error::new(ErrorKind::Unavailable, reason)
 }
 
-/// The error for a question that changes nothing: it does not matter whether it arrived.
+/// Returns the error for a read-only request. It does not matter whether the request arrived.
 pub(crate) fn only_asked(error: Error, message: &'static str) -> Error {
     match error.kind() {
         ErrorKind::Indeterminate => Error::new(ErrorKind::Unavailable, message).with_source(error),
@@ -248,8 +271,9 @@ pub(crate) fn only_asked(error: Error, message: &'static str) -> Error {
     }
 }
 
-/// The error of a command inside a script, which up to Redis 6.2 is wrapped in an error of the script:
-/// `ERR Error running script (call to f_…): @user_script:4: -OOM command not allowed …`.
+/// Unwraps the error of a command inside a script. Up to Redis 6.2, it is wrapped in an error of
+/// the script: `ERR Error running script (call to f_…): @user_script:4: -OOM command not allowed
+/// …`.
 fn unwrap(code: &str, detail: &str) -> Option<(String, String)> {
     if code != "ERR" || !detail.starts_with("Error running script") {
         return None;

@@ -1,4 +1,4 @@
-//! For tests: a driver that connects to servers which are functions.
+//! A driver for tests, whose servers are functions.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,10 +19,10 @@ use crate::layout::Layout;
 use crate::reply::Received;
 use crate::watch::News;
 
-/// The reply of a server to a command; nothing, if it hangs.
+/// A function that returns the reply of a server to a command, or `None` if the server hangs.
 pub(crate) type Answer = Arc<dyn Fn(&[String]) -> Option<Received> + Send + Sync>;
 
-/// Servers by their address.
+/// The servers by their addresses.
 #[derive(Clone, Default)]
 pub(crate) struct Fake {
     pub(crate) encrypted: bool,
@@ -36,17 +36,18 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// The names of all servers have another address first, which accepts connections and says nothing.
+    /// Adds another address to the names of all servers. It comes first, accepts connections and
+    /// never replies.
     pub(crate) fn add_mute_address(&self) {
         self.mute.lock().unwrap().push(([192, 0, 2, 1], 1).into());
     }
 
-    /// From now on, the server takes so long to reply.
+    /// Delays all later replies of a server.
     pub(crate) fn delay(&self, address: &str, delay: Duration) {
         self.delays.lock().unwrap().insert(address.to_owned(), delay);
     }
 
-    /// Puts a server there, instead of the one that there may be.
+    /// Adds a server, or replaces the server at this address.
     pub(crate) fn serve(
         &self,
         address: &str,
@@ -55,34 +56,34 @@ impl Fake {
         self.servers.lock().unwrap().insert(address.to_owned(), Arc::new(answer));
     }
 
-    /// The server knows the old protocol only.
+    /// Makes a server support only RESP2.
     pub(crate) fn speak_resp2(&self, address: &str) {
         self.old.lock().unwrap().push(address.to_owned());
     }
 
-    /// No server is there any more.
+    /// Removes the server at this address.
     pub(crate) fn remove(&self, address: &str) {
         self.servers.lock().unwrap().remove(address);
     }
 
-    /// All listeners of that server.
+    /// Returns all push handlers of a server.
     pub(crate) fn listeners(&self, address: &str) -> Vec<PushHandler> {
         let listeners = self.listeners.lock().unwrap();
         let of_this = listeners.iter().filter(|(of, _)| of == address);
         of_this.map(|(_, listener)| Arc::clone(listener)).collect()
     }
 
-    /// How many connections there are.
+    /// Returns the number of open connections.
     pub(crate) fn connections(&self) -> usize {
         self.open.lock().unwrap().iter().filter(|open| open.strong_count() > 0).count()
     }
 
-    /// How many requests were sent at a time.
+    /// Returns the number of requests in each round trip.
     pub(crate) fn round_trips(&self) -> Vec<usize> {
         self.round_trips.lock().unwrap().clone()
     }
 
-    /// A connection to the first server, which has half a second to reply.
+    /// Returns a connection to the first server, with a time limit of 500 ms for replies.
     pub(crate) fn connection(&self, layout: &Layout) -> Arc<ConnectionManager<Self>> {
         let (news, clock) = (Arc::new(News::new(layout.clone())), Arc::new(SystemClock));
         let timeout = Duration::from_millis(500);
@@ -90,7 +91,7 @@ impl Fake {
         ConnectionManager::new(Self::address(1), Access::default(), Role::Store, &context)
     }
 
-    /// The address of a server as others name it.
+    /// Returns the address of a server in the form that other servers report.
     pub(crate) fn address(port: u16) -> Address {
         Address::Tcp { host: "h".to_owned(), port }
     }

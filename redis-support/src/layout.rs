@@ -1,4 +1,4 @@
-//! Where things lie in the server.
+//! The keys on the server.
 
 use leasehold_core::{Error, ErrorKind, LockKey};
 
@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::slot::{self, Tag};
 
-/// The names of the server's keys, all of which begin with one prefix.
+/// The names of all keys on the server, which start with one prefix.
 ///
 /// ```
 /// use leasehold_core::LockKey;
@@ -22,12 +22,12 @@ pub struct Layout {
     spread: Spread,
 }
 
-/// Where the keys that locks share lie.
+/// How the keys that all locks share are distributed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Spread {
-    /// One key for all locks, since one server has them all.
+    /// One key for all locks, because one server has them all.
     Together,
-    /// One key for each hash slot, in that slot.
+    /// One key per hash slot, in this slot.
     BySlot,
 }
 
@@ -41,15 +41,16 @@ impl Layout {
     const QUEUE: &str = "queue";
     const REVOKE: &str = "revoke";
 
-    /// The longest prefix, in bytes.
+    /// The maximum length of a prefix in bytes.
     const MAX_PREFIX: usize = 128;
 
-    /// Creates the layout under `prefix`.
+    /// Creates a layout with this `prefix`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is empty, longer than 128 bytes, or has other characters than
-    /// keys have: braces would move locks to other hash slots, and globs would widen access rules.
+    /// Returns [`ErrorKind::Invalid`] if the prefix is empty, is longer than 128 bytes, or contains
+    /// characters that keys cannot contain. Braces would change the hash slot of a lock, and
+    /// wildcards would extend the meaning of access rules.
     pub fn new(prefix: impl Into<String>) -> Result<Self, Error> {
         let prefix = prefix.into();
         let plain = LockKey::new(&prefix).is_ok_and(|key| key.as_str() == prefix);
@@ -63,23 +64,25 @@ impl Layout {
         Ok(Self { prefix, spread: Spread::Together })
     }
 
-    /// The same for the servers of a cluster: the locks of each hash slot share keys of their own.
+    /// Returns the layout for the servers of a cluster. The locks of each hash slot share separate
+    /// keys.
     #[must_use]
     pub(crate) fn by_slot(self) -> Self {
         Self { spread: Spread::BySlot, ..self }
     }
 
-    /// The key of a lock.
+    /// Returns the key of a lock.
     pub fn lock(&self, key: &LockKey) -> String {
         format!("{}{key}", self.prefix)
     }
 
-    /// The pattern of the server's keys in which something of a lock whose encoded name begins with `prefix` may lie, and of some others.
+    /// Returns a pattern for all keys of locks whose encoded names start with `prefix`. The pattern
+    /// also matches some other keys.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
         format!("{}*{prefix}*", self.prefix)
     }
 
-    /// The encoded name of the lock that is held or queued for, as this key of the server shows.
+    /// Returns the encoded name of the lock if this key shows that the lock is held or queued for.
     pub(crate) fn name<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         let name = str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
         let Some(part) = name.strip_prefix('~') else {
@@ -90,7 +93,8 @@ impl Layout {
         matches!(part, Self::HELD | Self::QUEUE).then_some(name)
     }
 
-    /// The keys of a member of a quorum: its record of the membership, and the floor of its tokens.
+    /// Returns the two keys of a quorum member: its membership record, and the minimum of its
+    /// tokens.
     pub(crate) fn member(&self) -> Member {
         Member {
             record: format!("{}~member", self.prefix),
@@ -98,56 +102,58 @@ impl Layout {
         }
     }
 
-    /// A key that nothing is ever stored under.
+    /// Returns a key that never exists.
     pub(crate) fn nothing(&self) -> String {
         format!("{}~ping", self.prefix)
     }
 
-    /// A channel on which a backend learns of keys that the server keeps for its waiters, on any of its connections.
+    /// Returns a channel on which a backend is notified of keys that are reserved for its waiters.
+    /// Any of its connections may listen to it.
     pub(crate) fn channel(&self) -> String {
         format!("{}~{}:{}", self.prefix, Self::OFFERS, Uuid::new_v4().simple())
     }
 
-    /// The keys of the server in which something of `key` may lie.
+    /// Returns the keys that may contain data of the lock `key`.
     pub(crate) fn places<'a>(&'a self, key: &'a LockKey) -> Places<'a> {
         let (prefix, key) = (self.prefix.as_str(), key.as_str());
         Places { prefix, spread: self.spread, tag: slot::tag(slot::of_parts([prefix, key])), key }
     }
 
-    /// Whether the locks of each hash slot share keys of their own.
+    /// Returns whether the locks of each hash slot share separate keys.
     pub(crate) fn is_by_slot(&self) -> bool {
         self.spread == Spread::BySlot
     }
 
-    /// The hash slot of `key`.
+    /// Returns the hash slot of `key`.
     pub(crate) fn slot(&self, key: &LockKey) -> u16 {
         slot::of_parts([&self.prefix, key.as_str()])
     }
 
-    /// The keys that all locks share, where they do.
+    /// Returns the keys that all locks share, on a single server.
     pub(crate) fn shared(&self) -> Places<'_> {
         Places { prefix: &self.prefix, spread: Spread::Together, tag: slot::tag(0), key: "" }
     }
 
-    /// Adds the key of a lock to `text`.
+    /// Appends the key of a lock to `text`.
     pub(crate) fn write_lock(&self, key: &LockKey, text: &mut String) {
         text.push_str(&self.prefix);
         text.push_str(key.as_str());
     }
 
-    /// Adds the name of the key that the locks of a hash slot share to `text`, up to the tag of the slot.
+    /// Appends the name of a key that a hash slot's locks share to `text`, up to the tag of the
+    /// slot.
     pub(crate) fn write_up_to_tag(&self, place: Place<'_>, text: &mut String) {
         [&self.prefix, "~", place.part(), ":{"].into_iter().for_each(|part| text.push_str(part));
     }
 
-    /// Adds the rest of that name to `text`, for the slot of `key`.
+    /// Appends the rest of this name to `text`, for the slot of `key`.
     pub(crate) fn write_tag(&self, key: &LockKey, text: &mut String) {
         text.push_str(slot::tag(self.slot(key)).as_str());
         text.push('}');
     }
 
-    /// The callers of the lock with this [encoded name](LockKey::as_str) that a change of `key` by
-    /// another client concerns, if any.
+    /// Returns the [encoded name](LockKey::as_str) of the lock and the callers that must be
+    /// notified when another client has changed `key`.
     pub(crate) fn news<'a>(&self, key: &'a [u8]) -> Option<(&'a str, Concerns<'a>)> {
         let name = str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
         let Some(part) = name.strip_prefix('~') else {
@@ -166,27 +172,28 @@ impl Layout {
     }
 }
 
-/// The keys of a server that is a member of a quorum. There is one such server, so they need no hash slot of any lock.
+/// The keys of a server that is a member of a quorum. There is only one server, so the keys do not
+/// need the hash slot of a lock.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Member {
     pub(crate) record: String,
     pub(crate) floor: String,
 }
 
-/// The callers that a change of one of the server's keys concerns.
+/// The callers that must be notified of a change of a key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Concerns<'a> {
     /// The caller of the claim with this id.
     Claim(&'a str),
-    /// Holders of units of a lock.
+    /// Holders of a lock's permits.
     Holders,
-    /// All: it is a mutex that was changed.
+    /// All callers, because the key of a mutex has changed.
     Lock,
     /// Waiters for a lock, and its observers.
     Waiters,
 }
 
-/// The keys of the server in which something of a lock may lie, all in one hash slot.
+/// The keys that may contain data of a lock. They are all in one hash slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places<'a> {
     prefix: &'a str,
@@ -195,26 +202,26 @@ pub(crate) struct Places<'a> {
     key: &'a str,
 }
 
-/// One of them.
+/// One of the keys of a lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Place<'a> {
     Lock,
-    /// One counter for many locks, and not one per lock: it may stay for ever.
+    /// One counter for many locks, so that it may exist forever.
     Fence,
-    /// The locks that have a queue, units or a request to revoke them.
+    /// The locks that have a queue, permits or a revocation request.
     Crowd,
     Held,
     Units,
     Queue,
     Places,
     News,
-    /// News that are for the claim with this id alone.
+    /// A key that notifies the claim with this id individually.
     NewsFor(&'a str),
     Revoke,
 }
 
 impl Place<'_> {
-    /// The part of its name that tells it from other places.
+    /// Returns the part of the name that distinguishes this key from the lock's other keys.
     fn part(self) -> &'static str {
         match self {
             Self::Lock => "",
@@ -231,12 +238,12 @@ impl Place<'_> {
 }
 
 impl Places<'_> {
-    /// How long most names of places are, at most.
+    /// Returns an upper bound for the length of most names.
     pub(crate) fn len(&self) -> usize {
         self.prefix.len() + "~places:{tag!}".len() + self.key.len()
     }
 
-    /// Adds the name of a place to `text`.
+    /// Appends the name of a key to `text`.
     pub(crate) fn write(&self, place: Place<'_>, text: &mut String) {
         let is_shared = matches!(place, Place::Fence | Place::Crowd);
         text.push_str(self.prefix);

@@ -1,17 +1,23 @@
-// The page has examples with the crate `leasehold`, which this crate cannot use. They are doctests of `leasehold`.
+// The page contains examples that use the crate `leasehold`, which this crate cannot depend on. The
+// examples are tested as doctests of `leasehold`.
 #![cfg_attr(not(doctest), doc = include_str!("../README.md"))]
 
-// A call from top to bottom: `backend.rs` turns an operation into a `Call` of a script. `topology.rs` finds the server to ask: the only server,
-// the server that sentinels name, or the server with the key's hash slot. `topology/failover.rs` decides for how long to trust that server.
-// `node.rs` runs the script there. `connection.rs` has the connection or opens one (`dial.rs` tries all addresses of the name), and the driver sends
-// the request. `reply.rs` reads the reply. Requests of several callers at the same time share a round trip (`pipeline.rs`). Mutexes also share a
-// script, and so do renewals (`renewals.rs`). The locks that such a script leaves alone get a script each. `watch.rs` forwards the servers' push
-// messages, and `offers.rs` keeps the grants among them. `process.rs` asks a member of a quorum whether it keeps its answers. The scripts are in
-// `scripts/`, and the functions that they include are in `scripts/parts/`.
+// A call from top to bottom: `backend.rs` turns an operation into a `Call` of a script.
+// `topology.rs` finds the server to ask: the only server, the server that sentinels name, or the
+// server with the key's hash slot. `topology/failover.rs` decides for how long to trust that
+// server. `node.rs` runs the script there. `connection.rs` has the connection or opens one
+// (`dial.rs` tries all addresses of the name), and the driver sends the request. `reply.rs` reads
+// the reply. Requests of several callers at the same time share a round trip (`pipeline.rs`).
+// Mutexes also share a script, and so do renewals (`renewals.rs`). The locks that such a script
+// leaves alone get a script each. `watch.rs` forwards the servers' push messages, and `offers.rs`
+// keeps the grants among them. `process.rs` asks a member of a quorum whether it keeps its answers.
+// The scripts are in `scripts/`, and the functions that they include are in `scripts/parts/`.
 //
-// The page lists the keys. A mutex is the plain string key `<prefix><name>`, whose value is the lease ID, optionally followed by a space and the
-// holder's description. Scripts compare the whole value. All other keys start with `<prefix>~`, which a lock's name cannot start with. Two keys
-// serve all locks. On a cluster, each of the 16,384 hash slots has both, with a tag that puts them into the slot of its locks:
+// The page lists the keys. A mutex is the plain string key `<prefix><name>`, whose value is the
+// lease ID, optionally followed by a space and the holder's description. Scripts compare the whole
+// value. All other keys start with `<prefix>~`, which a lock's name cannot start with. Two keys
+// serve all locks. On a cluster, each of the 16,384 hash slots has both, with a tag that puts them
+// into the slot of its locks:
 //
 // | key | type | content |
 // | --- | --- | --- |
@@ -30,7 +36,8 @@
 // | `<prefix>~news:{tag}<name>` | string | is deleted when permits become free, which notifies observers |
 // | `<prefix>~news:{tag}<name>#<id>` | string | is deleted when the request with this ID should ask again |
 //
-// A record is several MessagePack values, one after another. A single server that is a member of a quorum has two more keys:
+// A record is several MessagePack values, one after another. A single server that is a member of a
+// quorum has two more keys:
 //
 // | key | type | content |
 // | --- | --- | --- |

@@ -1,4 +1,5 @@
-//! One server: a connection and a pipeline that all calls share, and more connections for calls that wait for replicas.
+//! A server, with one connection and pipeline for all calls, and more connections for calls that
+//! wait for replicas.
 
 mod replication;
 
@@ -23,7 +24,7 @@ use crate::reply::Received;
 use replication::WaitPool;
 pub(crate) use replication::{Answer, Wait};
 
-/// A server that has locks.
+/// A server that stores locks.
 pub(crate) struct Node<D: Driver> {
     connection: Arc<ConnectionManager<D>>,
     pipeline: Arc<Pipeline<D>>,
@@ -46,18 +47,18 @@ impl<D: Driver> Node<D> {
         self.connection.address()
     }
 
-    /// Connects, if that is needed.
+    /// Opens a connection if there is none.
     pub(crate) async fn connect(&self) -> Result<(), Error> {
         self.connection.connect().await
     }
 
-    /// Ends all connections. The next call makes another.
+    /// Closes all connections. The next call opens a new one.
     pub(crate) fn disconnect(&self) {
         self.connection.disconnect();
         self.waiting.disconnect();
     }
 
-    /// Asks questions in one round trip; as many replies come, in their order.
+    /// Sends read-only requests in one round trip. Returns one reply per request, in order.
     pub(crate) async fn ask<const N: usize>(
         &self,
         questions: [Request<'_>; N],
@@ -65,11 +66,13 @@ impl<D: Driver> Node<D> {
         self.connection.ask(questions).await
     }
 
-    /// Runs one script, in one request with those of other callers at the same time, and waits for replicas if `wait` says so.
+    /// Runs a script, and waits for replicas if `wait` is given. Scripts of other callers at the
+    /// same time share the round trip.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop. The script may then have been sent or not, and is not sent later than the next request of its caller.
+    /// This method is cancel safe. If it is dropped, the script may have been sent. It is never
+    /// sent after a later request of the same caller.
     pub(crate) async fn run(&self, call: &Call, wait: Option<&Wait>) -> Result<Answer, Error> {
         if let Some(wait) = wait {
             return self.waiting.run(call, wait).await;
@@ -92,7 +95,8 @@ impl<D: Driver> Node<D> {
         }
     }
 
-    /// Runs many scripts, in as few round trips as can be. An error that comes later leaves the others the replies that they have.
+    /// Runs many scripts in as few round trips as possible. If an error occurs, scripts with a
+    /// reply keep their reply.
     pub(crate) async fn run_all(&self, calls: &[&Call]) -> Vec<Result<Received, Error>> {
         let joined: Vec<_> = calls.iter().map(|call| self.pipeline.add_call(call)).collect();
         let replies = joined
@@ -101,19 +105,21 @@ impl<D: Driver> Node<D> {
         join_all(replies).await
     }
 
-    /// Runs one script for a key that is on its way to this server.
+    /// Runs a script for a key that is moving to this server.
     pub(crate) async fn run_asking(&self, call: &Call) -> Result<Received, Error> {
         let requests = [Request::Words(&["ASKING"]), Request::ByHash(call.run())];
         let [asking, received] = exactly(self.connection.run(&requests, Duration::ZERO).await?)?;
         Ok(asking.and(received))
     }
 
-    /// Acquires or releases a mutex together with others. Without company it is left alone: its own script is faster then.
+    /// Acquires or releases a mutex as part of a batch. If there is no batch, the mutex is left
+    /// alone, because its own script is faster.
     pub(crate) async fn change(&self, change: Change, lease: &Lease) -> Result<Outcome, Error> {
         self.pipeline.change(change, lease).await
     }
 
-    /// Renews many mutexes, and tells of each whether it was renewed; the others take scripts of their own.
+    /// Renews many mutexes. Returns for each whether it was renewed. All other leases need their
+    /// own scripts.
     pub(crate) async fn renew_all(
         &self,
         layout: &Layout,

@@ -1,12 +1,16 @@
-//! Group commit: requests of callers leave together while others are under way. Mutexes that are acquired and released so share one script,
-//! and scripts for one lock share the round trip.
+//! Group commit: sends requests of several callers together while other requests are in progress.
+//! In a batch, mutexes that are acquired or released share one script. Scripts for single locks
+//! share the round trip.
 //!
-//! A caller that finds no other request under way sends its own, by the script for one lock, and so do callers of such scripts while fewer
-//! than [`LANES`] are under way. The others join a batch, and up to [`LANES`] tasks send batches, one round trip each. The tasks wait for no
-//! caller: one that has stopped polling delays no other. Tasks of a runtime that stands still send nothing, and others take their place.
+//! A caller sends its own request, with the script for a single lock, if no other request is in
+//! progress. Callers of other scripts do this as long as fewer than [`LANES`] requests are in
+//! progress. All other callers join a batch, and up to [`LANES`] tasks send the batches with one
+//! round trip each. A batch never waits for a caller, so a caller that stops polling does not delay
+//! other callers. Tasks of a runtime that has stopped are replaced.
 //!
-//! A caller that gives up an acquisition releases it, in case it was granted. So requests are sent in the order in which they were taken,
-//! a batch leaves out the callers that gave up before it was sent, and releases come before acquisitions.
+//! A caller that gives up an acquisition releases it, in case it was granted. Requests are
+//! therefore sent in the order in which they were added. A batch leaves out callers that gave up
+//! before it was sent. Releases come before acquisitions.
 
 mod batch;
 
@@ -34,57 +38,58 @@ use crate::reply::Received;
 use batch::{Batch, Requests, Taken};
 pub(crate) use batch::{Change, Joined, Outcome};
 
-/// As many round trips as keep both sides busy: the server does one batch while the replies of another are read and a third gathers.
-/// Measured: two lanes reach 0.85 of this throughput, four send smaller batches.
+/// Three concurrent round trips keep both sides busy: the server runs one batch while the replies
+/// of another are read and a third one fills up. Measured: two lanes reach 0.85 of this throughput,
+/// and four lanes send smaller batches.
 const LANES: usize = 3;
 
-/// So long after a lock was elsewhere, those of a cluster are left alone: slots move one after the other, and a service in front of the
-/// servers may know no script for locks of many slots.
+/// For this long after a lock was found on another server, locks of a cluster do not share scripts.
+/// Slots move one after the other, and a proxy may not support scripts for locks of several slots.
 const SLOTS_MOVE_FOR: Duration = Duration::from_secs(10);
 
-/// So long after the script for many left a lock alone, the lock takes scripts of its own at once: a lock that several processes want is left alone
-/// each time.
+/// For this long after the script for many locks left a lock alone, the lock uses its own scripts.
+/// A lock that several processes need would be left alone each time.
 const CONTENDED_FOR: Duration = Duration::from_secs(1);
 
-/// As many such locks are known. Those of a busy process are few.
+/// How many such locks are remembered. A busy process has only a few.
 const MAX_CONTENDED: usize = 1_024;
 
-/// The server is told so before a script whose keys it need not remember.
+/// This command precedes a script whose keys the server does not have to track.
 const FORGO_NEWS: Request<'_> = Request::Words(&["CLIENT", "CACHING", "NO"]);
 
 /// The requests to one server.
 pub(crate) struct Pipeline<D: Driver> {
     connection: Arc<ConnectionManager<D>>,
     layout: Layout,
-    /// Locked while requests are taken and sent, so that both happen in one order.
+    /// Locked while requests are added and sent, so that both happen in the same order.
     order: Mutex<()>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// How many callers are under way by themselves.
+    /// How many callers are sending their own requests.
     alone: usize,
     /// How many tasks send batches in this turn.
     lanes: usize,
-    /// When the last of them began, or took a batch.
+    /// When the last of these tasks started or added a batch.
     moved_at: Option<Instant>,
-    /// Tasks of the turns before do not count, and end.
+    /// The current turn. Tasks of earlier turns do not count any more, and end.
     turn: u64,
-    /// The batches to be sent. Callers join the last one.
+    /// The queued batches. Callers join the last one.
     waiting: VecDeque<Arc<Batch>>,
-    /// Whether the last one has room for no more.
+    /// Whether the last batch is full.
     is_full: bool,
-    /// How many callers joined the last batch that was sent.
+    /// The number of callers in the last batch that was sent.
     lately: usize,
-    /// When a lock was elsewhere.
+    /// When a lock was last found on another server.
     elsewhere_at: Option<Instant>,
-    /// When these locks were left alone.
+    /// When each of these locks was last left alone.
     contended: HashMap<LockKey, Instant>,
 }
 
 impl State {
-    /// The batch that callers join.
+    /// Returns the batch that callers join.
     fn open_batch(&mut self) -> &Arc<Batch> {
         if self.waiting.is_empty() || self.is_full {
             self.waiting.push_back(Batch::of(self.lately));
@@ -92,14 +97,14 @@ impl State {
         self.waiting.back().expect("there is one")
     }
 
-    /// Whether slots seem to move, so that locks are left alone.
+    /// Returns whether slots seem to move, so that locks do not share scripts.
     fn slots_move(&self) -> bool {
         self.elsewhere_at.is_some_and(|elsewhere_at| elsewhere_at.elapsed() < SLOTS_MOVE_FOR)
     }
 
-    /// Whether the script for many would probably leave the lock alone.
+    /// Returns whether the script for many locks would probably leave the lock alone.
     fn is_contended(&self, key: &LockKey) -> bool {
-        // Nearly always there is none.
+        // The map is nearly always empty.
         !self.contended.is_empty()
             && self.contended.get(key).is_some_and(|since| since.elapsed() < CONTENDED_FOR)
     }
@@ -113,7 +118,8 @@ impl State {
         }
     }
 
-    /// Whether there may be another lane. If all have stood still for `limit`, others may take their place.
+    /// Returns whether another lane may start. If no lane has made progress for `limit`, new lanes
+    /// replace the old ones.
     fn may_begin_lane(&mut self, limit: Duration) -> bool {
         if self.lanes == LANES && self.moved_at.is_some_and(|moved_at| moved_at.elapsed() >= limit)
         {
@@ -130,15 +136,16 @@ impl<D: Driver> Pipeline<D> {
         Arc::new(Self { connection, layout: layout.clone(), order, state })
     }
 
-    /// Notes a caller that sends its request by itself, in [order](Self::in_order).
+    /// Registers a caller that sends its own request, in [order](Self::in_order).
     pub(crate) fn alone(&self) -> Alone<'_, D> {
         self.state().alone += 1;
         Alone(self)
     }
 
-    /// Runs `future`, the beginning of it in order with those of all requests.
+    /// Polls `future` for the first time in the order of all requests.
     pub(crate) async fn in_order<F: Future>(&self, future: F) -> F::Output {
-        // Unconstrained, since a beginning that was put off would have sent nothing.
+        // Tokio's cooperative budget is disabled, because a delayed first poll would not have sent
+        // the request.
         let mut future = pin!(unconstrained(future));
         let begun = poll_fn(|context| {
             let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,16 +157,17 @@ impl<D: Driver> Pipeline<D> {
         }
     }
 
-    /// Acquires or releases a mutex together with others. The mutex is left alone if no other request is under way, since its own script is faster
-    /// then, and for a while after it was left alone or any lock was elsewhere.
+    /// Acquires or releases a mutex as part of a batch. The mutex is left alone if no other request
+    /// is in progress, because its own script is faster then. It is also left alone for a while
+    /// after it was left alone, or after any lock was found on another server.
     ///
     /// # Errors
     ///
-    /// As [`outcome`](Self::outcome).
+    /// Returns [`ErrorKind::Indeterminate`] if the request may have been sent and no reply arrived.
     ///
     /// # Cancel safety
     ///
-    /// As [`Joined`].
+    /// This method is cancel safe. A request that was not sent yet is never sent.
     pub(crate) async fn change(
         self: &Arc<Self>,
         change: Change,
@@ -181,27 +189,28 @@ impl<D: Driver> Pipeline<D> {
         self.add(state, |batch| batch.join(change, lease, &self.layout)).ok()
     }
 
-    /// Has a script run in one request with those of others. `None` if few requests are under way: alone it is faster. Measured: two callers
-    /// in one request take a third more of the client's CPU, eight take a sixth less.
+    /// Adds a script to a batch. Returns `None` if few requests are in progress, because the script
+    /// is faster without a batch. Measured: two callers in one request take one third more CPU time
+    /// of the client, and eight callers take one sixth less.
     pub(crate) fn join_call(self: &Arc<Self>, call: &Call) -> Option<Joined> {
         let state = Some(self.state()).filter(|state| state.lanes > 0 || state.alone >= LANES)?;
         self.add(state, |batch| batch.join_call(call)).ok()
     }
 
-    /// Has a script run in one request with those that are added at the same time.
+    /// Adds a script to a batch, together with all scripts that are added at the same time.
     pub(crate) fn add_call(self: &Arc<Self>, call: &Call) -> Result<Joined, Error> {
         self.add(self.state(), |batch| batch.join_call(call))
     }
 
-    /// The outcome for a caller that joined.
+    /// Returns the outcome of a caller that has joined a batch.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Indeterminate`] if its request may have been sent and no reply came.
+    /// Returns [`ErrorKind::Indeterminate`] if the request may have been sent and no reply arrived.
     ///
     /// # Cancel safety
     ///
-    /// As [`Joined`].
+    /// This method is cancel safe. A request that was not sent yet is never sent.
     pub(crate) async fn outcome(self: &Arc<Self>, mut joined: Joined) -> Result<Outcome, Error> {
         let mut was_taken = false;
         loop {
@@ -210,7 +219,7 @@ impl<D: Driver> Pipeline<D> {
             }
             let mut state = self.state();
             if state.waiting.iter().any(|batch| joined.is_in(batch)) {
-                // Lanes that go on may have many batches to send before.
+                // The current lanes may have many batches to send first.
                 let runtime = self.runtime_for_lane(&mut state)?;
                 self.begin_lane(state, runtime);
             } else if was_taken {
@@ -221,7 +230,7 @@ impl<D: Driver> Pipeline<D> {
         }
     }
 
-    /// Adds a caller to the open batch, and begins a lane if there may be another.
+    /// Adds a caller to the last batch, and starts a lane if another one is allowed.
     fn add(
         self: &Arc<Self>,
         mut state: MutexGuard<'_, State>,
@@ -234,7 +243,8 @@ impl<D: Driver> Pipeline<D> {
         Ok(joined)
     }
 
-    /// The runtime for another lane, if there may be one. A caller outside of a runtime can begin none.
+    /// Returns the runtime for another lane, if another one is allowed. Outside of a runtime, a
+    /// caller cannot start a lane.
     fn runtime_for_lane(&self, state: &mut State) -> Result<Option<Handle>, Error> {
         let begins = state.may_begin_lane(self.limit());
         begins.then(Handle::try_current).transpose().map_err(|_none| no_runtime())
@@ -245,17 +255,20 @@ impl<D: Driver> Pipeline<D> {
         state.lanes += 1;
         state.moved_at = Some(Instant::now());
         let lane = Lane { pipeline: Arc::clone(self), turn: state.turn, has_ended: false };
-        // Before the task exists, since a runtime that ends drops it at once.
+        // The lock is released before the task is spawned, because a runtime that is ending drops
+        // the task immediately.
         drop(state);
         runtime.spawn(lane.run());
     }
 
-    /// How long a lane takes for a batch, at most: once by hash, and once in full.
+    /// Returns the time limit for one batch, which may be sent once by hash and once with the
+    /// sources.
     fn limit(&self) -> Duration {
         2 * self.connection.timeout()
     }
 
-    /// Sends the next batch. `false` if there is none: then the lane is to end, and there may be another from then on.
+    /// Sends the next batch. Returns `false` if there is none. The lane must then end, and another
+    /// lane may start.
     async fn send_next(&self, turn: u64, current: Result<Current<D::Connection>, Error>) -> bool {
         let Some(batch) = self.next(turn) else { return false };
         let taken = Taken::new(batch);
@@ -266,7 +279,8 @@ impl<D: Driver> Pipeline<D> {
         true
     }
 
-    /// The next batch. If there is none, there is a lane less. A lane whose turn is over gets none.
+    /// Returns the next batch. If there is none, the lane is removed. A lane of an earlier turn
+    /// gets no batch.
     fn next(&self, turn: u64) -> Option<Arc<Batch>> {
         let mut state = self.state();
         if state.turn != turn {
@@ -290,10 +304,11 @@ impl<D: Driver> Pipeline<D> {
             Ok(replies) => self.note(taken, &requests, replies),
             Err(error) => return taken.fail(error),
         }
-        // Without the callers that have gone meanwhile: their releases may have been sent.
+        // Callers that have given up in the meantime are excluded, because their releases may have
+        // been sent.
         let unknown = taken.requests(&self.layout);
         if !unknown.is_empty() {
-            // The order of the first time is not locked any more then.
+            // The order of the first attempt is no longer locked here.
             yield_now().await;
             let again = self.exchange(current, &unknown, in_full(unknown.by_hash()));
             match self.in_order(again).await {
@@ -310,7 +325,8 @@ impl<D: Driver> Pipeline<D> {
         }
     }
 
-    /// Sends the runs of `requests`, and gives back their replies. The scripts for many locks ask for no news.
+    /// Sends the scripts of `requests` and returns their replies. Scripts for many locks opt out of
+    /// notifications.
     async fn exchange(
         &self,
         current: &Current<D::Connection>,
@@ -337,7 +353,8 @@ impl<D: Driver> Pipeline<D> {
         Ok(received)
     }
 
-    /// There is a lane less, because of `error`. The last one tells those that wait, since no other sends them.
+    /// Removes a lane because of `error`. The last lane returns the error to all queued callers,
+    /// because no other lane would send them.
     fn give_up(&self, turn: u64, error: &Error) {
         let mut state = self.state();
         if state.turn != turn {
@@ -354,7 +371,7 @@ impl<D: Driver> Pipeline<D> {
     }
 }
 
-/// A caller under way by itself.
+/// A caller that sends its own request.
 pub(crate) struct Alone<'a, D: Driver>(&'a Pipeline<D>);
 
 impl<D: Driver> Drop for Alone<'_, D> {
@@ -363,7 +380,7 @@ impl<D: Driver> Drop for Alone<'_, D> {
     }
 }
 
-/// A task that sends batches, until there is none.
+/// A task that sends batches until the queue is empty.
 struct Lane<D: Driver> {
     pipeline: Arc<Pipeline<D>>,
     turn: u64,
@@ -373,7 +390,7 @@ struct Lane<D: Driver> {
 impl<D: Driver> Lane<D> {
     async fn run(mut self) {
         while !self.has_ended {
-            // The callers that were told just now join the next batch, if they have more to ask for.
+            // Callers that have just received their outcome can join the next batch.
             yield_now().await;
             let pipeline = &self.pipeline;
             let current = pipeline.connection.current().await;
@@ -382,7 +399,7 @@ impl<D: Driver> Lane<D> {
     }
 }
 
-/// The runtime may end under it.
+/// The runtime may end while the lane is running.
 impl<D: Driver> Drop for Lane<D> {
     fn drop(&mut self) {
         if !self.has_ended {

@@ -1,4 +1,4 @@
-//! The process of a server, and whether it keeps its answers.
+//! Identifies the process of a server, and whether it keeps acknowledged data.
 
 use std::collections::HashMap;
 
@@ -8,32 +8,35 @@ use crate::driver::Request;
 use crate::error::ServerError;
 use crate::reply::{Received, Reply, unexpected};
 
-/// The process of a server, as it tells of itself.
+/// The process of a server, as the server reports it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Process {
-    /// Its id, which no other process has.
+    /// The unique id of the process.
     pub(crate) run: String,
-    /// Whether all that it answers is on disk by then, so that the process after it knows of it.
+    /// Whether acknowledged data are on the disk, so that the next process has them too.
     pub(crate) is_durable: bool,
 }
 
-/// The settings with which a server has all on disk before it answers. The last one stops that while the file is written anew.
+/// The settings with which a server writes data to the disk before it replies. The last setting
+/// keeps this enabled while the file is rewritten.
 const DURABLE: [(&str, &str); 3] =
     [("appendonly", "yes"), ("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")];
 
-/// The question whether the default user may write a key. As that user, servers from Redis 7.0 on execute the transactions in their file when they
-/// start, and a script is one. They leave out, without a word, the transactions that the user may not execute.
+/// Asks whether the default user may write a key. When servers from Redis 7.0 on start, they run
+/// the transactions in their file as this user. Scripts are transactions too. Servers silently skip
+/// transactions that the user may not run.
 const MAY_DEFAULT_WRITE: [&str; 4] = ["ACL", "DRYRUN", "default", "SET"];
 
 impl Process {
-    /// Asks a server that has `key`. It takes the questions one after the other.
+    /// Asks a server that has `key`. The server gets the questions one after the other.
     ///
-    /// A server that does not tell its settings counts as one that keeps nothing.
+    /// A server that does not report its settings counts as not durable.
     ///
     /// # Errors
     ///
-    /// The errors of `ask`; the server's refusal to identify its process; [`ErrorKind::Unexpected`](leasehold_core::ErrorKind::Unexpected)
-    /// if the reply to that question has another form.
+    /// Returns the errors of `ask`, and the server's error if it refuses to identify its process.
+    /// Returns [`ErrorKind::Unexpected`](leasehold_core::ErrorKind::Unexpected) if the reply to
+    /// this question cannot be read.
     pub(crate) async fn ask(
         key: &str,
         ask: impl AsyncFnOnce([Request<'_>; 3]) -> Result<[Received; 3], Error>,

@@ -1,4 +1,4 @@
-//! Renewals of many mutexes by few scripts.
+//! Renews many mutexes with a few scripts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::reply::{Received, Reply};
 use crate::script::Script;
 use crate::words::{Words, millis};
 
-/// Renews the mutexes of `leases`, which share a server: one script for each TTL, all in one round trip. Tells of each whether it was
-/// renewed; the others take scripts of their own.
+/// Renews the mutexes of `leases` on one server, with one script per TTL in a single round trip.
+/// Returns for each whether it was renewed. All other leases need their own scripts.
 pub(crate) async fn renew_all<D: Driver>(
     connection: &Arc<ConnectionManager<D>>,
     layout: &Layout,
@@ -48,7 +48,8 @@ pub(crate) async fn renew_all<D: Driver>(
     Ok(renewed)
 }
 
-/// Whether each of so many locks was renewed. None was, as far as is known, if the reply makes no sense: a renewal may be repeated.
+/// Returns whether each of `count` locks was renewed. If the reply cannot be read, all of them
+/// count as not renewed, because a renewal may be repeated.
 fn read(reply: &Received, count: usize) -> Vec<bool> {
     let Ok(Reply::Array(left_alone)) = reply else { return vec![false; count] };
     let mut renewed = vec![true; count];
@@ -79,7 +80,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn mutexes_of_several_ttls_are_renewed_in_one_round_trip() {
         let (fake, leases) = (Fake::default(), [3, 1, 2, 1].map(lease));
-        // The second lease of a script is left alone.
+        // The script leaves the second lease alone.
         fake.serve("h:1", |_words| Some(Ok(Reply::Array(vec![Reply::Int(2)]))));
         let connection = fake.connection(&Layout::default());
         connection.connect().await.unwrap();
@@ -89,7 +90,8 @@ mod tests {
         let renewed = renew_all(&connection, &Layout::default(), &of).await.unwrap();
 
         assert_eq!(fake.round_trips()[before..], [3]);
-        // A number beyond the leases of a script makes no sense: then none of them was renewed, as far as is known.
+        // A number that is larger than the number of leases is not valid, so none of the leases
+        // counts as renewed.
         assert_eq!(renewed, [false, true, false, false]);
     }
 

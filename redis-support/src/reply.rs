@@ -1,4 +1,4 @@
-//! The meaning of the scripts' replies.
+//! Reads the replies of scripts.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -13,25 +13,36 @@ use leasehold_core::{Description, Error, ErrorKind, Holder};
 
 use crate::error::ServerError;
 
-/// A reply that is not an error, from any driver.
+/// A reply of a server, except an error. All drivers use this type.
+///
+/// ```
+/// use leasehold_redis_support::{Received, Reply};
+///
+/// let received: Received = Ok(Reply::Int(1));
+/// assert_eq!(received, Ok(Reply::Int(1)));
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reply {
-    /// Several; of a map, one key and its value after the other.
+    /// Several values. A map is a list of keys, each followed by its value.
     Array(Vec<Self>),
     /// A string.
     Bytes(Vec<u8>),
     /// An integer.
     Int(i64),
-    /// Nothing.
+    /// A null value.
     Nil,
-    /// A reply without a meaning here.
+    /// A value of any other type.
     Other,
 }
 
-/// A reply, or the error that the server replied.
+/// A reply, or the error reply of the server.
+///
+/// [`Connection::send`](crate::Connection::send) returns this type. The example of [`Reply`]
+/// creates a value.
 pub type Received = Result<Reply, ServerError>;
 
-/// The outcome of an operation, and the ids of the claims that it called up. `Debug` keeps the ids to itself.
+/// The outcome of an operation, and the ids of the claims that it has woken. `Debug` does not show
+/// the ids.
 pub(crate) struct Told<T> {
     pub(crate) outcome: T,
     pub(crate) called: Vec<String>,
@@ -43,24 +54,25 @@ impl<T: fmt::Debug> fmt::Debug for Told<T> {
     }
 }
 
-/// How a claim that is refused may hear of its turn.
+/// How a refused claim can be notified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hearing {
-    /// Whether it is for the whole key.
+    /// Whether the claim is exclusive.
     pub(crate) is_whole: bool,
-    /// Whether the server tells of changes.
+    /// Whether the server sends notifications.
     pub(crate) has_push: bool,
 }
 
-/// Where the server tells nothing, the first in the queue looks this often: as long as a critical section of a few round trips takes. Each
-/// claim behind it looks less often by as much, so that all of them are not much more work than the first.
+/// Without notifications, the first claim in the queue polls at this interval, which is about the
+/// time of a critical section with a few round trips. Each claim behind it polls less often by the
+/// same amount. All claims together therefore cause little more load than the first.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Reads the reply to [`Call::acquire`](crate::Call::acquire).
 ///
 /// # Errors
 ///
-/// The server's refusal; [`ErrorKind::Unexpected`] if the reply has another form.
+/// Returns the server's error, or [`ErrorKind::Unexpected`] if the reply cannot be read.
 pub(crate) fn decode_attempt(received: Received, hearing: Hearing) -> Result<Told<Attempt>, Error> {
     let Reply::Array(parts) = received.map_err(ServerError::into_error)? else {
         return Err(unexpected());
@@ -91,11 +103,11 @@ pub(crate) fn decode_attempt(received: Received, hearing: Hearing) -> Result<Tol
     Ok(Told { outcome, called: ids(called)? })
 }
 
-/// A place in the queue.
+/// A queue entry.
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     place: Duration,
-    /// How many claims are before it.
+    /// The number of claims ahead of this entry.
     ahead: u32,
 }
 
@@ -149,7 +161,7 @@ fn ids(replies: &[Reply]) -> Result<Vec<String>, Error> {
     replies.iter().map(id).collect::<Option<_>>().ok_or_else(unexpected)
 }
 
-/// Reads a number that ids may follow.
+/// Reads a number, which may be followed by ids.
 fn decode_number(received: Received) -> Result<Told<i64>, Error> {
     match received.map_err(ServerError::into_error)? {
         Reply::Int(outcome) => Ok(Told { outcome, called: Vec::new() }),
@@ -167,7 +179,8 @@ fn decode_number(received: Received) -> Result<Told<i64>, Error> {
 ///
 /// # Errors
 ///
-/// As [`decode_attempt`]. [`ErrorKind::WrongType`] names the key.
+/// Returns the server's error, or [`ErrorKind::Unexpected`] if the reply cannot be read.
+/// [`ErrorKind::WrongType`] contains the key.
 pub(crate) fn decode_attempt_all(
     received: Received,
     claims: &[Claim],
@@ -201,7 +214,7 @@ pub(crate) fn decode_attempt_all(
 ///
 /// # Errors
 ///
-/// As [`decode_attempt`].
+/// Returns the server's error, or [`ErrorKind::Unexpected`] if the reply cannot be read.
 pub(crate) fn decode_renewal(received: Received) -> Result<Told<Renewal>, Error> {
     let told = decode_number(received).or_else(|error| replaced(error, -1))?;
     let outcome = match told.outcome {
@@ -218,7 +231,7 @@ pub(crate) fn decode_renewal(received: Received) -> Result<Told<Renewal>, Error>
 ///
 /// # Errors
 ///
-/// As [`decode_attempt`].
+/// Returns the server's error, or [`ErrorKind::Unexpected`] if the reply cannot be read.
 pub(crate) fn decode_release(received: Received) -> Result<Told<Release>, Error> {
     let told = decode_number(received).or_else(|error| replaced(error, 0))?;
     let outcome = match told.outcome {
@@ -229,7 +242,7 @@ pub(crate) fn decode_release(received: Received) -> Result<Told<Release>, Error>
     Ok(Told { outcome, called: told.called })
 }
 
-/// The outcome where another client put something else in the lock's place.
+/// Returns `outcome` if another client has replaced the lock by a different value.
 fn replaced(error: Error, outcome: i64) -> Result<Told<i64>, Error> {
     if error.kind() != ErrorKind::WrongType {
         return Err(error);
@@ -241,7 +254,7 @@ fn replaced(error: Error, outcome: i64) -> Result<Told<i64>, Error> {
 ///
 /// # Errors
 ///
-/// As [`decode_attempt`].
+/// Returns the server's error, or [`ErrorKind::Unexpected`] if the reply cannot be read.
 pub(crate) fn decode_inspection(received: Received) -> Result<Inspection, Error> {
     let Reply::Array(parts) = received.map_err(ServerError::into_error)? else {
         return Err(unexpected());
@@ -260,7 +273,8 @@ pub(crate) fn decode_inspection(received: Received) -> Result<Inspection, Error>
     let queue: Vec<Waiter> = places.into_iter().flatten().collect();
     let waiting = unlisted + queue.len() as u64;
     let holders = holders.into_iter().map(|holder| {
-        // A token is a time of the server's clock, unless many grants or a wish have pushed it beyond.
+        // The token shows when the lease was granted, because it is a time of the server's clock.
+        // Many grants or a requested minimum token can push tokens beyond the clock.
         let granted_at = holder.token().map(|token| token / Grant::TOKENS_PER_MICROSECOND);
         let held_for = granted_at.map(|at| Duration::from_micros(clock.saturating_sub(at)));
         holder.with_held_for(held_for)
@@ -277,7 +291,7 @@ pub(crate) fn decode_inspection(received: Received) -> Result<Inspection, Error>
 ///
 /// # Errors
 ///
-/// As [`decode_attempt`].
+/// Returns the server's error, or [`ErrorKind::Unexpected`] if the reply cannot be read.
 pub(crate) fn decode_forced_release(received: Received) -> Result<ForcedRelease, Error> {
     let Held { token, holders, .. } = decode_held(received)?;
     let forced = holders.into_iter().fold(ForcedRelease::new(), ForcedRelease::with_ended);
@@ -291,7 +305,7 @@ pub(crate) fn decode_forced_release(received: Received) -> Result<ForcedRelease,
 ///
 /// # Errors
 ///
-/// As [`decode_attempt`].
+/// Returns the server's error, or [`ErrorKind::Unexpected`] if the reply cannot be read.
 pub(crate) fn decode_revocation(received: Received) -> Result<Revocation, Error> {
     match received.map_err(ServerError::into_error)? {
         Reply::Int(1) => Ok(Revocation::Requested),
@@ -300,11 +314,12 @@ pub(crate) fn decode_revocation(received: Received) -> Result<Revocation, Error>
     }
 }
 
-/// Reads the reply to [`Call::standing`](crate::Call::standing) and [`Call::enlist`](crate::Call::enlist).
+/// Reads the reply to [`Call::standing`](crate::Call::standing) and
+/// [`Call::enlist`](crate::Call::enlist).
 ///
 /// # Errors
 ///
-/// As [`decode_attempt`].
+/// Returns the server's error, or [`ErrorKind::Unexpected`] if the reply cannot be read.
 pub(crate) fn decode_standing(received: Received) -> Result<Standing, Error> {
     let Reply::Array(parts) = received.map_err(ServerError::into_error)? else {
         return Err(unexpected());
@@ -328,7 +343,7 @@ pub(crate) fn decode_standing(received: Received) -> Result<Standing, Error> {
 /// The holders of a key.
 struct Held {
     token: Option<u64>,
-    /// How many units are in use; `None` for a mutex.
+    /// The number of permits in use, or `None` for a mutex.
     units: Option<u64>,
     holders: Vec<Holder>,
 }
@@ -363,7 +378,7 @@ fn decode_held(received: Received) -> Result<Held, Error> {
     }
 }
 
-/// The obstacle in the way of one of several locks: the rest of a refusal.
+/// Reads why one of several locks was refused, from the rest of the reply.
 fn contention(retry_after: i64, rest: &[Reply]) -> Option<Contention> {
     let contention = match u64::try_from(retry_after) {
         Ok(time) => Contention::new().with_retry_after(Duration::from_millis(time)),
@@ -378,12 +393,13 @@ fn contention(retry_after: i64, rest: &[Reply]) -> Option<Contention> {
     }
 }
 
-/// The holder of units, from its id and its record: see `lease.lua`. `None` if the record makes no sense.
+/// Creates the holder of permits from its id and its record (`lease.lua`). Returns `None` if the
+/// record cannot be read.
 fn holder_of_units(id: &[u8], remaining: i64, record: &Reply) -> Option<Holder> {
     let remaining = Duration::from_millis(u64::try_from(remaining).unwrap_or_default());
     let holder = Holder::new(Fingerprint::of(id)).with_remaining(Some(remaining));
     let record = match record {
-        // Another program has deleted it.
+        // Another program has deleted the record.
         Reply::Nil => return Some(holder),
         Reply::Array(record) => record,
         _ => return None,
@@ -403,8 +419,9 @@ fn holder_of_units(id: &[u8], remaining: i64, record: &Reply) -> Option<Holder> 
     )
 }
 
-/// A waiter, from its id and its record: see `inspect.lua`. Nothing if the place has ended by `clock`, or is kept for clients that do not
-/// queue; `None` if the record makes no sense.
+/// Creates a waiter from its id and its record (`inspect.lua`). Returns `Some(None)` if the queue
+/// entry has expired by `clock`, or is reserved for clients that do not queue. Returns `None` if
+/// the record cannot be read.
 fn waiter(id: &[u8], record: &Reply, clock: u64, may_be_whole: bool) -> Option<Option<Waiter>> {
     let Reply::Array(record) = record else { return None };
     let [Reply::Int(ends), Reply::Int(units), Reply::Int(limit), Reply::Bytes(value)] = &record[..]
@@ -421,13 +438,13 @@ fn waiter(id: &[u8], record: &Reply, clock: u64, may_be_whole: bool) -> Option<O
     Some(Some(waiter.with_description(description(value))))
 }
 
-/// The description in the value of a lock, which any client may have put there.
+/// Returns the description in the value of a lock. Any client may have written the value.
 fn description(value: &[u8]) -> Option<Description> {
     let text = value.splitn(2, |&byte| byte == b' ').nth(1)?;
     Description::new(str::from_utf8(text).ok()?).ok()
 }
 
-/// The holder of a lock, from the value of its key, which any client may have put there.
+/// Creates the holder of a lock from the value of its key. Any client may have written the value.
 fn holder(value: &[u8], remaining: i64) -> Holder {
     let id = value.split(|&byte| byte == b' ').next().unwrap_or_default();
     let remaining = u64::try_from(remaining).ok().map(Duration::from_millis);

@@ -1,52 +1,59 @@
-//! The scripts.
+//! The Lua scripts.
 
 use std::sync::LazyLock;
 
 use sha1_smol::Sha1;
 
-/// A Lua script that the server runs as one atomic step.
+/// A Lua script, which the server runs as one atomic step.
+///
+/// ```
+/// use leasehold_redis_support::Script;
+///
+/// assert_eq!(Script::Acquire.hash().len(), 40);
+/// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Script {
     /// Acquires a lock.
     Acquire,
-    /// Acquires several locks, or none.
+    /// Acquires several locks, all or none.
     AcquireAll,
-    /// Acquires a lock of a server that is a member of a quorum.
+    /// Acquires a lock on a server that is a member of a quorum.
     AcquireUnderCharter,
-    /// Acquires units of a lock.
+    /// Acquires permits of a lock.
     AcquireUnits,
     /// Makes the server a member of a quorum.
     Enlist,
-    /// Releases and acquires many locks that have neither a queue nor units.
+    /// Releases and acquires many locks that have neither a queue nor permits.
     Exchange,
-    /// Releases and acquires many locks of a cluster's server, in hash slots without a queue and without units.
+    /// Releases and acquires many locks on a server of a cluster, in hash slots without queues and
+    /// without permits.
     ExchangeBySlot,
-    /// Ends all leases in force on a key.
+    /// Revokes all leases of a key.
     ForceRelease,
-    /// Tells the holders of a key.
+    /// Returns the holders and waiters of a key.
     Inspect,
-    /// Finds out whether the server accepts the writes of an acquisition.
+    /// Checks whether the server accepts the writes of an acquisition.
     Ping,
-    /// Renews a lock that is ours, with a floor under its later tokens.
+    /// Renews this client's lease of a lock and sets the minimum of its later tokens.
     RaiseFloor,
-    /// Releases a lock that is ours.
+    /// Releases this client's lease of a lock.
     Release,
-    /// Releases units that are ours.
+    /// Releases permits of this client.
     ReleaseUnits,
-    /// Renews a lock that is ours.
+    /// Renews this client's lease of a lock.
     Renew,
-    /// Renews many locks that have neither a queue nor units.
+    /// Renews many locks that have neither a queue nor permits.
     RenewAll,
-    /// Renews units that are ours.
+    /// Renews permits of this client.
     RenewUnits,
     /// Asks the holders of a key to finish early.
     Revoke,
-    /// Tells how the server stands as a member of a quorum.
+    /// Returns the membership status of the server.
     Standing,
 }
 
-/// The texts of the files in a folder, by their names.
+/// Includes the files of a directory by name.
 macro_rules! files {
     ($folder:literal: $($name:literal),*) => {
         [$(($name, include_str!(concat!($folder, $name, ".lua")))),*]
@@ -59,14 +66,14 @@ const PARTS: [(&str, &str); 21] = files!(
     "meant", "member", "news", "place", "queue", "refuse", "renew_mutex", "stand", "time", "token", "turn", "units"
 );
 
-/// In the order in which [`Script`] declares them.
+/// The scripts in the order of [`Script`].
 const SCRIPTS: [(&str, &str); 18] = files!(
     "scripts/": "acquire", "acquire_all", "acquire_under_charter", "acquire_units", "enlist", "exchange", "exchange_by_slot",
     "force_release", "inspect", "ping", "raise_floor", "release", "release_units", "renew", "renew_all", "renew_units", "revoke", "standing"
 );
 
 impl Script {
-    /// All of them.
+    /// All scripts.
     pub const ALL: [Self; 18] = [
         Self::Acquire,
         Self::AcquireAll,
@@ -88,12 +95,12 @@ impl Script {
         Self::Standing,
     ];
 
-    /// Its text, the same at every call and for every server.
+    /// Returns the source of the script, which is the same for every call and every server.
     pub fn source(self) -> &'static str {
         &TEXTS[self as usize].source
     }
 
-    /// How servers name it: the SHA-1 of its text.
+    /// Returns the SHA-1 of the source, by which servers identify the script.
     pub fn hash(self) -> &'static str {
         &TEXTS[self as usize].hash
     }
@@ -114,7 +121,7 @@ static TEXTS: LazyLock<Vec<Text>> = LazyLock::new(|| {
     SCRIPTS.iter().map(text).collect()
 });
 
-/// Adds `text` to `source`, with each part in place of the first line that includes it.
+/// Appends `text` to `source`. Each included part replaces the first line that includes it.
 fn include(text: &str, included: &mut Vec<&'static str>, source: &mut String) {
     for line in text.lines() {
         let Some(name) = included_part(line) else {

@@ -1,4 +1,4 @@
-//! Work that many callers wait for, done once for all of them.
+//! Runs work once for all callers that wait for it.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -8,16 +8,17 @@ use futures_util::future::Shared;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-/// One task at a time, whose outcome all callers share.
+/// Runs one task at a time, and returns its outcome to all callers.
 ///
-/// A task runs on the runtime of the caller that began it, and waits for no caller. That runtime may stand still: a current-thread runtime
-/// does between two calls of `block_on`. So other callers wait for the task for a limited time, and then one of them begins another.
+/// A task runs on the runtime of the caller that started it, and does not depend on callers. This
+/// runtime may stop running: a current-thread runtime stops between two calls of `block_on`. Other
+/// callers therefore wait for a limited time, and then one of them starts a new task.
 pub(crate) struct SharedTask<T>(Mutex<Option<Running<T>>>);
 
 #[derive(Clone)]
 struct Running<T> {
     outcome: Shared<oneshot::Receiver<T>>,
-    /// Until then other callers wait for it.
+    /// Other callers wait for the task until this time.
     until: Instant,
 }
 
@@ -26,25 +27,25 @@ impl<T: Clone + Send + Sync + 'static> SharedTask<T> {
         Self(Mutex::new(None))
     }
 
-    /// The outcome of the task that runs, or of `work` if none has begun within the last `limit`. `None` if the runtime of that task stands
-    /// still or has ended.
+    /// Returns the outcome of the running task. If no task has started within the last `limit`,
+    /// starts `work`. Returns `None` if the runtime of the task has stopped or ended.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop. The task goes on.
+    /// This method is cancel safe. If it is dropped, the task continues.
     pub(crate) async fn outcome<F>(&self, limit: Duration, work: impl FnOnce() -> F) -> Option<T>
     where
         F: Future<Output = T> + Send + 'static,
     {
         let (Running { outcome, until }, is_own) = self.join(limit, work);
         if is_own {
-            // The runtime that polls this caller runs its task.
+            // The runtime that polls this caller also runs its task.
             return outcome.await.ok();
         }
         timeout_at(until, outcome).await.ok()?.ok()
     }
 
-    /// Begins `work`, unless another task has begun within the last `limit` and runs.
+    /// Starts `work`, unless a task that started within the last `limit` is still running.
     pub(crate) fn begin<F>(&self, limit: Duration, work: impl FnOnce() -> F)
     where
         F: Future<Output = T> + Send + 'static,
@@ -52,7 +53,7 @@ impl<T: Clone + Send + Sync + 'static> SharedTask<T> {
         self.join(limit, work);
     }
 
-    /// The task that runs, and whether it has begun just now.
+    /// Returns the running task, and whether it has just started.
     fn join<F>(&self, limit: Duration, work: impl FnOnce() -> F) -> (Running<T>, bool)
     where
         F: Future<Output = T> + Send + 'static,
@@ -69,7 +70,7 @@ impl<T: Clone + Send + Sync + 'static> SharedTask<T> {
         let own = Running { outcome: told.shared(), until: now + limit };
         let before = running.replace(own.clone());
         drop(running);
-        // Not locked any more: an outcome may have the last of something.
+        // The lock is released first, because dropping an outcome may run other code.
         drop(before);
         let work = work();
         tokio::spawn(async move { drop(tell.send(work.await)) });

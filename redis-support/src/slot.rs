@@ -1,34 +1,35 @@
-//! Redis Cluster's hash slots.
+//! The hash slots of Redis Cluster.
 
 use std::array;
 use std::sync::LazyLock;
 
-/// How many slots there are.
+/// The number of slots.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// The slot of `key`: of its hash tag, if it has one.
+/// Returns the slot of `key`, which depends only on the hash tag if there is one.
 pub(crate) fn of(key: &[u8]) -> u16 {
     crc16(0, hash_tag(key).unwrap_or(key)) % SLOTS
 }
 
-/// The slot of a key without a hash tag, in parts.
+/// Returns the slot of a key without a hash tag. The key consists of two parts.
 pub(crate) fn of_parts(parts: [&str; 2]) -> u16 {
     parts.iter().fold(0, |crc, part| crc16(crc, part.as_bytes())) % SLOTS
 }
 
-/// The text between the first `{` and the first `}` after it, unless it is empty.
+/// Returns the text between the first `{` and the next `}`, unless it is empty.
 fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     let start = key.iter().position(|&byte| byte == b'{')? + 1;
     let len = key[start..].iter().position(|&byte| byte == b'}')?;
     (len > 0).then(|| &key[start..start + len])
 }
 
-/// A text of four characters whose slot is `slot`, always the same one.
+/// Returns a text of four characters whose slot is `slot`. The result for a slot never changes.
 ///
-/// The characters are from `@` to `O`, which differ in four bits. Each slot has four such texts; this is the first of them.
+/// The characters are from `@` to `O`, which differ in four bits. Each slot has four such texts,
+/// and this function returns the first of them.
 pub(crate) fn tag(slot: u16) -> Tag {
     let difference = slot ^ of(b"@@@@");
-    // Without branches, which a processor could not predict.
+    // The code has no branches, because a processor could not predict them.
     let text = (0..14).fold(0, |text, bit| text ^ (BITS[bit] * (difference >> bit & 1)));
     let [one, other] = [BITS[14], BITS[15]];
     let first = [text, text ^ one, text ^ other, text ^ one ^ other].into_iter().min();
@@ -36,7 +37,7 @@ pub(crate) fn tag(slot: u16) -> Tag {
     Tag([high >> 4, high & 0xF, low >> 4, low & 0xF].map(|bits| b'@' | bits))
 }
 
-/// A text that [`tag`] gives.
+/// A text that [`tag`] returns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tag([u8; 4]);
 
@@ -46,8 +47,9 @@ impl Tag {
     }
 }
 
-/// Changes to the sixteen bits of a text, to be combined with an exclusive or: fourteen that each flip one bit of its slot, and two that keep
-/// the slot. The slots of texts depend linearly on those bits.
+/// Bit masks for the sixteen bits of a text, to be combined with exclusive or. Fourteen of them
+/// each flip one bit of the slot, and two of them keep the slot. This works because the slot
+/// depends linearly on these bits.
 static BITS: LazyLock<[u16; 16]> = LazyLock::new(|| {
     let mut rows = array::from_fn(|bit| {
         let mut text = [0; 4];
@@ -68,7 +70,8 @@ static BITS: LazyLock<[u16; 16]> = LazyLock::new(|| {
     rows.map(|(_, bits)| bits)
 });
 
-/// CRC16-CCITT as XMODEM has it: polynomial 0x1021, from zero, or from the checksum of the bytes before.
+/// Returns the CRC16-CCITT checksum in the XMODEM variant, with the polynomial 0x1021. `before` is
+/// zero or the checksum of the preceding bytes.
 fn crc16(before: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(before, |crc, &byte| {
         let index = usize::from((crc >> 8) ^ u16::from(byte));
@@ -120,7 +123,7 @@ mod tests {
         assert_eq!(tag(0).as_str(), "AKOB");
         assert_eq!(tag(12_182).as_str(), "@BBM");
         assert_eq!(tag(SLOTS - 1).as_str(), "@LDC");
-        // The names of keys in servers contain them: none may ever change.
+        // Stored keys contain these tags, so they must never change.
         let all = (0..SLOTS).fold(0, |crc, slot| crc16(crc, tag(slot).as_str().as_bytes()));
         assert_eq!(all, 0xAC14);
     }

@@ -1,4 +1,5 @@
-//! Which server is asked: the only one, the one that sentinels name, or the one that has the key.
+//! Chooses the server for a request: the only server, the primary that sentinels report, or the
+//! server that has the key.
 
 mod cluster;
 mod failover;
@@ -57,17 +58,17 @@ impl<D: Driver> Topology<D> {
         }
     }
 
-    /// Whether there is one server, and never another.
+    /// Returns whether there is a single server that never changes.
     pub(crate) fn is_the_only_one(&self) -> bool {
         matches!(self, Self::Single(_))
     }
 
-    /// Whether all keys are on one server.
+    /// Returns whether all keys are on one server.
     pub(crate) fn has_all_keys_together(&self) -> bool {
         !matches!(self, Self::Cluster(_))
     }
 
-    /// Finds out whether they are there and let us in.
+    /// Checks whether the servers can be reached and accept the credentials.
     pub(crate) async fn connect(&self) -> Result<(), Error> {
         match self {
             Self::Single(node) => node.connect().await,
@@ -76,9 +77,9 @@ impl<D: Driver> Topology<D> {
         }
     }
 
-    /// The servers on which all keys are, in the order of their addresses.
+    /// Returns the servers that have all keys, sorted by address.
     pub(crate) async fn primaries(&self) -> Result<Primaries<D>, Error> {
-        // The address of one that has all keys says enough.
+        // If a single server has all keys, its address is sufficient.
         let only = |node| Primaries { servers: vec![node], mark: 0 };
         match self {
             Self::Single(node) => Ok(only(Arc::clone(node))),
@@ -95,7 +96,7 @@ impl<D: Driver> Topology<D> {
         }
     }
 
-    /// How many replicas are to acknowledge `call` before it counts, within `time`.
+    /// Returns how many replicas must acknowledge `call`, and the limit `time`.
     pub(crate) async fn wait(
         &self,
         wanted: Replicas,
@@ -112,7 +113,7 @@ impl<D: Driver> Topology<D> {
         Ok(Some(Wait { replicas, time }))
     }
 
-    /// Runs one script, and waits for replicas if `wait` says so.
+    /// Runs a script, and waits for replicas if `wait` is given.
     pub(crate) async fn run(&self, call: &Call, wait: Option<&Wait>) -> Result<Answer, Error> {
         match self {
             Self::Single(node) => node.run(call, wait).await,
@@ -121,7 +122,7 @@ impl<D: Driver> Topology<D> {
         }
     }
 
-    /// Runs many scripts, in as few round trips as can be.
+    /// Runs many scripts in as few round trips as possible.
     pub(crate) async fn run_all(&self, calls: &[Call]) -> Vec<Result<Received, Error>> {
         if calls.is_empty() {
             return Vec::new();
@@ -133,7 +134,8 @@ impl<D: Driver> Topology<D> {
         }
     }
 
-    /// Acquires or releases a mutex together with others. Without company it is left alone.
+    /// Acquires or releases a mutex as part of a batch. If there is no batch, the mutex is left
+    /// alone.
     pub(crate) async fn change(&self, change: Change, lease: &Lease) -> Result<Outcome, Error> {
         match self {
             Self::Single(node) => node.change(change, lease).await,
@@ -142,7 +144,8 @@ impl<D: Driver> Topology<D> {
         }
     }
 
-    /// Renews many mutexes, and tells of each whether it was renewed; the others take scripts of their own.
+    /// Renews many mutexes. Returns for each whether it was renewed. All other leases need their
+    /// own scripts.
     pub(crate) async fn renew_all(
         &self,
         layout: &Layout,
@@ -151,12 +154,12 @@ impl<D: Driver> Topology<D> {
         match self {
             Self::Single(node) => node.renew_all(layout, leases).await,
             Self::Sentinel(sentinel) => sentinel.renew_all(layout, leases).await,
-            // The script for many declares its keys, which have to lie in one hash slot.
+            // The script for many locks declares its keys, which must be in one hash slot.
             Self::Cluster(_) => Ok(vec![false; leases.len()]),
         }
     }
 
-    /// Asks the only server, which has `key`, which process it is.
+    /// Identifies the process of the only server, which has `key`.
     pub(crate) async fn process(&self, key: &str) -> Result<Process, Error> {
         let Self::Single(node) = self else {
             let message =
@@ -178,7 +181,7 @@ impl<D: Driver> fmt::Debug for Topology<D> {
     }
 }
 
-/// So many replicas that they and their primary are more than half of all.
+/// Returns how many replicas form a majority together with their primary.
 fn majority(replicas: u32) -> u32 {
     replicas.div_ceil(2)
 }

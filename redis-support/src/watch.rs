@@ -1,21 +1,24 @@
-//! The servers' news: client-side caching's invalidation messages.
+//! Notifies watches of changes on the server, by the invalidation messages of client-side caching.
 //!
-//! Every script ends with a read of the key whose changes its caller wants to hear of: the lock's key or, if a change of that key would
-//! not do, a key made for news. So the server remembers that this connection knows that key, and tells it once when another client
-//! changes or deletes it, or when it expires. A refused attempt and a renewal arm their own wake-up in the same round trip, and nothing
-//! is left behind per key.
+//! Every script ends with a read of the key whose changes its caller needs. This is the lock's key,
+//! or a separate notification key if the lock's key is not sufficient. The server then remembers
+//! that this connection has read the key. It sends one message when another client changes or
+//! deletes the key, or when the key expires. A refused attempt and a renewal therefore enable their
+//! notification in the same round trip, and nothing remains on the server per key.
 //!
-//! Tracking takes the server time, so the script that acquires many locks leaves it out: the first renewal of each lock enables it.
+//! Tracking costs the server time, so the script that acquires many locks does not enable it. The
+//! first renewal of each lock does.
 //!
-//! A claim in a queue has a key for its own news, which the script that calls it up deletes. A release that keeps a mutex for the first
-//! claim in the queue publishes the claim's id on the channel of that client's backend. The reply to `PUBLISH` says whether any connection listens.
+//! A queued claim has a separate notification key, which the script that wakes the claim deletes. A
+//! release that reserves a mutex for the first waiter publishes this on the channel of the waiter's
+//! backend. The script thereby finds out whether any connection listens.
 
 use leasehold_core::LockKey;
 use leasehold_core::backend::{Claim, KeyWatch, KeyWatches, Lease};
 
 use crate::layout::{Concerns, Layout};
 
-/// Passes the servers' news on to watches.
+/// Notifies watches of changes on the server.
 #[derive(Debug)]
 pub(crate) struct News {
     layout: Layout,
@@ -29,27 +32,27 @@ impl News {
         Self { layout, waiters, holders }
     }
 
-    /// For a claim that may wait.
+    /// Returns a watch for a claim that may have to wait.
     pub(crate) fn watch_claim(&self, claim: &Claim) -> KeyWatch {
         self.waiters.watch_claim(claim)
     }
 
-    /// For a waiter or an observer.
+    /// Returns a watch for a waiter or an observer.
     pub(crate) fn watch(&self, key: &LockKey) -> KeyWatch {
         self.waiters.watch(key)
     }
 
-    /// For a holder.
+    /// Returns a watch for a holder.
     pub(crate) fn watch_lease(&self, key: &LockKey) -> KeyWatch {
         self.holders.watch(key)
     }
 
-    /// We changed the key ourselves. The server tells that to all connections but ours.
+    /// Reports a change by this client. The server reports it only to other connections.
     pub(crate) fn changed(&self, key: &LockKey, concerns: Concerns<'_>) {
         self.notify(key.as_str(), concerns);
     }
 
-    /// The server says that these have changed.
+    /// Reports keys that have changed according to the server.
     pub(crate) fn invalidated(&self, keys: &[Vec<u8>]) {
         for key in keys {
             if let Some((name, concerns)) = self.layout.news(key) {
@@ -58,12 +61,12 @@ impl News {
         }
     }
 
-    /// A channel of this backend alone.
+    /// Returns a new channel for this backend only.
     pub(crate) fn channel(&self) -> String {
         self.layout.channel()
     }
 
-    /// A key that nothing is ever stored under.
+    /// Returns a key that never exists.
     pub(crate) fn nothing(&self) -> String {
         self.layout.nothing()
     }
@@ -86,7 +89,7 @@ impl News {
         ids.iter().filter(|id| **id != own).for_each(|id| self.waiters.call(id));
     }
 
-    /// News may have been missed.
+    /// Notifies all watches, because changes may have been missed.
     pub(crate) fn interrupted(&self) {
         self.waiters.notify_all();
         self.holders.notify_all();

@@ -1,4 +1,4 @@
-//! The keys and arguments of scripts, as text.
+//! The keys and arguments of scripts in text form.
 
 use std::fmt::{self, Write as _};
 use std::ops::Range;
@@ -10,31 +10,31 @@ use leasehold_core::{Description, LockKey};
 use crate::layout::{Layout, Place, Places};
 use crate::script::Script;
 
-/// A script, and which words are its keys and its arguments.
+/// A script, and the positions of its keys and arguments.
 #[derive(Clone)]
 pub(crate) struct Shape {
     pub(crate) script: Script,
     pub(crate) keys: Range<usize>,
-    /// How many of the keys it cannot do without: the first.
+    /// The number of required keys, which come first.
     pub(crate) essential: usize,
     pub(crate) args: Range<usize>,
 }
 
-/// Keys and then arguments, of one call after the other.
+/// The keys and the arguments of one or more calls.
 #[derive(Default)]
 pub(crate) struct Words {
     text: String,
-    /// Where each of them ends.
+    /// Where each word ends.
     ends: Vec<usize>,
-    /// Which are the keys of the last call.
+    /// The keys of the last call.
     keys: Range<usize>,
 }
 
 impl Words {
-    /// Most calls have no more arguments than that, of so many bytes.
+    /// Enough arguments and bytes for most calls.
     const ARGS: (usize, usize) = (8, 256);
 
-    /// Begins with keys of a lock.
+    /// Starts with keys of a lock.
     pub(crate) fn of(of: &Places<'_>, keys: &[Place<'_>]) -> Self {
         let (args, bytes) = Self::ARGS;
         let text = String::with_capacity(keys.len() * of.len() + bytes);
@@ -42,18 +42,18 @@ impl Words {
         Self { text, ends, keys: 0..0 }.keys(of, keys)
     }
 
-    /// Has room for so many words of so many bytes in all.
+    /// Reserves space for this number of words and bytes.
     pub(crate) fn with_capacity(words: usize, bytes: usize) -> Self {
         let (text, ends) = (String::with_capacity(bytes), Vec::with_capacity(words));
         Self { text, ends, keys: 0..0 }
     }
 
-    /// Begins a call.
+    /// Starts a call.
     pub(crate) fn begin(&mut self) {
         self.keys = self.ends.len()..self.ends.len();
     }
 
-    /// The shape of the last call. All keys are essential.
+    /// Returns the shape of the last call. All of its keys are required.
     pub(crate) fn shape(&self, script: Script) -> Shape {
         let (keys, args) = (self.keys.clone(), self.keys.end..self.ends.len());
         Shape { script, essential: keys.len(), keys, args }
@@ -64,7 +64,7 @@ impl Words {
         self
     }
 
-    /// Adds a key that belongs to no lock.
+    /// Adds a key that does not belong to a lock.
     pub(crate) fn key(mut self, name: &str) -> Self {
         self.push(name);
         self.end_keys();
@@ -81,23 +81,23 @@ impl Words {
         self
     }
 
-    /// A time as the server takes it.
+    /// Adds a time in the format of the server.
     pub(crate) fn millis(self, time: Duration) -> Self {
         self.number(millis(time))
     }
 
-    /// The id of a lease.
+    /// Adds the id of a lease.
     pub(crate) fn id(mut self, lease: &Lease) -> Self {
         lease.id().write_secret(&mut self.text);
         self.word("")
     }
 
-    /// The fingerprint of the lease that is meant; nothing, if all are.
+    /// Adds the fingerprint of the selected lease, or an empty word for all leases.
     pub(crate) fn meant(self, only: Option<Fingerprint>) -> Self {
         self.word(&only.map(|lease| lease.to_string()).unwrap_or_default())
     }
 
-    /// The value under the key of a lock.
+    /// Adds the value of a lock's key.
     pub(crate) fn value(mut self, lease: &Lease) -> Self {
         self.push_value(lease);
         self
@@ -113,24 +113,24 @@ impl Words {
         self.push("");
     }
 
-    /// All words of this call so far are keys.
+    /// Marks all words of this call so far as keys.
     pub(crate) fn end_keys(&mut self) {
         self.keys.end = self.ends.len();
     }
 
-    /// The name of a lock.
+    /// Adds the name of a lock.
     pub(crate) fn push_lock(&mut self, layout: &Layout, key: &LockKey) {
         layout.write_lock(key, &mut self.text);
         self.push("");
     }
 
-    /// The name of the key that the locks of a hash slot share, up to the tag of the slot.
+    /// Adds the name of a key that a hash slot's locks share, up to the tag of the slot.
     pub(crate) fn push_up_to_tag(&mut self, layout: &Layout, key: Place<'_>) {
         layout.write_up_to_tag(key, &mut self.text);
         self.push("");
     }
 
-    /// The rest of that name, for the slot of a lock.
+    /// Adds the rest of this name, for the slot of a lock.
     pub(crate) fn push_tag(&mut self, layout: &Layout, key: &LockKey) {
         layout.write_tag(key, &mut self.text);
         self.push("");
@@ -155,12 +155,12 @@ impl Words {
         self.push("");
     }
 
-    /// The description of the holder of a lease; nothing if it has none.
+    /// Adds the description of a lease's holder, or an empty word if there is none.
     pub(crate) fn description(self, lease: &Lease) -> Self {
         self.word(lease.description().map(Description::as_str).unwrap_or_default())
     }
 
-    /// Where a word begins.
+    /// Returns where a word starts.
     fn start(&self, index: usize) -> usize {
         index.checked_sub(1).map_or(0, |before| self.ends[before])
     }
@@ -169,7 +169,7 @@ impl Words {
         &self.text[self.start(index)..self.ends[index]]
     }
 
-    /// Some of them, one after the other.
+    /// Returns the words in `range`.
     pub(crate) fn in_range(&self, range: Range<usize>) -> impl ExactSizeIterator<Item = &str> {
         let mut start = self.start(range.start);
         self.ends[range].iter().map(move |end| {
@@ -179,23 +179,23 @@ impl Words {
         })
     }
 
-    /// How many there are.
+    /// Returns the number of words.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// How many bytes those in `range` have.
+    /// Returns the size of the words in `range` in bytes.
     pub(crate) fn bytes_of(&self, range: Range<usize>) -> usize {
         self.start(range.end) - self.start(range.start)
     }
 
-    /// How many bytes all of them have.
+    /// Returns the size of all words in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.text.len()
     }
 }
 
-/// A time as the server takes it: in whole milliseconds, rounded up.
+/// Converts a time to the server's unit, which is whole milliseconds, rounded up.
 pub(crate) fn millis(time: Duration) -> u128 {
     time.as_nanos().div_ceil(1_000_000)
 }

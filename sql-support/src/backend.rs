@@ -1,4 +1,4 @@
-//! The contract, on any database.
+//! Implements the backend contract on any SQL database.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,61 +21,68 @@ use crate::news::{Concerns, News};
 use crate::reply::{Acquired, AcquiredAll, Granted, HolderRow, Refused, Renewed, ShownRow};
 use crate::request::{Acquire, Key, List, Named, Place, Renew};
 
-/// Locks in a database. Clones share its connections.
+/// Locks in a database. Clones share connections.
+///
+/// The example in the documentation of each database's crate shows how to create one.
 pub struct Backend<D: Database>(Arc<Door<D>>);
 
-/// A database that is open, or that a request opens.
+/// A database that is open or that will be opened by the first request.
 struct Door<D: Database> {
     opened: OnceCell<D>,
-    /// `None` if it was open from the beginning.
+    /// `None` if the database was open from the beginning.
     config: Option<D::Config>,
 }
 
 impl<D: Database> Backend<D> {
-    /// Connects to the database at `url`.
+    /// Connects to the database at `url`. The configuration type of the database describes the URL.
     ///
     /// # Errors
     ///
-    /// The errors of [`Database::read_url`] and [`Backend::connect_with`].
+    /// Returns [`ErrorKind::Invalid`] if the URL is not valid, and the errors of
+    /// [`Backend::connect_with`].
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop.
+    /// This function is cancel safe.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         let config = D::read_url(url);
         Self::connect_with(config.map_err(D::connecting)?).await
     }
 
-    /// Connects to the database of `config`, to find out now whether it is there and lets us in.
+    /// Connects to the database of `config`, checks the credentials, and creates missing tables if
+    /// this is allowed.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if it cannot be reached, [`ErrorKind::Denied`] if it does not let us in, [`ErrorKind::Refused`] if the
+    /// Returns [`ErrorKind::Unavailable`] if the database cannot be reached, and
+    /// [`ErrorKind::Denied`] if it rejects the credentials. Returns [`ErrorKind::Refused`] if the
     /// tables are missing and cannot be created.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop.
+    /// This function is cancel safe.
     pub async fn connect_with(config: D::Config) -> Result<Self, Error> {
         let backend = Self::connect_lazily(config);
         backend.opened().await?;
         Ok(backend)
     }
 
-    /// Connects to the database of `config` with the first request. Nothing is checked before.
+    /// Creates a backend that connects to the database of `config` at the first request. This
+    /// function does no I/O and no checks.
     ///
-    /// Until a request has found out more, the backend [declares](LockBackend::capabilities) tokens of best effort and no news. Callers
-    /// that came before hear of nothing: they look again by themselves.
+    /// Until the first request, the backend [declares](LockBackend::capabilities) best-effort
+    /// tokens and no notifications. Callers that started to wait before the first request are not
+    /// notified, so they poll.
     pub fn connect_lazily(config: D::Config) -> Self {
         Self(Arc::new(Door { opened: OnceCell::new(), config: Some(config) }))
     }
 
-    /// Takes a database that is open.
+    /// Creates a backend on a database that is already open.
     pub fn new(database: D) -> Self {
         Self(Arc::new(Door { opened: OnceCell::new_with(Some(database)), config: None }))
     }
 
-    /// The database, which is opened first if no request has done that.
+    /// Returns the database. Opens it if no request has done so.
     async fn opened(&self) -> Result<&D, Error> {
         let open = async {
             check_timer().map_err(D::connecting)?;
@@ -85,12 +92,12 @@ impl<D: Database> Backend<D> {
         self.0.opened.get_or_try_init(|| open).await
     }
 
-    /// Where this client hears of changes, once it is open.
+    /// Returns the source of change notifications, if the database is open.
     fn news(&self) -> Option<&News> {
         self.0.opened.get().map(D::news)
     }
 
-    /// Calls up claims of this client that there may be room for, without the one that caused it.
+    /// Notifies claims of this client that may be granted now.
     fn call_up(&self, called: &[Uuid]) {
         let news = self.news().into_iter();
         news.for_each(|news| called.iter().for_each(|tag| news.call(tag)));
@@ -103,7 +110,7 @@ impl<D: Database> Backend<D> {
     fn granted(&self, claim: &Claim, granted: &Granted) -> Result<Grant, Error> {
         self.call_up(&granted.called);
         if !claim.share().is_whole() {
-            // Observers of an election hear of the new leader.
+            // Observers of an election are notified of the new leader.
             self.changed(claim.key(), Concerns::Waiters);
         }
         let token = granted.token.try_into();
@@ -123,7 +130,7 @@ impl<D: Database> Backend<D> {
         Ok(contention)
     }
 
-    /// Says how the claim waits, which was refused and given its place.
+    /// Adds how a refused claim waits in the queue.
     fn in_the_queue(&self, claim: &Claim, contention: Contention) -> Contention {
         let Some(Place { time, .. }) = Place::of(claim) else { return contention };
         let contention = match claim.patience() {
@@ -141,7 +148,7 @@ impl<D: Database> Backend<D> {
             Renewed::Renewed { asked, called } => {
                 self.call_up(&called);
                 if !lease.share().is_whole() {
-                    // It may have given units back, or proclaimed something.
+                    // The holder may have returned permits or changed its published value.
                     self.changed(lease.key(), Concerns::Waiters);
                 }
                 if asked { Renewal::RevocationRequested } else { Renewal::Renewed }
@@ -179,7 +186,7 @@ impl<D: Database> Backend<D> {
     }
 }
 
-/// Refuses a charter that not every database can keep as text.
+/// Rejects a quorum configuration that some databases cannot store as text.
 fn check(charter: Option<&Charter>) -> Result<(), Error> {
     if charter.is_none_or(|charter| !charter.as_str().contains('\0')) {
         return Ok(());
@@ -260,7 +267,7 @@ impl<D: Database> LockBackend for Backend<D> {
         let released = async { self.opened().await?.release(Named::of(lease)).await }.await;
         let released =
             released.map_err(|error| context::<D>(error, Operation::Release, lease.key()))?;
-        // Also if only a place in the queue was given up.
+        // This includes releases that only removed a queue entry.
         self.changed(lease.key(), Concerns::Waiters);
         self.call_up(&released.called);
         Ok(if released.was_held { Release::Released } else { Release::NotHeld })
@@ -304,7 +311,7 @@ impl<D: Database> LockBackend for Backend<D> {
         let names =
             names.map_err(|error| error.with_operation(Operation::List).with_backend(D::NAME))?;
         let next = names.last().filter(|_| names.len() == List::KEYS).cloned();
-        // Rows that Leasehold did not write are no locks.
+        // Rows that another program has written may not be valid locks.
         let keys = names.iter().filter_map(|name| LockKey::from_encoded(name).ok());
         Ok(KeyPage::new(keys.collect()).with_next(next))
     }
@@ -347,7 +354,8 @@ impl<D: Database> LockBackend for Backend<D> {
     }
 
     async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
-        // A store without an identity takes a new one: the one asked for is that of data that are lost.
+        // A store without an identity gets a new one. The requested identity belongs to data that
+        // were lost.
         self.stand(Some(enlistment.clone()), StoreId::new()).await
     }
 

@@ -1,4 +1,4 @@
-//! The part of a driver.
+//! The part of a backend that depends on the driver.
 
 use std::fmt::Debug;
 
@@ -12,100 +12,127 @@ use crate::news::News;
 use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
 use crate::request::{Acquire, Key, List, Named, Renew};
 
-/// A database that keeps leases: the part of a backend that knows a driver. [`Backend`](crate::Backend) does the rest.
+/// A database that stores leases: the part of a backend that depends on a driver.
+/// [`Backend`](crate::Backend) adds everything else.
 ///
-/// # One transaction, in one piece
+/// The crate `leasehold-sqlite` contains a complete implementation.
 ///
-/// Each of the methods that take a request is one transaction. All of its statements are sent together, with the `COMMIT`:
-/// a client that is stopped between two round trips of a transaction would keep a stripe, and so 1/256 of all keys, locked. (A
-/// database in the same process decides between statements instead.)
+/// # Transactions
 ///
-/// A transaction that decides has this order, and its correctness hangs on it:
+/// Each method that has a request runs one transaction. All of its statements are sent together
+/// with the `COMMIT`. Otherwise, a client that is paused between two round trips would keep a
+/// lock-table partition locked, which contains 1/256 of all keys. A database in the same process
+/// may decide between the statements instead.
 ///
-/// 1. It locks the row of the key's stripe; the rows of several keys in ascending order, each stripe once. It *fails* if it finds no such
-///    row: a table that was emptied grants nothing.
-/// 2. It reads the clock, in a statement after that. All that follows uses this one reading `now`.
-/// 3. It deletes the rows of the key with `ends <= now`. It must be a deletion, not a condition of later statements: a renewal that is
-///    under way, without the stripe, either is waited for and then seen, or finds no row.
-/// 4. It looks at the rows that are left, in a statement after 1, and decides by rows alone.
+/// A transaction that makes a decision must use this order:
 ///
-/// [`renew`](Self::renew) alone takes no stripe, unless a lease has a [floor](crate::request::Renew::floor): then it locks the stripes of those
-/// first. It changes rows with `tag`, `place IS NULL` and `ends > now`, and never takes units.
+/// 1. Lock the partition row of the key. For several keys, lock each partition once, in ascending
+///    order. *Fail* if a row is missing, because an empty table must not grant anything.
+/// 2. Read the clock in a later statement. All later statements use this single value, `now`.
+/// 3. Delete the rows of the key with `ends <= now`. A condition in later statements would not be
+///    sufficient. The deletion waits for a concurrent renewal, which does not lock the partition,
+///    and then sees its result. A renewal after the deletion finds no row.
+/// 4. Read the remaining rows in a statement after step 1, and decide by these rows only.
 ///
-/// # The decisions of a transaction
+/// [`renew`](Self::renew) does not lock partitions. Leases with a [minimum
+/// token](crate::request::Renew::floor) are an exception, because `renew` locks their partitions
+/// first. It changes rows with `tag`, `place IS NULL` and `ends > now`, and never increases the
+/// number of permits.
 ///
-/// `core/src/backends/memory/machine/` is the specification, and the model of the conformance suite compares. In words of the rows of one key,
-/// after expiry; *holders* are the rows without a place, the *queue* those with one, in its order:
+/// # Decisions
 ///
-/// - **Calling up**, first in `acquire`, and in `release` after a lease in force was ended: go through the queue, adding up
-///   `units` on top of those of all holders, as long as the sum is no more than the row's `capacity`. Each such row that has patience gets
-///   `ends = least(ends, now + patience)`. There is room for them.
-/// - **Other kind**: there are holders, and they have another `whole` than the claim. Nothing is changed.
-/// - **Admission**: the row of the claim's own tag is a holder; or the units of all holders, of all places *before the claim's
-///   own* (all, if it has none) and of the claim are together no more than the claim's [capacity](Acquire::capacity).
-/// - **Grant**: the row becomes, or stays, a holder: `place` null, `ends = now + ttl`, a new token. A row that is in force already gets no more
-///   units than it has. A new holder takes over the largest `asked` of the others.
-/// - **Refusal**: a claim with a [queue place](Acquire::place) keeps its place, or gets one behind all others (one more than
-///   the last); `ends = now + place.time`, and its `patience`. Any other leaves no row. The reply has the holder whose lease ends first, and the least
-///   `ends` of the places before its own, except for a claim of a whole key that is held.
-/// - **Tokens**: `token = greatest(last + 1, clock)`, where `last` is the stripe's and `clock` is the [token](crate::request::token_at) of the
-///   present time by a clock that goes on for years; the first of the grant is `greatest(last + 1, token - spare)`; the stripe keeps `token`. So tokens stay in order though the counter was lost, and spare ones
-///   never run ahead of the clock.
+/// `core/src/backends/memory/machine/` is the specification, and the conformance suite compares
+/// backends with a model of it. The following rules describe it in terms of the rows of one key,
+/// after expired rows were deleted. *Holders* are the rows without a `place`. The *queue* consists
+/// of the rows with a `place`, in this order.
 ///
-/// - **Wish**: a claim's [least token](crate::request::Acquire::least_token), unless it is too far ahead of `clock`, counts as another `clock`
-///   for `token`.
-/// - **Floor**: a renewal of a lease in force raises the stripe's token to the lease's floor.
+/// - **Waking** is the first step of `acquire`, and follows in `release` after a lease in force was
+///   ended. Go through the queue, and add its `units` to the units of all holders as long as the
+///   sum does not exceed the row's `capacity`. These rows can be granted now. Each of them that has
+///   a patience gets `ends = least(ends, now + patience)`.
+/// - **Other lock type**: There are holders whose `whole` differs from the claim's. Nothing is
+///   changed.
+/// - **Admission**: The row with the claim's tag is a holder. Or there are enough free permits: the
+///   units of all holders, of all queue entries *before the claim's entry*, and of the claim do not
+///   exceed its [capacity](Acquire::capacity). A claim without an entry counts as the last one.
+/// - **Grant**: The row becomes or stays a holder with `place` null, `ends = now + ttl` and a new
+///   token. A row that is already in force never gets more units than it has. A new holder gets the
+///   largest `asked` of the other holders.
+/// - **Refusal**: A claim with a [queue entry](Acquire::place) keeps its position, or gets the
+///   position after the last one. Its row gets `ends = now + place.time` and its `patience`. Every
+///   other claim leaves no row. The reply contains the holder whose lease expires first. It also
+///   contains the smallest `ends` of the queue entries before the claim's, except for an exclusive
+///   claim of a held key.
+/// - **Tokens**: `token = greatest(last + 1, clock)`. `last` is the last token of the partition.
+///   `clock` is the [token](crate::request::token_at) of the current time, by a clock that
+///   continues for years. The first token of the grant is `greatest(last + 1, token - spare)`, and
+///   the partition stores `token`. Tokens therefore stay in order even if the counter is lost, and
+///   spare tokens never run ahead of the clock.
+/// - **Requested minimum token**: The claim's [minimum token](crate::request::Acquire::least_token)
+///   replaces `clock` if it is larger, unless it is too far ahead of `clock`.
+/// - **Minimum token**: A renewal of a lease in force raises the partition's token to the lease's
+///   minimum token.
 ///
-/// Several keys: no calling up and no places; first all admissions in the order of the claims, then all grants.
+/// For several keys, there is no waking and no queue. First all admissions are decided in the order
+/// of the claims, and then all leases are granted.
 ///
 /// # Membership
 ///
-/// One row says under which charter the tables are a member of a quorum, and which *incarnation* of the database wrote that. An incarnation
-/// begins whenever the database may have lost something that it acknowledged, as after a promotion. A row of another incarnation than the
-/// present one counts as empty.
+/// One row contains the quorum configuration under which the tables are a member of a quorum, and
+/// the *incarnation* of the database that wrote the row. A new incarnation starts whenever the
+/// database may have lost acknowledged data, for example after a promotion. A row of an earlier
+/// incarnation counts as empty.
 ///
-/// - **Claim under a charter**: fails as [`NotEnlisted`](crate::Failure::NotEnlisted), and changes nothing, unless the row has this charter. It looks after it has
-///   locked the stripe. A claim without a charter does not look.
-/// - **Standing**: an empty row takes the fresh identity, `since = now`, and no charter.
-/// - **Enlistment**: locks all stripes, in ascending order; then as *standing*. If the row has the identity asked for and no other
-///   charter, it takes the charter, and all stripes take the floor.
+/// - **Claim with a quorum configuration**: Unless the row contains this configuration, the claim
+///   fails with [`NotEnlisted`](crate::Failure::NotEnlisted) and changes nothing. The row is read
+///   after the partition was locked. A claim without a configuration does not read the row.
+/// - **Membership status**: An empty row gets the fresh identity, `since = now`, and no
+///   configuration.
+/// - **Join**: Locks all partitions in ascending order, and continues like *membership status*. If
+///   the row has the requested identity and no other configuration, it gets the configuration, and
+///   all partitions get the minimum token.
 ///
-/// # Leave nothing behind
+/// # Cleanup
 ///
-/// Passing operations clear rows of keys for which no claim comes again: each request that is granted deletes at most two rows, of
-/// any key, that ended a minute ago or earlier, without waiting for locks; or one of many deletes as many for all. Two, so that clearing
-/// outruns filling.
+/// Some keys are never claimed again, so other operations delete their expired rows. Each granted
+/// request deletes up to two rows of any key that expired at least one minute ago, without waiting
+/// for locks. Alternatively, one of many requests deletes the rows for all of them. With two rows
+/// per request, expired rows cannot accumulate.
 ///
 /// # Errors
 ///
-/// Every failure is mapped on purpose; [`Failure`](crate::Failure) has the kinds and their meaning, the modules of the dialects the
-/// codes. The question is whether the transaction surely did not commit. A `COMMIT` that answers `ROLLBACK` did not. Errors need no key, operation
-/// or backend: [`Backend`](crate::Backend) adds them.
+/// Every failure is mapped deliberately. [`Failure`](crate::Failure) lists the kinds, and the
+/// modules of the dialects list the error codes. The important question is whether the transaction
+/// was certainly not committed. A `COMMIT` that returns `ROLLBACK` was not. Errors do not need the
+/// key, the operation or the backend, because [`Backend`](crate::Backend) adds them.
 ///
-/// A method repeats nothing that may have been applied. One that failed as a whole because of a *conflict* (deadlock victim, serialization
-/// failure) is asked again within the same call, a few times at most.
+/// A method never repeats a transaction that may have been applied. A transaction that failed
+/// because of a *conflict* (deadlock victim, serialization failure) is repeated a few times within
+/// the call.
 ///
 /// # Time limits
 ///
-/// Every call ends in bounded time. The database is told to give up before the client does (lock, statement and idle time limits set per
-/// transaction), so that most failed transactions have surely not been applied. Renewals and releases have a connection that callers that
-/// acquire cannot take.
+/// Every call returns within a bounded time. The time limits for locks, statements and idle
+/// transactions are set per transaction, so that the database gives up before the client. Most
+/// failed transactions are therefore certainly not applied. Renewals and releases have connections
+/// that acquisitions cannot use.
 ///
-/// # News
+/// # Notifications
 ///
-/// See [`News`]. A transaction tells *other* clients; this one learns from the reply ([`Granted::called`](crate::reply::Granted::called) and
-/// its like).
+/// [`News`] describes how changes are reported. A transaction notifies *other* clients. This client
+/// gets the changes from the reply, for example from
+/// [`Granted::called`](crate::reply::Granted::called).
 ///
 /// # Cancel safety
 ///
-/// Any future may be dropped: its transaction was then applied as a whole or not at all, and its connection is not used
-/// again unless it is known to be outside of a transaction.
+/// Any future may be dropped. Its transaction is then applied completely or not at all. Its
+/// connection is not used again unless it is known to be outside of a transaction.
 #[async_trait]
 pub trait Database: Debug + Send + Sync + Sized + 'static {
-    /// How to reach it.
+    /// The configuration of a connection to the database.
     type Config: Clone + Debug + Send + Sync + 'static;
 
-    /// How errors and logs name the backend.
+    /// The name of the backend in errors and logs.
     const NAME: &str;
 
     /// Adds context to an error of [`open`](Self::open).
@@ -113,71 +140,83 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
         error.with_operation(Operation::Connect).with_backend(Self::NAME)
     }
 
-    /// Reads a URL, as the ecosystem of the database writes them.
+    /// Reads a URL in the usual format of the database.
     ///
     /// # Errors
     ///
-    /// [`Invalid`](leasehold_core::ErrorKind::Invalid) if it cannot be understood. It does not show the URL, which may hold a password.
+    /// Returns [`Invalid`](leasehold_core::ErrorKind::Invalid) if the URL is not valid. The error
+    /// does not show the URL, because it may contain a password.
     fn read_url(url: &str) -> Result<Self::Config, Error>;
 
-    /// Connects, to find out now whether the database is there, lets us in and has the tables; creates them where it may.
+    /// Connects to the database, checks the credentials, and creates missing tables if this is
+    /// allowed.
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](leasehold_core::ErrorKind::Unavailable) if it cannot be reached, [`Denied`](leasehold_core::ErrorKind::Denied) if
-    /// it does not let us in, [`Refused`](leasehold_core::ErrorKind::Refused) if the tables are missing and cannot be created.
+    /// Returns [`Unavailable`](leasehold_core::ErrorKind::Unavailable) if the database cannot be
+    /// reached, and [`Denied`](leasehold_core::ErrorKind::Denied) if it rejects the credentials.
+    /// Returns [`Refused`](leasehold_core::ErrorKind::Refused) if the tables are missing and cannot
+    /// be created.
     async fn open(config: Self::Config) -> Result<Self, Error>;
 
-    /// How far its tokens are in order.
+    /// Returns the strength of the fencing tokens.
     fn fencing(&self) -> Fencing;
 
-    /// Where its clients hear of changes.
+    /// Returns the source of change notifications for clients.
     fn news(&self) -> &News;
 
-    /// Asks for a lease once.
+    /// Tries once to acquire a lease.
     async fn acquire(&self, claim: Acquire) -> Result<Acquired, Error>;
 
-    /// Asks for leases on several keys, each once, of which all are granted or none is: 1 to [`Acquire::MAX_TOGETHER`].
+    /// Tries once to acquire leases on several different keys, all or none. There are 1 to
+    /// [`Acquire::MAX_TOGETHER`] claims.
     async fn acquire_all(&self, claims: Vec<Acquire>) -> Result<AcquiredAll, Error>;
 
-    /// Renews leases in one statement, of which there are 1 to [`Renew::MAX_TOGETHER`]: one result for each, in order.
+    /// Renews 1 to [`Renew::MAX_TOGETHER`] leases with one statement. Returns one result per lease,
+    /// in order.
     ///
-    /// If it fails because of one of them, the others are asked for again without it.
+    /// If the statement fails because of one lease, the other leases are renewed again without it.
     async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>>;
 
-    /// Ends a lease or gives up a place, calls up if it was a lease, and clears rows that ended long ago.
+    /// Ends a lease or removes a queue entry, wakes waiters if it was a lease, and deletes old
+    /// expired rows.
     async fn release(&self, lease: Named) -> Result<Released, Error>;
 
-    /// Sets `asked` of all holders to the largest `ends` among them, or that of the lease with the fingerprint `only` to the largest number, so
-    /// that later holders do not inherit it.
+    /// Asks holders to finish. Without `only`, sets `asked` of all holders to the largest `ends`
+    /// among them. With `only`, sets `asked` of this lease to the largest possible number, so that
+    /// later holders do not inherit it.
     async fn request_revocation(&self, key: Key, only: Option<Fingerprint>)
     -> Result<Asked, Error>;
 
-    /// Ends the lease with the fingerprint `only`, or all; places stay. If it ended any, it moves the stripe's token on.
+    /// Revokes the lease with the fingerprint `only`, or all leases. Queue entries stay. If a lease
+    /// was revoked, the partition's token is increased.
     async fn force_release(&self, key: Key, only: Option<Fingerprint>) -> Result<Forced, Error>;
 
-    /// Reads the holders. It need not lock the stripe and changes nothing.
+    /// Returns the holders. This method changes nothing and does not have to lock the partition.
     async fn inspect(&self, key: Key) -> Result<Inspected, Error>;
 
-    /// Reads the names of keys that have rows in force, each once and in the order of their bytes: at most [`List::KEYS`].
+    /// Returns the names of at most [`List::KEYS`] keys with rows in force, each once and in byte
+    /// order.
     async fn list(&self, list: List) -> Result<Vec<String>, Error>;
 
-    /// Tells the standing of the tables as a member of a quorum, which take the identity `fresh` if they have none; enlists them first if
-    /// that is asked for.
+    /// Returns the membership status of the tables. Tables without an identity get the identity
+    /// `fresh`. If `enlistment` is given, the tables join the quorum first.
     async fn standing(
         &self,
         fresh: StoreId,
         enlistment: Option<Enlistment>,
     ) -> Result<Standing, Error>;
 
-    /// Checks the settings of the database that can endanger locks, as [`LockBackend::diagnose`](leasehold_core::backend::LockBackend::diagnose).
+    /// Checks the settings of the database that can endanger locks.
+    /// [`LockBackend::diagnose`](leasehold_core::backend::LockBackend::diagnose) describes the
+    /// findings.
     async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
         Ok(Vec::new())
     }
 
-    /// Gives up the connections that a runtime drives, if there are such; later calls make others.
+    /// Drops the connections that belong to a runtime, if there are any. Later calls open new ones.
     fn disconnect(&self) {}
 
-    /// Closes connections. Calls after it may fail.
+    /// Closes all connections. Later calls may fail.
     async fn close(&self);
 }

@@ -1,43 +1,57 @@
-//! The meaning of a failed transaction, in any database.
+//! The kinds of failed transactions, for any database.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
 
 use leasehold_core::{Error, ErrorKind};
 
-/// The outcome of a transaction that failed. A dialect has one for each of its codes.
+/// Why a transaction failed. Each dialect maps its error codes to these values.
 ///
-/// The question that decides: did it surely not commit? An error that the database *reports* before `COMMIT` was sent, or
-/// that it reports for the transaction as a whole, is sure. Silence, a broken connection after `COMMIT` may have been sent and an error of
-/// the disk in `COMMIT` are not.
+/// The important question is whether the transaction was certainly not committed. This is certain
+/// if the database reports an error before `COMMIT` was sent, or reports an error for the whole
+/// transaction. It is not certain if no reply arrives, if the connection breaks after `COMMIT` may
+/// have been sent, or if the disk fails during `COMMIT`.
+///
+/// ```
+/// use leasehold_core::ErrorKind;
+/// use leasehold_sql_support::Failure;
+///
+/// assert_eq!(Failure::Unknown.kind(), ErrorKind::Indeterminate);
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Failure {
-    /// Not applied, and the same transaction may well succeed at once: deadlock victim, serialization failure.
+    /// Not applied, and the same transaction may succeed immediately. Examples are a deadlock
+    /// victim and a serialization failure.
     Conflict,
-    /// Not applied: no connection, a database lock that others kept for too long, a server that shuts down.
+    /// Not applied. There was no connection, another transaction kept a database lock for too long,
+    /// or the server is shutting down.
     NotApplied,
-    /// Not applied: the server or the transaction is read-only, as on a replica or on a primary that steps down.
+    /// Not applied. The server or the transaction is read-only, for example on a replica or on a
+    /// primary that is being demoted.
     ReadOnly,
-    /// Not applied: the store is not enlisted under the charter that the claim names.
+    /// Not applied. The store has not joined the quorum with the claim's configuration.
     NotEnlisted,
-    /// Not applied: the connection lacks statements that it was to have prepared, or had them before.
+    /// Not applied. A prepared statement is missing on the connection, or existed already.
     Unprepared,
-    /// Unknown: the connection broke, or no reply came in time, after the `COMMIT` may have been sent.
+    /// Unknown. The connection broke or no reply arrived in time, after the `COMMIT` may have been
+    /// sent.
     Unknown,
-    /// Not applied, until an operator acts: disk full, file or database read-only for good, quota.
+    /// Not applied until an operator acts. The disk is full, a quota is exceeded, or the file or
+    /// database is permanently read-only.
     Full,
-    /// Not applied: wrong password, a missing right, a host that is not let in.
+    /// Not applied. The password is wrong, a permission is missing, or the host is not allowed.
     Denied,
-    /// Not applied: a table is not there.
+    /// Not applied. A table is missing.
     Missing,
-    /// Not applied: the tables are not as this version knows them; an empty stripe table.
+    /// Not applied. The tables do not have the layout of this version, or the partition table is
+    /// empty.
     Layout,
-    /// The data is damaged, or the database answered something else than it was asked: the outcome is unknown.
+    /// Unknown. The data are damaged, or the reply of the database does not match the request.
     Unexpected,
 }
 
 impl Failure {
-    /// How the contract calls it.
+    /// Returns the error kind of this failure.
     pub const fn kind(self) -> ErrorKind {
         match self {
             Self::Conflict | Self::NotApplied | Self::NotEnlisted | Self::Unprepared => {
@@ -51,7 +65,7 @@ impl Failure {
         }
     }
 
-    /// The message of an error about which nothing else is known.
+    /// Returns the default message of this failure.
     pub const fn message(self) -> &'static str {
         match self {
             Self::Conflict => "the transaction conflicted with others, nothing was applied",
@@ -70,12 +84,14 @@ impl Failure {
         }
     }
 
-    /// Creates the error of a request that failed so; `message` is lower case, without a full stop, and without a secret.
+    /// Creates the error of a failed request. `message` is lower case, has no full stop and
+    /// contains no secret.
     pub fn error(self, message: impl Into<Cow<'static, str>>) -> Error {
         Error::new(self.kind(), message)
     }
 
-    /// The same, with the driver's error as its cause, which must not hold a secret.
+    /// Creates the error of a failed request with the driver's error as its cause. The cause must
+    /// not contain a secret.
     pub fn because(
         self,
         message: impl Into<Cow<'static, str>>,

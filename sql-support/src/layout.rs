@@ -2,9 +2,11 @@
 
 use leasehold_core::{Error, ErrorKind, LockKey};
 
-/// The names of the tables: `[<schema>.]<prefix>stripe`, `[<schema>.]<prefix>lease` and `[<schema>.]<prefix>member`.
+/// The names of the tables: `[<schema>.]<prefix>stripe`, `[<schema>.]<prefix>lease` and
+/// `[<schema>.]<prefix>member`.
 ///
-/// Statements name them with their schema, so that no `search_path` and no default database decides which tables they mean.
+/// Statements include the schema, so that they do not depend on a `search_path` or a default
+/// database.
 ///
 /// ```
 /// use leasehold_sql_support::Layout;
@@ -21,57 +23,64 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The prefix unless another one is chosen.
+    /// The default prefix.
     pub const DEFAULT_PREFIX: &str = "leasehold_";
 
-    /// The longest encoded name of a key, in bytes: each byte of a name may be three.
+    /// The maximum length of an encoded key name in bytes. The encoding needs up to three bytes per
+    /// byte of the name.
     pub const MAX_KEY: usize = 3 * LockKey::MAX_LEN;
 
-    /// The longest prefix and the longest schema, in characters: with their endings, names stay below 63, as PostgreSQL asks for.
+    /// The maximum length of a prefix and of a schema. Complete names must have fewer than 63
+    /// characters, which is PostgreSQL's limit.
     const MAX_NAME: usize = 32;
 
-    /// Creates the layout of tables whose names begin with `prefix`.
+    /// Creates a layout with this prefix.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] unless it has 1 to 32 of the characters `a-z 0-9 _` and begins with a letter or `_`: names that mean
-    /// the same in every database, quoted or not.
+    /// Returns [`ErrorKind::Invalid`] if the prefix is empty, is longer than 32 characters,
+    /// contains characters other than `a-z 0-9 _`, or begins with a digit. Valid prefixes mean the
+    /// same in every database, quoted or not.
     pub fn new(prefix: impl Into<String>) -> Result<Self, Error> {
         Self::default().with_prefix(prefix)
     }
 
-    /// Sets the beginning of the names.
+    /// Sets the prefix of all names.
     ///
     /// # Errors
     ///
-    /// As [`Layout::new`].
+    /// Returns [`ErrorKind::Invalid`] for the same prefixes as [`Layout::new`].
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Result<Self, Error> {
         self.prefix = checked("prefix", prefix.into())?;
         Ok(self)
     }
 
-    /// Says in which schema, or in MySQL in which database, the tables are. By default where the connection is.
+    /// Sets the schema of the tables. In MySQL, this is a database. Default: the schema of the
+    /// connection.
     ///
     /// # Errors
     ///
-    /// As [`Layout::new`].
+    /// Returns [`ErrorKind::Invalid`] if the schema is empty, is longer than 32 characters,
+    /// contains characters other than `a-z 0-9 _`, or begins with a digit.
     pub fn in_schema(mut self, schema: impl Into<String>) -> Result<Self, Error> {
         self.schema = Some(checked("schema", schema.into())?);
         Ok(self)
     }
 
-    /// The schema, if one was named.
+    /// Returns the schema, if it was set.
     pub fn schema(&self) -> Option<&str> {
         self.schema.as_deref()
     }
 
-    /// The beginning of the names. Other objects, such as functions and channels, are named after it, too.
+    /// Returns the prefix of all names. The names of other objects, such as functions and channels,
+    /// also start with it.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Replaces each `{name}` in the text of a statement by the [object](Self::object) of that name, and each `{=name}` by its name
-    /// without a schema, as where an index is created.
+    /// Fills in the names in an SQL statement. Replaces each `{name}` by the qualified
+    /// [name](Self::object) of the object, and each `{=name}` by its name without a schema. `CREATE
+    /// INDEX` needs the second form.
     pub fn fill(&self, text: &str, quote: char) -> String {
         let mut parts = text.split('{');
         let mut filled = parts.next().unwrap_or_default().to_owned();
@@ -86,7 +95,7 @@ impl Layout {
         filled
     }
 
-    /// The qualified and quoted name of a table or another object.
+    /// Returns the qualified and quoted name of a table or another object.
     pub fn object(&self, name: &str, quote: char) -> String {
         let prefix = &self.prefix;
         match &self.schema {

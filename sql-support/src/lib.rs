@@ -1,16 +1,20 @@
-//! The common part of Leasehold's SQL backends. Each backend adds only a driver. [`Backend`] implements the contract on top of any [`Database`].
+//! The common part of Leasehold's SQL backends. Each backend adds only a driver. [`Backend`]
+//! implements the contract on top of any [`Database`].
 //!
-//! An operation takes this path: `backend.rs` turns the operation into a typed [request]. The [`Database`] runs the request *as one transaction,
-//! which it sends in one piece*, and returns a typed [reply]. Then `backend.rs` turns the reply into the outcome. `news.rs` forwards change
-//! notifications from other clients. The documentation of [`Database`] states the rules by which a transaction decides.
+//! An operation takes this path: `backend.rs` turns the operation into a typed [request]. The
+//! [`Database`] runs the request *as one transaction, which it sends in one piece*, and returns a
+//! typed [reply]. Then `backend.rs` turns the reply into the outcome. `news.rs` forwards change
+//! notifications from other clients. The documentation of [`Database`] states the rules by which a
+//! transaction decides.
 //!
 //! # Layout
 //!
-//! The store consists of three tables. Their names start with a [prefix](Layout), `leasehold_` by default. All times are microseconds on the
-//! database's clock.
+//! The store consists of three tables. Their names start with a [prefix](Layout), `leasehold_` by
+//! default. All times are microseconds on the database's clock.
 //!
-//! `leasehold_stripe` always has 256 rows, one per lock-table partition. Each key belongs to one partition. The partition's row is the mutex for all
-//! transactions that may grant or end leases of its keys. The row also contains the token counter, so a single key needs no permanent data.
+//! `leasehold_stripe` always has 256 rows, one per lock-table partition. Each key belongs to one
+//! partition. The partition's row is the mutex for all transactions that may grant or end leases of
+//! its keys. The row also contains the token counter, so a single key needs no permanent data.
 //!
 //! | column | type | contents |
 //! | --- | --- | --- |
@@ -44,7 +48,8 @@
 //! | `since` | 64 bits | when the data received this identity |
 //! | `incarnation` | text | identifies the server that wrote the row, and the server's history; on another server the row counts as empty |
 //!
-//! Other programs may read the tables. [`Layout`] and the partitions never change within a layout version.
+//! Other programs may read the tables. [`Layout`] and the partitions never change within a layout
+//! version.
 
 mod backend;
 mod database;

@@ -1,11 +1,12 @@
-//! The dialect of MySQL and MariaDB: tables, the texts of transactions, their rows, the meaning of error numbers.
+//! The SQL dialect of MySQL and MariaDB: tables, query batches, rows and error numbers.
 //!
-//! A transaction is one text of several statements, which goes to the server in one message, with its `COMMIT` and all values in it.
-//! The server runs it without a look at the client in between, so a client that is stopped keeps no lock. Unlike in PostgreSQL, a
-//! statement that fails ends the text, but not the transaction: the connection must be closed. A row that says `commit` comes before
-//! the commit, so that errors of the commit are known from others.
+//! A transaction is one query batch of several statements, including the `COMMIT` and all values.
+//! It is sent in one message. The server runs the batch without waiting for the client, so a paused
+//! client does not keep database locks. In contrast to PostgreSQL, a failed statement ends the
+//! batch but not the transaction, so the connection must be closed. A `commit` row precedes the
+//! commit, so that errors of the commit can be distinguished from other errors.
 //!
-//! MySQL 8.0 or MariaDB 10.6 is needed, for `SKIP LOCKED`.
+//! The statements need `SKIP LOCKED`, and therefore MySQL 8.0 or MariaDB 10.6.
 //!
 //! ```
 //! use leasehold_core::LockKey;
@@ -32,14 +33,16 @@ pub use survey::{Survey, has_all_stripes};
 
 use crate::layout::Layout;
 
-/// The statements that create the tables. An application whose user may not create tables has an administrator run them.
+/// Returns the statements that create the tables. If the user of the application cannot create
+/// tables, an administrator runs them.
 ///
-/// They may be run again.
+/// It is safe to run the statements again.
 pub fn migration(layout: &Layout) -> String {
     layout.fill(MIGRATION, '`')
 }
 
-/// Names are bytes: in a character set, two of them might be equal, and an index could hold fewer.
+/// Names are stored as bytes. With a character set, two names could compare as equal, and an index
+/// could hold fewer characters.
 const MIGRATION: &str = "CREATE TABLE IF NOT EXISTS {stripe} (
   stripe SMALLINT NOT NULL PRIMARY KEY,
   token BIGINT NOT NULL

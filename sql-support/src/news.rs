@@ -1,4 +1,4 @@
-//! Changes of a key by other clients: a hint to look again.
+//! Reports changes of keys by other clients, so that waiters and holders read the database again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,17 +10,28 @@ use uuid::Uuid;
 
 use crate::request::Named;
 
-/// Passes on the changes of keys to the watchers in this client.
+/// Notifies watches of this client when keys change.
 ///
-/// [`Backend`](crate::Backend) passes on the changes of this client itself. There are three ways for the changes of others:
+/// [`Backend`](crate::Backend) reports the changes that this client makes. There are three ways to
+/// get the changes of other clients:
 ///
-/// - The database *tells* a connection that listens (`LISTEN` and `NOTIFY`): the transaction sends the text that [`heard`](Self::heard)
-///   reads, the driver passes it on, and calls [`interrupted`](Self::interrupted) when the connection was lost.
-/// - The driver *looks* (SQLite, `data_version`): at the keys that are [watched](Self::watched), as long as there are any, of which
-///   [`when_watched`](Self::when_watched) tells. It then [calls](Self::call) or [notifies](Self::notify).
-/// - *Neither* (MySQL): a [`local`](Self::local) one. Callers poll.
+/// - The database *notifies* a connection (`LISTEN` and `NOTIFY`). Each transaction sends a message
+///   that [`heard`](Self::heard) reads. The driver forwards the messages, and calls
+///   [`interrupted`](Self::interrupted) when the connection is lost.
+/// - The driver *polls* the [watched](Self::watched) keys (SQLite, `data_version`). The callback of
+///   [`when_watched`](Self::when_watched) starts the polling. The driver then uses
+///   [`call`](Self::call) or [`notify`](Self::notify).
+/// - *Neither* is available (MySQL). The driver uses [`local`](Self::local), and waiting callers
+///   poll.
 ///
 /// Clones share the watches.
+///
+/// ```
+/// use leasehold_sql_support::News;
+///
+/// assert!(News::new().hears_others());
+/// assert!(!News::local().hears_others());
+/// ```
 #[derive(Clone)]
 pub struct News(Arc<Inner>);
 
@@ -34,33 +45,37 @@ struct Inner {
 
 #[derive(Default)]
 struct Watched {
-    /// How many watches each key has, by [`Concerns`].
+    /// The number of watches per key, by [`Concerns`].
     keys: [HashMap<LockKey, usize>; 2],
-    /// The ids of claims whose callers wait, by their tags in the table.
+    /// The lease ids of claims whose callers wait, by their tags in the table.
     claims: HashMap<Uuid, String>,
 }
 
-/// The callers that hear of a change.
+/// Who is notified of a change.
+///
+/// [`News::notify`] and [`News::is_watched`] have an argument of this type.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Concerns {
-    /// Waiters and observers of the key: units came free, or other leases are in force.
+    /// Waiters and observers of the key. Permits were returned, or other leases are in force.
     Waiters,
-    /// Holders: they are asked to finish, or their leases were ended by force.
+    /// Holders. They are asked to finish, or their leases were revoked.
     Holders,
 }
 
 impl News {
-    /// Creates news that the driver passes on from other clients: claims in the queue wait to be [called](Self::call).
+    /// Creates a source for a driver that forwards changes of other clients. Queued claims wait
+    /// until they are [woken](Self::call).
     pub fn new() -> Self {
         Self::with(true, || {})
     }
 
-    /// The same for a driver that looks by itself: `begin` is called at each new watch, and must not block.
+    /// Creates a source for a driver that polls. `begin` is called for each new watch and must not
+    /// block.
     pub fn when_watched(begin: impl Fn() + Send + Sync + 'static) -> Self {
         Self::with(true, begin)
     }
 
-    /// Creates news of this client alone: claims in the queue poll.
+    /// Creates a source that only reports the changes of this client. Queued claims poll.
     pub fn local() -> Self {
         Self::with(false, || {})
     }
@@ -75,23 +90,23 @@ impl News {
         }))
     }
 
-    /// Whether it hears of the changes of other clients.
+    /// Returns whether the changes of other clients are reported.
     pub fn hears_others(&self) -> bool {
         self.0.hears_others
     }
 
-    /// How a claim in the queue hears that it is to be asked for again.
+    /// Returns how a queued claim is notified that it should be sent again.
     pub(crate) fn called_by(&self) -> Option<CalledBy> {
         self.hears_others().then_some(CalledBy::Name)
     }
 
-    /// For a waiter, or an observer.
+    /// Returns a watch for a waiter or an observer.
     pub(crate) fn watch(&self, key: &LockKey) -> KeyWatch {
         let attached = self.attach(key, Concerns::Waiters, None);
         self.0.waiters.watch(key).with_attached(attached)
     }
 
-    /// For a claim that may wait.
+    /// Returns a watch for a claim that may have to wait.
     pub(crate) fn watch_claim(&self, claim: &Claim) -> KeyWatch {
         let watch = self.0.waiters.watch_claim(claim);
         let waits = claim.patience() != Patience::Leaves;
@@ -102,7 +117,7 @@ impl News {
         watch.with_attached(self.attach(claim.key(), Concerns::Waiters, tag))
     }
 
-    /// For a holder.
+    /// Returns a watch for a holder.
     pub(crate) fn watch_lease(&self, lease: &Lease) -> KeyWatch {
         let attached = self.attach(lease.key(), Concerns::Holders, None);
         self.0.holders.watch(lease.key()).with_attached(attached)
@@ -114,22 +129,23 @@ impl News {
         Attached { news: self.clone(), key: key.clone(), concerns, claim }
     }
 
-    /// The keys that are watched on behalf of those concerned.
+    /// Returns the keys that are watched for these callers.
     pub fn watched(&self, concerns: Concerns) -> Vec<LockKey> {
         self.lock().keys[concerns as usize].keys().cloned().collect()
     }
 
-    /// Whether any key is watched on behalf of those concerned.
+    /// Returns whether any key is watched for these callers.
     pub fn has_watches(&self, concerns: Concerns) -> bool {
         !self.lock().keys[concerns as usize].is_empty()
     }
 
-    /// Whether this key is watched on behalf of those concerned.
+    /// Returns whether this key is watched for these callers.
     pub fn is_watched(&self, key: &LockKey, concerns: Concerns) -> bool {
         self.lock().keys[concerns as usize].contains_key(key)
     }
 
-    /// Passes on that the claim whose lease has this tag is to be asked for again. Nothing happens if it does not wait here.
+    /// Wakes the claim whose lease has this tag. Does nothing if no such claim waits in this
+    /// client.
     pub fn call(&self, tag: &Uuid) {
         let id = self.lock().claims.get(tag).cloned();
         if let Some(id) = id {
@@ -137,7 +153,7 @@ impl News {
         }
     }
 
-    /// Passes on that the key with this encoded name has changed.
+    /// Reports that the key with this encoded name has changed.
     pub fn notify(&self, key: &str, concerns: Concerns) {
         match concerns {
             Concerns::Waiters => self.0.waiters.notify(key),
@@ -145,9 +161,10 @@ impl News {
         }
     }
 
-    /// Passes on the notification of another client's transaction: `w<key>` or `h<key>`, for [waiters](Concerns::Waiters) or
-    /// [holders](Concerns::Holders) of the key with this encoded name, and then, each after a blank, the tags of the called claims. Any
-    /// other text makes all of them look.
+    /// Handles the message of another client's transaction. The message is `w<key>` for
+    /// [waiters](Concerns::Waiters) or `h<key>` for [holders](Concerns::Holders) of the key with
+    /// this encoded name. The tags of woken claims follow, separated by spaces. Any other message
+    /// notifies all watches.
     pub fn heard(&self, text: &str) {
         let mut words = text.split(' ');
         let key = words.next().unwrap_or_default();
@@ -164,14 +181,14 @@ impl News {
         }
     }
 
-    /// News may have been missed: all look.
+    /// Notifies all watches, because changes may have been missed.
     pub fn interrupted(&self) {
         self.0.waiters.notify_all();
         self.0.holders.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, Watched> {
-        // Its maps are as they should be between any two statements.
+        // The maps are consistent after every statement, so a panic cannot corrupt them.
         self.0.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -191,7 +208,7 @@ impl fmt::Debug for News {
     }
 }
 
-/// Lives as long as a watch.
+/// Unregisters a watch when the watch is dropped.
 struct Attached {
     news: News,
     key: LockKey,

@@ -1,10 +1,14 @@
-//! The dialect of PostgreSQL: tables, the texts of transactions, their rows, the meaning of error codes.
+//! The SQL dialect of PostgreSQL: tables, query batches, rows and error codes.
 //!
-//! A transaction is one text of several statements, which goes to the server in one message of the simple query protocol, with all values
-//! in it. The server runs it as one transaction, without a look at the client in between: a client that is stopped keeps no lock, a
-//! statement that fails ends all of it, and the reply is complete only after the commit. It needs no function in the database and no state
-//! of the session, so that poolers may hand it to any connection. Connections of our own prepare the statements of a lock and of its release
-//! once, until they miss one: then a pooler is in between.
+//! A transaction is one query batch of several statements, including all values. It is sent in one
+//! message of the simple query protocol. The server runs the batch as one transaction without
+//! waiting for the client, so a paused client does not keep database locks. A failed statement
+//! rolls back the whole batch, and the reply is complete only after the commit. The batch needs no
+//! functions in the database and no session state, so a pooler may run it on any connection.
+//!
+//! Connections that Leasehold opens prepare the statements for acquiring and releasing once. If a
+//! prepared statement is missing later, a pooler is in between, and the client stops preparing
+//! statements.
 //!
 //! ```
 //! use leasehold_core::LockKey;
@@ -32,14 +36,16 @@ pub use survey::Survey;
 
 use crate::layout::Layout;
 
-/// The statements that create the tables. An application whose user may not create tables has an administrator run them.
+/// Returns the statements that create the tables. If the user of the application cannot create
+/// tables, an administrator runs them.
 ///
-/// They may be run again.
+/// It is safe to run the statements again.
 pub fn migration(layout: &Layout) -> String {
     layout.fill(MIGRATION, '"')
 }
 
-/// The rows of stripes and leases are updated all the time: a `fillfactor` of 50 leaves room beside them, so that the index is left alone.
+/// Rows of partitions and leases are updated often. A `fillfactor` of 50 leaves space for new row
+/// versions on the same page, so that the indexes do not change.
 const MIGRATION: &str = r#"CREATE TABLE IF NOT EXISTS {stripe} (
   stripe smallint PRIMARY KEY,
   token bigint NOT NULL

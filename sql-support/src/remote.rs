@@ -1,8 +1,10 @@
-//! Databases on a server: [`Remote`] runs the texts of a dialect on the connections of a [`Driver`].
+//! Supports databases on a server. [`Remote`] runs the query batches of a dialect on the
+//! connections of a [`Driver`].
 //!
-//! One call from top to bottom: `database.rs` takes the text of an operation from the dialect's [`Statements`] and runs it on an
-//! application's connections ([`Run`]) or on the [`Pool`] of the driver's. [`Rows`] reads the reply, which is the same in
-//! both dialects. `under_way.rs` keeps a release behind its acquisition.
+//! A call takes this path. `database.rs` gets the query batch of an operation from the dialect's
+//! [`Statements`]. It runs the batch on an application's connections ([`Run`]) or on the driver's
+//! [`Pool`]. [`Rows`] reads the reply, which has the same format in both dialects. `under_way.rs`
+//! delays a release until its acquisition has ended.
 
 mod database;
 

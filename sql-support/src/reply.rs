@@ -1,8 +1,9 @@
-//! The answers of a [`Database`](crate::Database), as its rows say them.
+//! The replies of a [`Database`](crate::Database).
 //!
-//! `called` are the tags of places in the queue that are to be asked for again: there is room for them (see
-//! [`Database`](crate::Database)), the caller's own excepted. It may name more, such as the first few places, and it
-//! may repeat itself: a call is a hint. It must not leave out a place for which there came to be room by this transaction.
+//! `called` contains the tags of queue entries that can be granted now, except the caller's own
+//! entry. [`Database`](crate::Database) defines these entries. The claims of these entries should
+//! be sent again. `called` is only a hint: it may contain more entries, for example the first few,
+//! and duplicates. It must contain every entry that can be granted because of this transaction.
 
 use std::time::Duration;
 
@@ -12,88 +13,105 @@ use leasehold_core::{Description, Error, ErrorKind, Holder};
 use uuid::Uuid;
 
 /// The outcome of a claim.
+///
+/// [`Database::acquire`](crate::Database::acquire) returns this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Acquired {
     /// The lease is in force.
     Granted(Granted),
-    /// There is no room for it.
+    /// The claim does not fit.
     Refused(Refused),
-    /// The key is held as a lock of another kind.
+    /// The key is held as another lock type.
     OtherKind,
 }
 
 /// The outcome of several claims.
+///
+/// [`Database::acquire_all`](crate::Database::acquire_all) returns this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AcquiredAll {
-    /// All leases are in force: one for each claim, in order.
+    /// All leases are in force. There is one entry per claim, in order.
     Granted(Vec<Granted>),
-    /// There is no room for the claim with this index, the first of its like.
+    /// The claim with this index does not fit. It is the first such claim.
     Refused(usize, Refused),
-    /// The key of the claim with this index is held as a lock of another kind.
+    /// The key of the claim with this index is held as another lock type.
     OtherKind(usize),
 }
 
-/// A lease that is in force.
+/// A granted lease.
+///
+/// [`Acquired`] contains this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Granted {
-    /// Its fencing token, the first of its numbers; never 0.
+    /// The fencing token, which is the smallest token of the grant and never 0.
     pub token: u64,
-    /// How many of the numbers that follow it has, too: no more than were asked for.
+    /// How many more tokens the grant has. This is at most the requested number.
     pub spare: u32,
-    /// See [the module](self).
+    /// Queue entries that can be granted now, see [the module](self).
     pub called: Vec<Uuid>,
 }
 
-/// Why there is no room.
+/// Why a claim does not fit.
+///
+/// [`Acquired`] contains this type.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Refused {
-    /// The holder whose lease ends first.
+    /// The holder whose lease expires first.
     pub holder: Option<HolderRow>,
-    /// When the first of the places before the claim's own ends by itself, if that may make room for it.
+    /// When the first queue entry before the claim expires, if this may admit the claim.
     pub first_place_ends: Option<Duration>,
-    /// See [the module](self).
+    /// Queue entries that can be granted now, see [the module](self).
     pub called: Vec<Uuid>,
 }
 
-/// A lease in force, as others see it.
+/// A lease in force, as other clients see it.
+///
+/// [`Refused`] and [`Forced`] contain this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HolderRow {
-    /// Its fingerprint, as stored.
+    /// The fingerprint as stored.
     pub fingerprint: String,
-    /// The holder, in words, as stored.
+    /// The description of the holder as stored.
     pub description: Option<String>,
-    /// How many units it has.
+    /// The number of permits.
     pub units: u32,
-    /// When it ends by itself.
+    /// The time until the lease expires.
     pub remaining: Duration,
 }
 
 /// The outcome of a renewal.
+///
+/// [`Database::renew`](crate::Database::renew) returns this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Renewed {
     /// The lease is in force for another TTL.
     Renewed {
-        /// Whether its holder is asked to finish.
+        /// Whether the holder is asked to finish.
         asked: bool,
-        /// See [the module](self). Only a renewal that gives units back has any.
+        /// Queue entries that can be granted now, see [the module](self). Only a renewal that
+        /// returns permits has any.
         called: Vec<Uuid>,
     },
-    /// It is not in force, and another lease of the key is whose `whole` is that of the renewed one.
+    /// The lease is not in force, but another lease of the key is in force in the same mode.
     Taken,
-    /// It is not in force, and neither is another.
+    /// The lease is not in force, and no other lease is in force in the same mode.
     Vanished,
 }
 
 /// The outcome of a release.
+///
+/// [`Database::release`](crate::Database::release) returns this type.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Released {
-    /// Whether the lease was in force. It was not if it only had a place.
+    /// Whether the lease was in force. `false` if there was only a queue entry.
     pub was_held: bool,
-    /// See [the module](self).
+    /// Queue entries that can be granted now, see [the module](self).
     pub called: Vec<Uuid>,
 }
 
-/// The outcome of a request to revoke.
+/// The outcome of a revocation request.
+///
+/// [`Database::request_revocation`](crate::Database::request_revocation) returns this type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Asked {
     /// Whether there are holders.
@@ -101,48 +119,55 @@ pub struct Asked {
 }
 
 /// The outcome of a forced release.
+///
+/// [`Database::force_release`](crate::Database::force_release) returns this type.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Forced {
-    /// The leases that were ended.
+    /// The revoked leases.
     pub ended: Vec<HolderRow>,
-    /// The stripe's token, which has moved on, if any lease was ended.
+    /// The new token of the lock-table partition, if a lease was revoked.
     pub min_token: Option<u64>,
-    /// See [the module](self).
+    /// Queue entries that can be granted now, see [the module](self).
     pub called: Vec<Uuid>,
 }
 
-/// A row of a key, with all that an operator may see.
+/// A row of a key, with everything that an operator may see.
+///
+/// [`Inspected`] contains this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ShownRow {
-    /// Its lease, or that which its claim is to have.
+    /// The lease, or the requested lease of a queue entry.
     pub holder: HolderRow,
-    /// Whether it is for the whole key.
+    /// Whether the lease is exclusive.
     pub whole: bool,
-    /// The limit that its claim named.
+    /// The limit that the claim sets.
     pub capacity: u32,
-    /// The fencing token of the grant; none of a place in the queue.
+    /// The fencing token of the grant, or `None` for a queue entry.
     pub token: Option<u64>,
 }
 
 /// The state of a key.
+///
+/// [`Database::inspect`](crate::Database::inspect) returns this type.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Inspected {
-    /// The leases in force, in the order of their ends: at most [`Inspected::LISTED`].
+    /// The leases in force, sorted by expiry. At most [`Inspected::LISTED`] leases are listed.
     pub holders: Vec<ShownRow>,
-    /// The places in the queue, in order: at most [`Inspected::LISTED`].
+    /// The queue entries in order. At most [`Inspected::LISTED`] entries are listed.
     pub queue: Vec<ShownRow>,
-    /// How many places there are, listed or not.
+    /// The number of queue entries, including those that are not listed.
     pub waiting: u64,
-    /// The database's wall clock, by which tokens go, in microseconds since 1970.
+    /// The database's wall clock, from which tokens are derived, in microseconds since 1970.
     pub clock: u64,
-    /// How many units all of them have, listed or not.
+    /// The number of permits in use, including those of leases that are not listed.
     pub units: u64,
-    /// The stripe's token, unless it is 0.
+    /// The last token of the lock-table partition, unless it is 0.
     pub last_token: Option<u64>,
 }
 
 impl Inspected {
-    /// How many holders and places are listed: more than fit on a screen, and a short reply.
+    /// How many holders and queue entries are listed. This is more than fit on a screen, and the
+    /// reply is still short.
     pub const LISTED: usize = 128;
 }
 
@@ -155,9 +180,10 @@ impl ShownRow {
         }
     }
 
-    /// Makes the contract's holder of it.
+    /// Converts the row to a holder of the backend contract.
     ///
-    /// A token is a time of the database's clock, unless many grants or a wish have pushed it beyond: so it tells when it was granted.
+    /// The token shows when the lease was granted, because it is a time of the database's clock.
+    /// Many grants or a requested minimum token can push tokens beyond the clock.
     pub(crate) fn holder(self, clock: u64) -> Result<Holder, Error> {
         let (share, token) = (self.share(), self.token);
         let granted_at = token.map(|token| token / Grant::TOKENS_PER_MICROSECOND);
@@ -166,7 +192,7 @@ impl ShownRow {
         Ok(holder.with_held_for(held_for))
     }
 
-    /// Makes the contract's waiter of it.
+    /// Converts the row to a waiter of the backend contract.
     pub(crate) fn waiter(self) -> Result<Waiter, Error> {
         let share = self.share();
         let holder = self.holder.holder()?;
@@ -176,11 +202,12 @@ impl ShownRow {
 }
 
 impl HolderRow {
-    /// Makes the contract's holder of it.
+    /// Converts the row to a holder of the backend contract.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unexpected`] if the fingerprint is none. A description that Leasehold did not write is left out.
+    /// Returns [`ErrorKind::Unexpected`] if the fingerprint is not valid. A description that
+    /// Leasehold did not write is omitted.
     pub(crate) fn holder(self) -> Result<Holder, Error> {
         let fingerprint = self.fingerprint.parse().map_err(|error| {
             let message = "the fingerprint of a lease is not as Leasehold writes it";
@@ -194,7 +221,14 @@ impl HolderRow {
     }
 }
 
-/// The time from `now` to `ends`, both in microseconds as the tables have them; zero if it has passed.
+/// Returns the time from `now` to `ends`, both in microseconds as in the tables. Returns zero if
+/// `ends` has passed.
+///
+/// ```
+/// use leasehold_sql_support::reply::remaining;
+///
+/// assert_eq!(remaining(3_000_000, 1_000_000).as_secs(), 2);
+/// ```
 pub fn remaining(ends: i64, now: i64) -> Duration {
     Duration::from_micros(ends.saturating_sub(now).try_into().unwrap_or(0))
 }

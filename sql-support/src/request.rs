@@ -1,4 +1,4 @@
-//! The requests to a [`Database`](crate::Database), as its statements take them.
+//! The requests to a [`Database`](crate::Database), in the form that its statements need.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,83 +6,95 @@ use leasehold_core::backend::{Charter, Claim, Grant, Lease, Patience, Share};
 use leasehold_core::{LockKey, LockOptions};
 use uuid::Uuid;
 
-/// A key, and the stripe that it belongs to.
+/// A key and its lock-table partition.
+///
+/// The example of [`postgres`](crate::postgres) creates one.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Key {
-    /// The row of `leasehold_stripe` that serializes its transactions.
+    /// The row of `leasehold_stripe` that serializes transactions on this key.
     pub stripe: u8,
-    /// Its encoded name.
+    /// The encoded name.
     pub key: LockKey,
 }
 
-/// A lease as the table knows it.
+/// A lease as the table identifies it.
+///
+/// [`Database::release`](crate::Database::release) has an argument of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Named {
     /// The key.
     pub key: Key,
-    /// Which of that key.
+    /// The tag that identifies the lease among the leases of the key.
     pub tag: Uuid,
 }
 
 /// A claim.
+///
+/// [`Database::acquire`](crate::Database::acquire) has an argument of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Acquire {
-    /// The lease that a grant gives.
+    /// The lease to grant.
     pub lease: Named,
-    /// How logs name it: eight hexadecimal digits.
+    /// The fingerprint for logs, which consists of eight hexadecimal digits.
     pub fingerprint: String,
-    /// The holder, in words.
+    /// The description of the holder.
     pub description: Option<String>,
-    /// Whether it is for the whole key.
+    /// Whether the claim is exclusive.
     pub whole: bool,
-    /// How many units it is for.
+    /// The number of requested permits.
     pub units: u32,
-    /// How many there may be in use with it.
+    /// The largest number of permits that may be in use after the grant.
     pub capacity: u32,
-    /// For how long it is to be in force.
+    /// How long the lease is in force.
     pub ttl: Duration,
-    /// How many tokens beyond the first there is a use for.
+    /// How many additional tokens are useful.
     pub spare: u32,
-    /// The place in the queue that it gets if it is refused; `None`: no place.
+    /// The queue entry that a refused claim gets, or `None` if it is not queued.
     pub place: Option<Place>,
-    /// The charter under which the store must be enlisted; `None`: under any, or none.
+    /// The quorum configuration with which the store must have joined, or `None` if this does not
+    /// matter.
     pub charter: Option<Charter>,
-    /// The number that the stripe's token shall reach, within [`Claim::WISHED_AHEAD`] of the clock; 0: none.
+    /// The requested minimum token of the partition, or 0 if there is none. It is at most
+    /// [`Claim::WISHED_AHEAD`] ahead of the clock.
     pub least_token: i64,
 }
 
-/// A place in the queue.
+/// A queue entry.
+///
+/// [`Acquire::place`] contains this type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Place {
-    /// For how long it is kept.
+    /// How long the entry is kept.
     pub time: Duration,
-    /// For how long of that once there is room for the claim; `None`: for all of it.
+    /// How long the entry is kept once the claim can be granted, or `None` for the whole time.
     pub patience: Option<Duration>,
 }
 
 /// A renewal.
+///
+/// [`Database::renew`](crate::Database::renew) has an argument of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Renew {
-    /// Which lease.
+    /// The lease to renew.
     pub lease: Named,
-    /// Whether it is of the whole key.
+    /// Whether the lease is exclusive.
     pub whole: bool,
-    /// The holder, in words, from now on.
+    /// The new description of the holder.
     pub description: Option<String>,
-    /// How many units it has from now on, if that is fewer.
+    /// The new number of permits. A larger number than before has no effect.
     pub units: u32,
-    /// For how long it is to be in force.
+    /// How long the lease is in force from now on.
     pub ttl: Duration,
-    /// The number that the stripe's token reaches if the lease is in force; 0: none.
+    /// The minimum token of the partition if the lease is in force, or 0 if there is none.
     pub floor: i64,
 }
 
 impl Key {
-    /// How many stripes there are.
+    /// The number of lock-table partitions.
     pub const STRIPES: u32 = 256;
 
-    /// Finds the stripe of `key`: the bytes of the [FNV-1a](leasehold_core::backend::Fingerprint::of) hash of its encoded name, added up
-    /// without carry (exclusive or).
+    /// Returns the key with its lock-table partition. The partition is the exclusive or of all
+    /// bytes of the encoded name's [FNV-1a](leasehold_core::backend::Fingerprint::of) hash.
     pub fn of(key: &LockKey) -> Self {
         let hash = key.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -93,46 +105,48 @@ impl Key {
         }
     }
 
-    /// The encoded name.
+    /// Returns the encoded name.
     pub fn name(&self) -> &str {
         self.key.as_str()
     }
 }
 
 impl Named {
-    /// Finds how the table knows `lease`.
+    /// Returns how the table identifies `lease`.
     pub fn of(lease: &Lease) -> Self {
         Self { key: Key::of(lease.key()), tag: tag(&lease.id().secret()) }
     }
 }
 
-/// A page of a list of keys.
+/// A request for one page of a list of keys.
+///
+/// [`Database::list`](crate::Database::list) has an argument of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct List {
     /// The first name that may be listed.
     pub from: String,
-    /// The name after which the page begins; empty for the first.
+    /// The name after which the page starts, or an empty text for the first page.
     pub after: String,
     /// The name before which the list ends.
     pub to: String,
 }
 
 impl List {
-    /// How many keys a page has, at most.
+    /// The maximum number of keys on a page.
     pub const KEYS: usize = 256;
 
     pub(crate) fn of(prefix: &str, after: Option<&str>) -> Self {
         let after = after.unwrap_or_default().to_owned();
-        // The tilde comes after all characters of encoded names.
+        // The tilde sorts after all characters of encoded names.
         Self { from: prefix.to_owned(), after, to: format!("{prefix}~") }
     }
 }
 
 impl Acquire {
-    /// The most claims that one transaction grants together.
+    /// The maximum number of claims in one transaction.
     pub const MAX_TOGETHER: usize = 64;
 
-    /// Takes from a claim all that the statements need.
+    /// Converts a claim of the backend contract.
     pub fn of(claim: &Claim) -> Self {
         let (lease, share) = (claim.lease(), claim.share());
         Self {
@@ -165,10 +179,10 @@ impl Place {
 }
 
 impl Renew {
-    /// The most leases that one statement renews: some milliseconds of the database's time.
+    /// The maximum number of leases in one statement, which takes the database some milliseconds.
     pub const MAX_TOGETHER: usize = 512;
 
-    /// Takes from a lease all that the statement needs.
+    /// Converts a lease of the backend contract to its renewal.
     pub fn of(lease: &Lease) -> Self {
         Self {
             lease: Named::of(lease),
@@ -181,12 +195,13 @@ impl Renew {
     }
 }
 
-/// The token of a time, which is in microseconds since 1970: see [`Grant::TOKENS_PER_MICROSECOND`].
+/// Returns the token of a time in microseconds since 1970. [`Grant::TOKENS_PER_MICROSECOND`] is the
+/// factor.
 pub fn token_at(micros: i64) -> i64 {
     micros.saturating_mul(token(Grant::TOKENS_PER_MICROSECOND))
 }
 
-/// A token as the tables have it. They give out none so large that it has no room.
+/// Converts a token to the type of the tables. Tokens in use always fit.
 pub fn token(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -195,21 +210,22 @@ fn description(lease: &Lease) -> Option<String> {
     lease.description().map(|description| description.as_str().to_owned())
 }
 
-/// The table's name for the id with this [secret](leasehold_core::backend::LeaseId::secret): a client that has the id finds the row
-/// by it, and it does not tell the id.
+/// Returns the tag for the lease id with this [secret](leasehold_core::backend::LeaseId::secret).
+/// The tag is derived from the id and does not reveal it.
 pub fn tag(secret: &str) -> Uuid {
-    /// Drawn once, for the tags of leases.
+    /// A random namespace for the tags of leases.
     const NAMESPACE: Uuid = Uuid::from_u128(0x1b5b_0c1c_77f0_4a36_8a55_24a7_c37d_90e2);
 
     Uuid::new_v5(&NAMESPACE, secret.as_bytes())
 }
 
-/// A span of time as the tables count it: in microseconds, rounded up, so that no lease is shorter than was asked for.
+/// Returns a span of time in the unit of the tables. It is rounded up to microseconds, so that no
+/// lease is shorter than requested.
 pub fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
-/// The time of day that a database's clock shows, in microseconds since 1970.
+/// Returns the time of day for the microseconds since 1970 of a database's clock.
 pub(crate) fn time_of(micros: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
 }

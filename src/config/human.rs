@@ -1,4 +1,4 @@
-//! Times in the form that people write, such as `1h 30m`.
+//! Reads times in a human-readable form such as `1h 30m`.
 
 use std::fmt;
 use std::time::Duration;

@@ -9,10 +9,11 @@ use leasehold_core::{
 
 use super::{Config, DEFAULTS, Kind, Profile, invalid};
 
-/// The store that a [`Config`] names, and its locks by name.
+/// Connects to the store of a [`Config`] and provides its locks by name.
 ///
-/// Code that takes a lock says its name; operators choose its kind in the configuration, and for how long it is waited for and
-/// held. A name that no profile fits is a mutex with the defaults. Clones share the client.
+/// The code names a lock. Operators set the type, the wait and the other options of the lock in the
+/// configuration. A name that no profile matches is a mutex with the default options. Clones share
+/// the client.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -40,16 +41,18 @@ enum Lock {
 }
 
 impl LockService {
-    /// Connects to the store that `config` names, and checks all profiles.
+    /// Connects to the store of `config` and validates all profiles.
     ///
     /// # Errors
     ///
-    /// The errors of [`connect`](crate::connect), or of [`connect_lazily`](crate::connect_lazily) if the configuration says so.
-    /// [`ErrorKind::Invalid`] and [`ErrorKind::Unsupported`], with the path of the profile or field, if a setting is not possible, or not on the store.
+    /// Returns the errors of [`connect`](crate::connect), or of
+    /// [`connect_lazily`](crate::connect_lazily) if the configuration sets `lazy`. Also returns
+    /// [`ErrorKind::Invalid`] if a setting is not valid, and [`ErrorKind::Unsupported`] if the
+    /// store does not support a setting. Both contain the path of the field.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe.
+    /// This function is cancel safe.
     pub async fn connect(config: Config) -> Result<Self, Error> {
         let options = config.defaults.options();
         let backend = if config.lazy {
@@ -62,34 +65,52 @@ impl LockService {
         Self::over(client, config)
     }
 
-    /// Creates a service over an existing client, and checks all profiles. It ignores the store that `config` names.
+    /// Creates a service that uses an existing client, and validates all profiles. The URL in
+    /// `config` is ignored.
     ///
     /// # Errors
     ///
-    /// The errors of [`connect`](Self::connect) that concern profiles.
+    /// Returns [`ErrorKind::Invalid`] if a setting is not valid, and [`ErrorKind::Unsupported`] if
+    /// the store does not support a setting. Both contain the path of the field.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// # use leasehold::config::{Config, LockService};
+    /// let client = leasehold::connect("memory:").await?;
+    /// let locks = LockService::over(client, Config::new("memory:"))?;
+    /// # let _ = locks;
+    /// # Ok::<(), leasehold::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn over(client: LockClient, config: Config) -> Result<Self, Error> {
         let service = Self { client, config };
         for (path, profile) in service.config.profiles() {
-            // Any name does: nothing is locked.
+            // The name does not matter, because this lock is never acquired.
             service.make(&LockKey::new("any")?, &path, &profile)?;
         }
         Ok(service)
     }
 
-    /// The client, for all that no configuration is about.
+    /// Returns the client. Use it for everything that the configuration does not cover.
     pub fn client(&self) -> &LockClient {
         &self.client
     }
 
-    /// Waits for the lock `name`, for as long as its profile says: of a semaphore one permit, of a reader-writer lock the writer's part.
+    /// Acquires the lock `name`. Waits for at most the time that its profile sets.
+    ///
+    /// For a semaphore, this method acquires one permit. For a reader-writer lock, it acquires the
+    /// write lock.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::lock`](crate::Mutex::lock), and [`ErrorKind::Invalid`] if `name` is no name of a lock.
+    /// Returns the errors of [`Mutex::lock`](crate::Mutex::lock), and [`ErrorKind::Invalid`] if
+    /// `name` is not a valid name.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the
+    /// meantime is released in the background.
     pub async fn lock(&self, name: &str) -> Result<LockGuard, Error> {
         match self.named(name)? {
             Lock::Mutex(mutex) => mutex.lock().await,
@@ -99,16 +120,17 @@ impl LockService {
         }
     }
 
-    /// Makes one attempt to acquire the lock `name`, even if its profile has a wait.
+    /// Makes one attempt to acquire the lock `name`, even if its profile sets a wait.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock is held, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the
-    /// attempt failed.
+    /// Returns [`TryLockError::Busy`] if the lock is held, and [`TryLockError::Failed`] with an
+    /// error of [`lock`](Self::lock) if the attempt failed.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the
+    /// meantime is released in the background.
     pub async fn try_lock(&self, name: &str) -> Result<LockGuard, TryLockError> {
         match self.named(name)? {
             Lock::Mutex(mutex) => mutex.try_lock().await,
@@ -118,15 +140,17 @@ impl LockService {
         }
     }
 
-    /// Runs `work` under the lock `name`, as [`Mutex::run`](crate::Mutex::run) does.
+    /// Acquires the lock `name` and runs `work` like [`Mutex::run`](crate::Mutex::run).
     ///
     /// # Errors
     ///
-    /// The errors of [`lock`](Self::lock), and of [`Mutex::run`](crate::Mutex::run).
+    /// Returns the errors of [`Mutex::run`](crate::Mutex::run), and [`ErrorKind::Invalid`] if
+    /// `name` is not a valid name.
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the
+    /// background.
     pub async fn run<T>(
         &self,
         name: &str,
@@ -140,16 +164,18 @@ impl LockService {
         }
     }
 
-    /// Makes one attempt to acquire the lock `name` and, if it succeeds, runs `work` like [`run`](Self::run).
+    /// Makes one attempt to acquire the lock `name` and, if it succeeds, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
+    /// of [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the
+    /// background.
     pub async fn try_run<T>(
         &self,
         name: &str,
@@ -163,16 +189,18 @@ impl LockService {
         }
     }
 
-    /// Waits to acquire the lock `name` for at most `wait`, whatever its profile says, and runs `work` like [`run`](Self::run).
+    /// Acquires the lock `name`, and runs `work` like [`run`](Self::run). Waits for at most `wait`,
+    /// even if its profile sets another wait.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`run`](Self::run)
-    /// otherwise.
+    /// Returns [`TryLockError::Busy`] if the lock was held for the whole wait. Otherwise returns
+    /// [`TryLockError::Failed`] with an error of [`run`](Self::run).
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the
+    /// background.
     pub async fn try_run_for<T>(
         &self,
         name: &str,
@@ -187,11 +215,12 @@ impl LockService {
         }
     }
 
-    /// The mutex `name`.
+    /// Returns the mutex `name`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if its profile is one of another kind, or `name` is no name of a lock.
+    /// Returns [`ErrorKind::Invalid`] if the profile sets a different type, or if `name` is not a
+    /// valid name.
     pub fn mutex(&self, name: &str) -> Result<Mutex, Error> {
         match self.named(name)? {
             Lock::Mutex(mutex) => Ok(mutex),
@@ -199,11 +228,12 @@ impl LockService {
         }
     }
 
-    /// The mutex `name`, whose owner may enter again.
+    /// Returns the reentrant mutex `name`. Its owner can lock it again.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`mutex`](Self::mutex).
+    /// Returns [`ErrorKind::Invalid`] if the profile sets a different type, or if `name` is not a
+    /// valid name.
     pub fn reentrant_mutex(&self, name: &str) -> Result<ReentrantMutex, Error> {
         match self.named(name)? {
             Lock::Reentrant(mutex) => Ok(mutex),
@@ -211,11 +241,12 @@ impl LockService {
         }
     }
 
-    /// The reader-writer lock `name`.
+    /// Returns the reader-writer lock `name`.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`mutex`](Self::mutex).
+    /// Returns [`ErrorKind::Invalid`] if the profile sets a different type, or if `name` is not a
+    /// valid name.
     pub fn rw_lock(&self, name: &str) -> Result<RwLock, Error> {
         match self.named(name)? {
             Lock::ReaderWriter(lock) => Ok(lock),
@@ -223,11 +254,12 @@ impl LockService {
         }
     }
 
-    /// The semaphore `name`.
+    /// Returns the semaphore `name`.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`mutex`](Self::mutex).
+    /// Returns [`ErrorKind::Invalid`] if the profile sets a different type, or if `name` is not a
+    /// valid name.
     pub fn semaphore(&self, name: &str) -> Result<Semaphore, Error> {
         match self.named(name)? {
             Lock::Semaphore(semaphore) => Ok(semaphore),
@@ -273,7 +305,8 @@ impl LockService {
     }
 }
 
-/// The same refusal of a setting, with the path of the field where the message begins with one.
+/// Adds `path` to the error of a setting. If the message starts with a field name, that name
+/// becomes part of the path.
 fn at_path(path: &str, error: &Error) -> Error {
     let text = error.to_string();
     let context = match (error.key(), error.backend()) {
@@ -285,7 +318,7 @@ fn at_path(path: &str, error: &Error) -> Error {
     let why = text.strip_prefix(&context).unwrap_or(&text);
     let is_field = |word: &str| word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     let message = match why.split_once(": ") {
-        // The pauses of a `Retry` have one field here.
+        // In a profile, `every` is the only field that sets a pause of `Retry`.
         Some(("retry", why)) => format!("{path}.every: {why}"),
         Some((field, _)) if is_field(field) => format!("{path}.{why}"),
         _ => format!("{path}: {why}"),

@@ -1,4 +1,4 @@
-//! The stores. Each of them needs a Cargo feature.
+//! Connects to each store. Every store needs a Cargo feature.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use leasehold_core::{Error, ErrorKind};
 
 use super::invalid;
 
-/// Two functions that return the store at a URL: one connects, the other leaves that to the first request. Both fail if the feature is
-/// disabled.
+/// Defines two functions that return the store at a URL. The first one connects, and the second one
+/// leaves the connection to the first request. Both return an error if the feature is disabled.
 macro_rules! store {
     ($store:literal, $feature:literal: $connect:ident, $connect_lazily:ident, $backend:path, $config:path) => {
         pub(super) async fn $connect(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
@@ -47,7 +47,7 @@ pub(super) async fn zookeeper(url: &str) -> Result<Arc<dyn LockBackend>, Error> 
     }
 }
 
-/// The crate that speaks to Redis.
+/// The client crate for Redis.
 enum RedisClient {
     Redis,
     Fred,
@@ -74,7 +74,7 @@ pub(super) async fn redis(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     }
 }
 
-/// The store at `url`, to which the first request connects.
+/// Returns the store at `url`. The first request connects to it.
 pub(crate) fn redis_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     match RedisClient::of(url)? {
         RedisClient::Redis => with_redis_lazily(url),
@@ -82,7 +82,7 @@ pub(crate) fn redis_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     }
 }
 
-/// The error of a URL whose store needs a feature that is disabled.
+/// Returns the error for a URL whose store needs a disabled feature.
 #[cfg_attr(not(test), allow(dead_code, reason = "a program with all stores refuses none"))]
 pub(super) fn not_built_in(store: &str, feature: &str) -> Error {
     let tls = if feature == "sqlite" { "" } else { &format!(", or \"{feature}-tls\" for TLS") };

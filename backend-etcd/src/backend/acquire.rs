@@ -1,4 +1,4 @@
-//! Taking locks.
+//! Acquires locks.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -20,40 +20,42 @@ use crate::layout::{Range, tag};
 use crate::queue::{Queue, Verdict};
 use crate::session::Use;
 
-/// How often an attempt may lose against others that change the queue at the same time. Each time one of them has got
-/// on.
+/// How often an attempt may fail because other clients change the queue at the same time. Each
+/// time, at least one of those clients has made progress.
 const MAX_TRIES: usize = 64;
 
-/// When to try again after that.
+/// The pause before the next attempt after [`MAX_TRIES`] failures.
 const AFTER_LOSING: Duration = Duration::from_millis(5);
 
-/// How many claims fit into one transaction, with the server's default limit of 128 operations.
+/// The number of claims that fit into one transaction with the server's default limit of 128
+/// operations.
 const MAX_TOGETHER: usize = 64;
 
-/// A claim, and where it lies.
+/// A claim, and the keys of its entry.
 pub(super) struct Asked<'a> {
     pub(super) claim: &'a Claim,
     pub(super) tag: String,
     pub(super) range: Range,
     pub(super) entry: String,
-    /// Where it will lie if it finds the lock free.
+    /// The key of the entry if the claim finds the lock free.
     pub(super) first: String,
-    /// No earlier attempt can have left anything.
+    /// Whether this is the first attempt, so that no earlier attempt can have left an entry.
     pub(super) is_new: bool,
 }
 
-/// The outcome of a transaction that takes locks.
+/// The result of a transaction that acquires locks.
 enum Taken {
-    /// They were granted at this revision.
+    /// All claims were granted at this revision.
     At(i64),
-    /// The locks are not as they were seen. The reply has their queues.
+    /// The queues have changed since they were read. The reply contains the current queues.
     Found(TxnResponse),
-    /// The same, and it takes another look: replies to many callers have no queues, which may be long.
+    /// The queues have changed and must be read again. A reply to a batch does not contain queues,
+    /// because they may be long.
     Refused,
 }
 
 impl EtcdBackend {
-    /// Refuses, before anything is sent, claims that one transaction cannot take.
+    /// Rejects claims that do not fit into one transaction, before anything is sent.
     pub(super) fn ensure_possible_together(claims: &[Claim]) -> Result<(), Error> {
         if claims.len() <= MAX_TOGETHER && claims.iter().all(|claim| claim.share().is_whole()) {
             return Ok(());
@@ -63,7 +65,8 @@ impl EtcdBackend {
         Err(context(error, Operation::Acquire, claims[0].key()))
     }
 
-    /// One attempt to acquire all claims, or none; a single one that waits stands in line if it is refused.
+    /// Makes one attempt to acquire all claims or none. A single claim that may wait is queued if
+    /// it is refused.
     pub(super) async fn acquire(&self, claims: &[Claim]) -> Result<AttemptAll, Failure> {
         let sent_at = self.clock.now();
         self.doubt_strays(sent_at);
@@ -75,7 +78,8 @@ impl EtcdBackend {
         }
         let mut place = None;
         let attempt = match self.attempt(&asked, sent_at, &mut place).await {
-            // A session that we took for alive has ended. Nothing was applied.
+            // The session had expired, so nothing was applied. The second attempt uses a new
+            // session.
             Err(Failure::LeaseGone(_)) => self.attempt(&asked, sent_at, &mut place).await,
             attempt => attempt,
         };
@@ -109,8 +113,8 @@ impl EtcdBackend {
         Asked { claim, tag: tag(claim.lease()), range, entry, first, is_new }
     }
 
-    /// Sets `place`, the time for which the store keeps the place, once the claim stands in line, at any outcome of the
-    /// attempt.
+    /// Makes one attempt. Sets `place` to the lifetime of the queue entry as soon as the claim is
+    /// queued, even if the attempt fails later.
     async fn attempt(
         &self,
         asked: &[Asked<'_>],
@@ -125,7 +129,8 @@ impl EtcdBackend {
         attempt
     }
 
-    /// Attaches a granted lease to `hooks`; a refused claim is attached to none.
+    /// Makes one attempt. A granted lease is attached to `hooks`. A refused claim is not attached
+    /// to them.
     async fn attempt_with(
         &self,
         hooks: &mut [Option<Hook>],
@@ -135,7 +140,8 @@ impl EtcdBackend {
     ) -> Result<AttemptAll, Failure> {
         let ranges: Vec<&Range> = asked.iter().map(|asked| &asked.range).collect();
         let mut queues = if asked.iter().all(|asked| asked.claim.lease().tenure() == Tenure::Kept) {
-            // Most often the queue is empty, or has no claim before ours: one transaction finds out and takes the locks.
+            // Usually the queue is empty or has no claim before this one. Then one transaction is
+            // enough to check this and to acquire the locks.
             match self.take(asked, hooks, None, sent_at).await? {
                 Ok(grants) => return Ok(AttemptAll::Granted(grants)),
                 Err(found) => found,
@@ -176,7 +182,8 @@ impl EtcdBackend {
         Ok(held(&asked[0], Contention::new().with_retry_after(AFTER_LOSING)))
     }
 
-    /// Takes the locks if they are still as they were `seen`, or, unseen, if they are free; else returns the queues.
+    /// Acquires the locks if their queues have not changed since they were `seen`. Without `seen`,
+    /// acquires the locks if they are free. Otherwise returns the queues.
     async fn take(
         &self,
         asked: &[Asked<'_>],
@@ -220,7 +227,8 @@ impl EtcdBackend {
         Ok(Ok(grants.collect::<Result<_, _>>()?))
     }
 
-    /// Puts the entries of all claims in one transaction, that of one claim together with those of other callers.
+    /// Creates the entries of all claims in one transaction. The entry of a single claim can share
+    /// a transaction with the entries of other callers.
     async fn put_all(
         &self,
         asked: &[Asked<'_>],
@@ -236,7 +244,7 @@ impl EtcdBackend {
             }
             then.push(put(position.key(asked), position.held(lease), hook.id()));
             if position.is_free() {
-                // The holder that was asked to finish has done so.
+                // The holder that was asked to finish has finished, so the request is removed.
                 then.push(TxnOp::delete(self.layout.revocation(lease.key()), None));
             }
         }
@@ -290,7 +298,7 @@ impl EtcdBackend {
     }
 }
 
-/// Whether the claim stands in line if it is refused.
+/// Returns whether the claim is queued if it is refused.
 fn waits(asked: &[Asked<'_>]) -> bool {
     matches!(asked, [only] if only.claim.patience() != Patience::Leaves)
 }

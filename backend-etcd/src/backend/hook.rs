@@ -1,4 +1,4 @@
-//! The leases of etcd's on which entries hang.
+//! The etcd leases that entries are attached to.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::error::Failure;
 use crate::queue::Queue;
 use crate::session::{self, Session, Use};
 
-/// One of etcd's leases, on which the entry of a claim hangs.
+/// The etcd lease that the entry of a claim is attached to.
 #[derive(Clone, Copy)]
 pub(super) enum Hook {
     Session(Session),
-    /// One of its own, with the whole TTL.
+    /// An etcd lease for this entry only, with the full TTL.
     Own(i64),
 }
 
@@ -29,7 +29,8 @@ impl Hook {
 }
 
 impl EtcdBackend {
-    /// Something for an entry to hang on: a session for that use, if it is kept.
+    /// Returns an etcd lease to attach an entry to. If the lease will be renewed, this is a session
+    /// for the given use.
     pub(super) async fn hook(
         &self,
         tenure: Tenure,
@@ -47,7 +48,8 @@ impl EtcdBackend {
         })
     }
 
-    /// The same, kept alive if need be and possible.
+    /// Returns the hook after renewing its session if necessary. If the renewal fails, the hook is
+    /// returned unchanged.
     pub(super) async fn refreshed(&self, hook: Hook, ttl: Duration) -> Hook {
         if let Hook::Session(session) = hook
             && !self.sessions.is_fresh(&session)
@@ -59,7 +61,7 @@ impl EtcdBackend {
         hook
     }
 
-    /// Gives back the leases that were not needed.
+    /// Returns the etcd leases that were not needed.
     pub(super) async fn drop_hooks(&self, hooks: &[Option<Hook>]) {
         for hook in hooks.iter().flatten() {
             if let Hook::Own(id) = hook {
@@ -68,7 +70,7 @@ impl EtcdBackend {
         }
     }
 
-    /// Ends the leases on which the entries hung before.
+    /// Revokes the etcd leases that the entries were attached to before.
     pub(super) async fn drop_replaced(&self, asked: &[Asked<'_>], queues: &[Queue]) {
         for (asked, queue) in asked.iter().zip(queues) {
             if asked.claim.lease().tenure() == Tenure::Fixed
@@ -79,15 +81,16 @@ impl EtcdBackend {
         }
     }
 
-    /// Gives up one of etcd's leases that nothing hangs on any more.
+    /// Disposes of an etcd lease without attached entries.
     pub(super) async fn drop_lease(&self, id: i64) {
         if !self.sessions.spare(id) {
             self.end_lease(id).await;
         }
     }
 
-    /// Ends one of etcd's leases that nothing of worth hangs on. If that fails, its TTL does it, and so it does for those of other
-    /// clients: many may hang on them.
+    /// Revokes an etcd lease whose attached entries are no longer needed. If the request fails, the
+    /// lease expires after its TTL. Leases of other clients are never revoked, because other
+    /// entries may be attached to them.
     pub(super) async fn end_lease(&self, id: i64) {
         if self.sessions.is_own(id) {
             drop(session::revoke(&self.connection, id).await);
@@ -108,7 +111,8 @@ impl EtcdBackend {
         reply
     }
 
-    /// A transaction that hangs something on these of etcd's leases. If one has ended, they are used no more.
+    /// Sends a transaction that attaches entries to these etcd leases. If one of the etcd leases
+    /// has expired, it is not used again.
     pub(super) async fn hang(&self, ids: &[i64], txn: Txn) -> Result<TxnResponse, Failure> {
         let reply = self.connection.txn(txn).await;
         if let Err(Failure::LeaseGone(_)) = &reply {
@@ -132,7 +136,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reply_that_makes_no_sense_leaves_doubt() {
-        // No server listens there.
+        // There is no server at this address.
         let config = EtcdConfig::from_url("etcd://127.0.0.1:1").unwrap();
         let backend = EtcdBackend::connect_lazily(config);
         let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(10));

@@ -1,4 +1,4 @@
-//! Standing in line for a lock.
+//! Adds claims to the queue of a lock.
 
 use std::time::Duration;
 
@@ -16,12 +16,14 @@ use crate::queue::Queue;
 use crate::session::Use;
 use crate::watch::{Events, Target};
 
-/// How long the place of a claim is kept that only waits: a leader that freezes eats shorter ones.
+/// How long the queue entry of a waiting claim is kept. If a leader freezes, shorter queue entries
+/// can expire.
 const PLACE: Duration = Duration::from_secs(10);
 
 impl EtcdBackend {
-    /// Keeps the place of a claim that still waits: its own key and the one before it tell, and nothing else is read. `None` if there
-    /// was news, or if nothing would tell of them: then it takes a look at the whole queue.
+    /// Refreshes the queue entry of a claim that still has to wait. Only its own key and the key
+    /// before it are read. Returns `None` if a change was notified, or if the server does not
+    /// notify all relevant changes. The caller must then read the whole queue.
     pub(super) async fn wait_on(&self, asked: &Asked<'_>) -> Result<Option<Contention>, Failure> {
         let Asked { claim, .. } = asked;
         let Some(place) = self.news.quiet_place(claim.lease()) else { return Ok(None) };
@@ -35,7 +37,7 @@ impl EtcdBackend {
         Ok(waits.map(|contention| self.in_line(claim, contention, kept_for)))
     }
 
-    /// The answer to a claim that stands in line.
+    /// Returns the reply to a queued claim.
     pub(super) fn in_line(
         &self,
         claim: &Claim,
@@ -50,7 +52,8 @@ impl EtcdBackend {
         }
     }
 
-    /// Takes a place in the queue, or keeps the one it has; the queue, if it must be looked at again.
+    /// Creates the queue entry of a claim, or refreshes it. Returns the queue as `Err` if the queue
+    /// must be evaluated again.
     pub(super) async fn stand_in_line(
         &self,
         asked: &Asked<'_>,
@@ -108,7 +111,7 @@ impl EtcdBackend {
         Ok(Ok(self.contention(queue, claim, tag).await))
     }
 
-    /// The lease of etcd's with which a place ends, with all of its TTL, or nearly so.
+    /// Returns the etcd lease of a queue entry, with all or nearly all of its TTL left.
     async fn place_lease(
         &self,
         claim: &Claim,
@@ -124,7 +127,8 @@ impl EtcdBackend {
         Ok(self.refreshed(hook, place).await.id())
     }
 
-    /// Keeps alive the lease of etcd's with which a place ends; `false` if the place must move to another.
+    /// Renews the etcd lease of a queue entry. Returns `false` if the queue entry must move to
+    /// another etcd lease.
     async fn keep_place(
         &self,
         claim: &Claim,
@@ -138,7 +142,8 @@ impl EtcdBackend {
         Ok(self.refreshed(hook, place).await.id() == own.lease)
     }
 
-    /// That the entry of a lease was not given up while it was in doubt.
+    /// Returns the condition that the entry of a lease was not marked as abandoned while its
+    /// creation was unconfirmed.
     pub(super) fn is_unmarked(&self, lease: &Lease) -> Compare {
         is_absent(&self.layout.mark(lease))
     }
@@ -148,7 +153,7 @@ fn is_absent(key: &str) -> Compare {
     Compare::create_revision(key, CompareOp::Equal, 0)
 }
 
-/// How long the place of a claim is kept without another attempt.
+/// Returns how long the queue entry of a claim is kept without another attempt.
 fn kept_for(claim: &Claim) -> Duration {
     claim.place().unwrap_or_else(|| PLACE.min(claim.lease().ttl()))
 }

@@ -1,4 +1,4 @@
-//! Reads the store's knowledge of locks: holders, waiters, and the time that is left of their leases.
+//! Reads holders, waiters and the remaining time of leases from the store.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,42 +21,45 @@ use crate::session;
 /// How many entries one page of a list reads.
 const ENTRIES_PER_PAGE: i64 = 512;
 
-/// How many waiters an inspection lists: more than fit on a screen, and a short reply.
+/// How many waiters an inspection lists. This is more than fit on a screen, and the reply is still
+/// short.
 const LISTED: usize = 128;
 
-/// The number of leases whose remaining time a refused attempt asks for. It is a hint, and a semaphore may have many holders.
+/// For how many leases a refused attempt requests the remaining time. The remaining time is only a
+/// hint, and a semaphore may have many holders.
 const LEASES_OF_A_HINT: usize = 16;
 
 impl Range {
-    /// Reads all of it.
+    /// Reads all keys of the range.
     pub(super) fn get(&self) -> TxnOp {
         TxnOp::get(self.start.as_str(), Some(GetOptions::new().with_range(self.end.as_str())))
     }
 
-    /// The condition that the range is empty.
+    /// Returns the condition that the range is empty.
     pub(super) fn is_empty(&self) -> Compare {
         Compare::create_revision(self.start.as_str(), CompareOp::Equal, 0)
             .with_range(self.end.as_str())
     }
 
-    /// The condition that no entry is older than the one created at `created`, which may be among them.
+    /// Returns the condition that no entry was created before the revision `created`.
     pub(super) fn has_come_since(&self, created: i64) -> Compare {
         Compare::create_revision(self.start.as_str(), CompareOp::Greater, created - 1)
             .with_range(self.end.as_str())
     }
 
-    /// That the value of all is greater.
+    /// Returns the condition that all values are greater than `value`.
     pub(super) fn has_values_above(&self, value: &str) -> Compare {
         Compare::value(self.start.as_str(), CompareOp::Greater, value).with_range(self.end.as_str())
     }
 
-    /// The condition that no entry was created after `revision`.
+    /// Returns the condition that no entry was created after `revision`.
     pub(super) fn has_no_arrival_since(&self, revision: i64) -> Compare {
         Compare::create_revision(self.start.as_str(), CompareOp::Less, revision + 1)
             .with_range(self.end.as_str())
     }
 
-    /// The condition that no entry was created or changed after `revision`. Some may have gone.
+    /// Returns the condition that no entry was created or changed after `revision`. Entries may
+    /// have been deleted.
     pub(super) fn is_as_at(&self, revision: i64) -> Compare {
         Compare::mod_revision(self.start.as_str(), CompareOp::Less, revision + 1)
             .with_range(self.end.as_str())
@@ -64,19 +67,20 @@ impl Range {
 }
 
 impl EtcdBackend {
-    /// All holders and waiters of these locks, at one revision.
+    /// Returns all holders and waiters of these locks at one revision.
     pub(super) async fn look(&self, ranges: &[&Range]) -> Result<Vec<Queue>, Failure> {
         let reads: Vec<TxnOp> = ranges.iter().map(|range| range.get()).collect();
         queues(ranges, &self.read(reads).await?)
     }
 
-    /// A transaction that changes nothing.
+    /// Sends a transaction that changes nothing.
     pub(super) async fn read(&self, operations: Vec<TxnOp>) -> Result<TxnResponse, Failure> {
         let txn = Txn::new().and_then(operations);
         self.connection.txn(txn).await
     }
 
-    /// The remaining time of these etcd leases; unknown ones are missing.
+    /// Returns the remaining time of these etcd leases. Leases whose time cannot be read are
+    /// missing.
     pub(super) async fn left(
         &self,
         leases: impl IntoIterator<Item = i64>,
@@ -87,13 +91,14 @@ impl EtcdBackend {
         let left = leases.iter().map(|lease| session::left(&self.connection, *lease));
         let mut known = HashMap::new();
         for (lease, left) in leases.iter().zip(join_all(left).await) {
-            // One that has ended just now has nothing left.
+            // A lease that has just expired has no time left.
             known.insert(*lease, left?.unwrap_or_default());
         }
         Ok(known)
     }
 
-    /// The contention that a claim meets, as far as it can be found out.
+    /// Describes who holds or queues for the lock ahead of a claim. Details that cannot be read are
+    /// omitted.
     pub(super) async fn contention(&self, queue: &Queue, claim: &Claim, tag: &str) -> Contention {
         let leases =
             queue.holders().chain(queue.places_in_the_way(claim, tag)).map(|entry| entry.lease);
@@ -111,13 +116,13 @@ impl EtcdBackend {
         }
     }
 
-    /// The holders of `key`.
+    /// Returns the holders of `key`.
     pub(super) async fn describe(&self, key: &LockKey) -> Result<Inspection, Failure> {
         let queue = self.queue(key).await?;
         let left = self.left(queue.holders().map(|holder| holder.lease)).await?;
         let mut holders: Vec<&Entry> = queue.holders().collect();
         holders.sort_by_key(|holder| ends(holder, &left));
-        // While a mutex is held, there was no grant after its holder's.
+        // While a mutex is held, no newer grant can exist.
         let newest = match holders[..] {
             [holder] if holder.share.is_whole() => holder.granted,
             _ => queue.revision,
@@ -131,7 +136,8 @@ impl EtcdBackend {
         Ok(holders.fold(inspection, Inspection::with_holder))
     }
 
-    /// The locks that are held or queued for, as [`list`](leasehold_core::backend::LockBackend::list) tells them.
+    /// Returns one page of the locks that are held or queued for.
+    /// [`list`](leasehold_core::backend::LockBackend::list) defines the page.
     pub(super) async fn names(
         &self,
         prefix: &str,
@@ -148,7 +154,7 @@ impl EtcdBackend {
         let mut entries = found.kvs().iter().filter_map(|kv| kv.key_str().ok());
         let mut locks: Vec<LockKey> =
             entries.clone().filter_map(|it| self.layout.lock_of(it)).collect();
-        // One client's key for a lock may look like the beginning of another's name.
+        // A client's part of an entry key may look like the beginning of another lock's name.
         locks.retain(|lock| lock.as_str().starts_with(prefix));
         locks.sort_unstable();
         locks.dedup();
@@ -156,7 +162,8 @@ impl EtcdBackend {
         Ok(KeyPage::new(locks).with_next(next))
     }
 
-    /// Where a lease lies, if it lies anywhere: with another client's, perhaps.
+    /// Returns the key of a lease's entry, if the entry exists. Another client may have created the
+    /// entry.
     pub(super) async fn locate(&self, lease: &Lease) -> Result<Option<String>, Failure> {
         if let Some(entry) = self.slots.find(&self.layout, lease) {
             return Ok(Some(entry));
@@ -166,14 +173,14 @@ impl EtcdBackend {
         Ok(found.and_then(|key| String::from_utf8(key).ok()))
     }
 
-    /// All holders and waiters of `key`.
+    /// Returns all holders and waiters of `key`.
     pub(super) async fn queue(&self, key: &LockKey) -> Result<Queue, Failure> {
         let queues = self.look(&[&self.layout.range(key)]).await?;
         Ok(queues.into_iter().next().expect("one queue for one range"))
     }
 }
 
-/// When a holder's lease ends; last of all, if it never does.
+/// Returns the remaining time of a holder's lease. A lease that never expires sorts last.
 fn ends(holder: &Entry, left: &HashMap<i64, Duration>) -> Duration {
     left.get(&holder.lease).copied().unwrap_or(Duration::MAX)
 }
@@ -182,7 +189,7 @@ pub(super) fn described(holder: &Entry, left: &HashMap<i64, Duration>) -> Holder
     holder.holder().with_remaining(left.get(&holder.lease).copied())
 }
 
-/// The queues that a transaction has read, and nothing else.
+/// Returns the queues from the reply of a transaction that has only read queues.
 pub(super) fn queues(ranges: &[&Range], reply: &TxnResponse) -> Result<Vec<Queue>, Failure> {
     let revision = revision(reply)?;
     let found = reply.op_responses();
@@ -201,7 +208,7 @@ pub(super) fn got(response: &TxnOpResponse) -> Option<&GetResponse> {
     }
 }
 
-/// The revision of the store after a transaction.
+/// Returns the store's revision after a transaction.
 pub(super) fn revision(reply: &TxnResponse) -> Result<i64, Failure> {
     reply.header().map(etcd_client::ResponseHeader::revision).ok_or_else(senseless)
 }

@@ -1,4 +1,4 @@
-//! The position of a claim in the queue before its grant.
+//! The position of a claim in the queue before it is granted.
 
 use etcd_client::{Compare, CompareOp};
 use leasehold_core::backend::Lease;
@@ -7,13 +7,14 @@ use super::acquire::Asked;
 use crate::entry::{self, BETWEEN_HELD_AND_QUEUED, Entry, State};
 use crate::queue::Queue;
 
-/// Where a claim stands before it is granted.
+/// The position of a claim before it is granted.
 pub(super) enum Position<'a> {
-    /// The queue was empty, as far as is known.
+    /// The queue is expected to be empty.
     First,
-    /// It was in line since that revision, and those before it may have gone.
+    /// The claim has been queued since this revision. The claims before it may have left.
     InLine(i64),
-    /// It was seen in line, or not, and there was room for it.
+    /// The queue was read and admits the claim. The entry is the claim's queue entry, if it has
+    /// one.
     Seen(&'a Queue, Option<&'a Entry>),
 }
 
@@ -25,13 +26,13 @@ impl<'a> Position<'a> {
     ) -> Self {
         match (seen, queues_since) {
             (Some(queue), _) => Self::Seen(queue, queue.entry(&asked.tag)),
-            // For units, it takes a look.
+            // For permits, the whole queue must be read.
             (None, Some(created)) if asked.claim.share().is_whole() => Self::InLine(created),
             (None, _) => Self::First,
         }
     }
 
-    /// The conditions of its grant.
+    /// Returns the conditions under which the claim may be granted.
     pub(super) fn is_unchanged(&self, asked: &Asked<'_>) -> Vec<Compare> {
         let Asked { range, entry, .. } = asked;
         match *self {
@@ -41,11 +42,11 @@ impl<'a> Position<'a> {
                 range.has_come_since(created),
                 range.has_values_above(BETWEEN_HELD_AND_QUEUED),
             ],
-            // Each holder that was there counts, also after it has left.
+            // Every entry that was seen counts, even if it has been deleted since.
             Self::Seen(queue, None) if queue.is_held_in_units() => {
                 vec![range.has_no_arrival_since(queue.revision)]
             }
-            // That includes that it has no entry still.
+            // This includes the condition that the claim still has no entry.
             Self::Seen(queue, None) => vec![range.is_as_at(queue.revision)],
             Self::Seen(queue, Some(own)) => vec![
                 range.is_as_at(queue.revision),
@@ -54,7 +55,7 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// Whether it finds the lock free, as far as is known, or has found it so.
+    /// Returns whether the claim finds the lock free, or has found it free in an earlier attempt.
     pub(super) fn is_first(&self, asked: &Asked<'_>) -> bool {
         match self {
             Self::First => true,
@@ -64,12 +65,12 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// Whether it has no entry yet.
+    /// Returns whether the claim has no entry yet.
     pub(super) fn is_new(&self) -> bool {
         matches!(self, Self::First | Self::Seen(_, None))
     }
 
-    /// Whether the lock had no holder until then.
+    /// Returns whether the lock was free until this claim was granted.
     pub(super) fn is_free(&self) -> bool {
         match self {
             Self::First | Self::InLine(_) => true,
@@ -77,7 +78,8 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// Where its entry lies or will: with another client's, perhaps, that asked before us.
+    /// Returns the key of the claim's entry. It may be the key of another client that sent the same
+    /// claim earlier.
     pub(super) fn key(&self, asked: &Asked<'_>) -> Vec<u8> {
         match self {
             _ if self.is_first(asked) => asked.first.clone().into(),
@@ -86,7 +88,8 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// The creation of the entry of a claim that was granted at `revision`, if it lies with us.
+    /// Returns the revision at which the entry was created for a claim that was granted at
+    /// `revision`. Returns `None` if the entry belongs to another client.
     pub(super) fn created(&self, asked: &Asked<'_>, revision: i64) -> Option<i64> {
         match *self {
             Self::First | Self::Seen(_, None) => Some(revision),
@@ -98,7 +101,8 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// The value of its entry once it is granted. One that holds already takes no more units.
+    /// Returns the value of the entry after the grant. If the claim already holds permits, their
+    /// number does not increase.
     pub(super) fn held(&self, lease: &Lease) -> String {
         match self {
             Self::Seen(_, Some(own)) if own.state == State::Held => {

@@ -1,4 +1,4 @@
-//! Giving locks back, taking them away, and asking for them.
+//! Releases and revokes leases, and requests revocations.
 
 use std::mem;
 use std::str;
@@ -22,10 +22,10 @@ use crate::error::Failure;
 use crate::layout::tag;
 use crate::session::{self, Use};
 
-/// How often others may change the queue under our hands.
+/// How often other clients may change the queue during one operation.
 const MAX_TRIES: usize = 16;
 
-/// How many entries one transaction may change, with the server's default limit of 128 operations.
+/// How many entries one transaction may change with the server's default limit of 128 operations.
 const CHANGED_TOGETHER: usize = 120;
 
 impl EtcdBackend {
@@ -33,7 +33,7 @@ impl EtcdBackend {
     pub(super) async fn end(&self, lease: &Lease) -> Result<Release, Failure> {
         let mut releasing = Releasing { backend: self, lease, done: false };
         let released = match self.delete(lease).await {
-            // The session on which its mark was to hang has ended. Nothing was applied.
+            // The session for the mark had expired, so nothing was applied.
             Err(Failure::LeaseGone(_)) => self.delete(lease).await,
             released => released,
         };
@@ -66,8 +66,9 @@ impl EtcdBackend {
         Ok(if was_held { Release::Released } else { Release::NotHeld })
     }
 
-    /// Deletes the entries of a lease wherever they lie, and tells whether one of them held: with another client that asked for it, too,
-    /// or where a request for a place came late, beside a grant under another key.
+    /// Deletes all entries of a lease, including entries with unexpected keys. Returns whether one
+    /// of them held the lock. Another client may have sent the same claim, or a late request may
+    /// have created a queue entry in addition to the granted entry.
     async fn delete_others(&self, lease: &Lease) -> Result<bool, Failure> {
         let mut was_held = false;
         for other in self.queue(lease.key()).await?.entries_of(&tag(lease)) {
@@ -78,10 +79,10 @@ impl EtcdBackend {
         Ok(was_held)
     }
 
-    /// Deletes the entry of a lease that was granted and is not in doubt, if it is still there.
+    /// Deletes the entry of a lease if the grant was confirmed and the entry still exists.
     ///
-    /// No other entry was created at that revision. To compare that, and nothing of the value, costs the server hardly more than
-    /// to find it.
+    /// No other entry was created at the same revision. Comparing only the revision costs the
+    /// server hardly more than finding the key.
     async fn delete_granted(
         &self,
         entry: &str,
@@ -90,7 +91,7 @@ impl EtcdBackend {
     ) -> Result<bool, Failure> {
         let is_own = Compare::create_revision(entry, CompareOp::Equal, created);
         let is_fixed = lease.tenure() == Tenure::Fixed;
-        // The reply to many callers has no previous keys.
+        // The reply to a batch does not contain the previous values.
         let change = || {
             let (key, when) = (lease.key().clone(), vec![is_own.clone()]);
             (!is_fixed).then(|| Change { key, when, then: vec![TxnOp::delete(entry, None)] })
@@ -117,7 +118,7 @@ impl EtcdBackend {
         Ok(true)
     }
 
-    /// Deletes the entry of a lease if it lies there, and returns the state that it had.
+    /// Deletes the entry of a lease at this key, and returns its former state.
     async fn delete_at(&self, entry: &str, lease: &Lease) -> Result<Option<State>, Failure> {
         let (is_held, is_queued) = (entry::is_held(entry, lease), entry::is_queued(entry, lease));
         let delete = TxnOp::delete(entry, Some(DeleteOptions::new().with_prev_key()));
@@ -125,7 +126,7 @@ impl EtcdBackend {
         let in_doubt = marks.is_some();
         let txn = |marks: Option<i64>| {
             let mark = marks.map(|id| put(self.layout.mark(lease), String::new(), id));
-            // The key may be another lease's by now.
+            // The key may belong to another lease now.
             let leave = Txn::new().when(is_queued.clone()).and_then([delete.clone()]);
             let with =
                 |operation: TxnOp| [operation].into_iter().chain(mark.clone()).collect::<Vec<_>>();
@@ -135,7 +136,7 @@ impl EtcdBackend {
                 .or_else(with(TxnOp::txn(leave)))
         };
         let reply = match self.hang(marks.as_slice(), txn(marks)).await {
-            // Nor would a late entry find space.
+            // The server has no space left, so a late request could not create an entry either.
             Err(Failure::Final(error)) if in_doubt && error.kind() == ErrorKind::Refused => {
                 self.connection.txn(txn(None)).await?
             }
@@ -150,7 +151,7 @@ impl EtcdBackend {
         };
         if lease.tenure() == Tenure::Fixed {
             if in_doubt {
-                // Something may hang on it yet.
+                // A late entry may still be attached to this etcd lease.
                 self.end_lease(own.lease()).await;
             } else {
                 self.drop_lease(own.lease()).await;
@@ -159,7 +160,8 @@ impl EtcdBackend {
         Ok(Some(if reply.succeeded() { State::Held } else { State::Queued }))
     }
 
-    /// The session of the mark that keeps the entry of a lease from coming late, if it may. A server without space cannot be told so.
+    /// Returns the session for a mark if a late request may still create the entry of this lease.
+    /// Returns `None` if no mark is needed, or if the server has no space for one.
     async fn marks_if_in_doubt(&self, lease: &Lease) -> Result<Option<i64>, Failure> {
         if !self.doubts.concern(lease) {
             return Ok(None);
@@ -171,7 +173,7 @@ impl EtcdBackend {
         }
     }
 
-    /// Ends one holder's lease of `key`, or those of all holders.
+    /// Revokes one lease of `key`, or all of them.
     pub(super) async fn end_forcibly(
         &self,
         key: &LockKey,
@@ -187,7 +189,7 @@ impl EtcdBackend {
         }
     }
 
-    /// Ends one holder's lease of `key`, or all, so many at a time, and notes the holders.
+    /// Revokes one lease of `key` or all of them, in batches, and records their holders.
     async fn end_each(
         &self,
         key: &LockKey,
@@ -197,7 +199,7 @@ impl EtcdBackend {
         let (mut failures, mut asked_at) = (0, None);
         while failures < MAX_TRIES {
             let queue = self.queue(key).await?;
-            // Holders that come in meanwhile have newer tokens, and are left alone.
+            // Later holders have newer tokens and are not affected.
             let asked_at = *asked_at.get_or_insert(queue.revision);
             let is_meant = |holder: &&Entry| {
                 holder.created <= asked_at && only.is_none_or(|only| holder.fingerprint == only)
@@ -234,8 +236,8 @@ impl EtcdBackend {
 
     /// Asks holders of `key` to finish early.
     ///
-    /// The request lies beside the lock until it ends by its TTL, or until a client that finds the lock free
-    /// clears it.
+    /// The request is stored in a separate key. It remains until its TTL ends, or until a client
+    /// finds the lock free and removes the request.
     pub(super) async fn ask_back(
         &self,
         key: &LockKey,
@@ -258,7 +260,8 @@ impl EtcdBackend {
                 Some(only) => entry::asking_too(earlier.map(KeyValue::value), only),
             };
             let left = self.left(queue.holders().map(|holder| holder.lease)).await?;
-            // Until the last of them would end without renewal; for ever is a day.
+            // The request lasts until the last of these leases would expire without renewal. A
+            // lease without a TTL counts as one day.
             let ends = |holder: &Entry| {
                 left.get(&holder.lease).copied().unwrap_or(Duration::from_secs(86_400))
             };
@@ -267,7 +270,8 @@ impl EtcdBackend {
             session::grant(&self.connection, lease, longest).await?;
             let options = PutOptions::new().with_lease(lease).with_prev_key();
             let request = TxnOp::put(revocation.as_str(), value, Some(options));
-            // Holders whose entries are touched hear of it now, the others with their next renewal. Other programs do not listen.
+            // Holders whose entries are rewritten are notified immediately, all other holders at
+            // their next renewal. Other programs do not watch their entries.
             let touched = || meant().filter(|holder| !holder.is_foreign()).take(CHANGED_TOGETHER);
             let touches = touched().map(|holder| {
                 let same = holder.held_still(holder.share, holder.description.as_ref());
@@ -287,7 +291,7 @@ impl EtcdBackend {
             let reply = self.connection.txn(txn).await?;
             let unused = if reply.succeeded() { replaced(&reply) } else { Some(lease) };
             if let Some(unused) = unused {
-                // If that fails, its TTL does it.
+                // If the request fails, the etcd lease expires after its TTL.
                 drop(session::revoke(&self.connection, unused).await);
             }
             if reply.succeeded() {
@@ -298,7 +302,7 @@ impl EtcdBackend {
     }
 }
 
-/// The deletion in the reply of a transaction, or of the one within it.
+/// Returns the deletion in the reply of a transaction or of its nested transaction.
 fn deleted(reply: &TxnResponse) -> Option<DeleteResponse> {
     match reply.op_responses().into_iter().next()? {
         TxnOpResponse::Delete(deleted) => Some(deleted),
@@ -307,13 +311,15 @@ fn deleted(reply: &TxnResponse) -> Option<DeleteResponse> {
     }
 }
 
-/// The lease of the request that a request has taken the place of: nothing hangs on it any more.
+/// Returns the etcd lease of an earlier request that was replaced. No entry is attached to it any
+/// more.
 fn replaced(reply: &TxnResponse) -> Option<i64> {
     let TxnOpResponse::Put(put) = reply.op_responses().into_iter().next()? else { return None };
     put.prev_key().map(KeyValue::lease).filter(|lease| *lease != 0)
 }
 
-/// A release under way. If it fails, other leases must not keep its entry alive.
+/// A release in progress. If the release fails, renewals of other leases must not keep its entry
+/// alive.
 struct Releasing<'a> {
     backend: &'a EtcdBackend,
     lease: &'a Lease,

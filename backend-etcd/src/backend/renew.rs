@@ -1,4 +1,4 @@
-//! Renews held leases.
+//! Renews leases.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,20 +17,22 @@ use crate::error::Failure;
 use crate::layout::tag;
 use crate::session::{self, Session, Use, seconds};
 
-/// Leases looked at in one transaction: two reads for each, with the server's default limit of 128 operations.
+/// How many leases one transaction reads. Each lease needs two reads, and the server's default
+/// limit is 128 operations.
 const LOOKED_AT_TOGETHER: usize = 64;
 
-/// How often others may change an entry of ours under our hands.
+/// How often other clients may change one of our entries during one renewal.
 const MAX_TRIES: usize = 4;
 
-/// The store's record of a lease.
+/// What the store contains about a lease.
 struct Found {
     entry: Option<Entry>,
     asked_back: bool,
 }
 
 impl EtcdBackend {
-    /// Renews the etcd leases that these leases are attached to, and then makes sure that they are still there.
+    /// Renews the etcd leases that these leases are attached to, and then checks that the entries
+    /// still exist.
     pub(super) async fn renew_leases(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let now = self.clock.now();
         self.doubt_strays(now);
@@ -40,7 +42,7 @@ impl EtcdBackend {
         join_all(chunks).await.into_iter().flatten().collect()
     }
 
-    /// The sessions of those that are kept, by TTL.
+    /// Renews the sessions of these leases and returns them by TTL.
     async fn renewed_sessions(&self, leases: &[Lease]) -> HashMap<i64, Result<Session, Error>> {
         let mut ttls: Vec<_> = leases
             .iter()
@@ -69,7 +71,7 @@ impl EtcdBackend {
                 return leases.iter().map(|lease| Err(repeated(&error, lease))).collect();
             }
         };
-        // The reply may have told of an election.
+        // The reply may have revealed that a new leader was elected.
         let is_safe = |session: &Session| session::is_safe(&self.connection, session);
         let others = match sessions.values().flatten().all(is_safe) {
             true => None,
@@ -113,7 +115,7 @@ impl EtcdBackend {
         Ok(pairs.collect())
     }
 
-    /// The one of etcd's leases for a lease of ours that shares none: with the whole TTL from now.
+    /// Returns the etcd lease for a lease that does not use a session. Its full TTL starts now.
     async fn own_lease(&self, current: i64, ttl: Duration) -> Result<i64, Failure> {
         if self.sessions.keep_own(&self.connection, current, ttl).await? {
             return Ok(current);
@@ -132,7 +134,7 @@ impl EtcdBackend {
                 let queue = self.queue(lease.key()).await?;
                 let own = queue.entry(&tag(lease));
                 if own.is_some_and(|own| own.state == State::Held) {
-                    // It lies with another client that asked for it, too.
+                    // The entry has another key, because another client sent the same claim.
                     found.entry = own.cloned();
                     continue;
                 }
@@ -169,7 +171,7 @@ impl EtcdBackend {
     }
 }
 
-/// An error of several leases, for one of them.
+/// Returns an error of several leases as the error of one of them.
 fn repeated(error: &Error, lease: &Lease) -> Error {
     context(Failure::Final(error.repeated()), Operation::Renew, lease.key())
 }

@@ -1,4 +1,4 @@
-//! A cluster's URL.
+//! Reads the URL of a cluster.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const DEFAULT_PORT: u16 = 2379;
 
 /// Reads a URL and its parameters.
 ///
-/// URLs have one host, so each host of ours is read as a URL of its own.
+/// The URL parser supports only one host, so each host is parsed as a separate URL.
 pub(super) fn read(url: &str) -> Result<EtcdConfig, Error> {
     let (secure, rest) = match url.split_once("://") {
         Some(("etcd", rest)) => (false, rest),
@@ -52,14 +52,14 @@ pub(super) fn read(url: &str) -> Result<EtcdConfig, Error> {
     Ok(config)
 }
 
-/// The address of a member, as the client crate takes it.
+/// Returns the address of a member in the form that the client crate expects.
 fn endpoint(host: &str, secure: bool) -> Result<String, Error> {
     let scheme = if secure { "https" } else { "http" };
     let read = Url::parse(&format!("{scheme}://{host}"));
     let url = read.map_err(|error| invalid(format!("invalid host in the URL: {error}")))?;
     let name = url.host_str().filter(|_| !host.is_empty());
     let name = name.ok_or_else(|| invalid("the URL has no host"))?;
-    // The port may be the scheme's own, which the reader takes for none.
+    // The URL parser drops a port that is the default port of the scheme.
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| {
         !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
     });
@@ -67,9 +67,9 @@ fn endpoint(host: &str, secure: bool) -> Result<String, Error> {
     Ok(format!("{scheme}://{name}:{port}"))
 }
 
-/// A part of the URL without its percent signs.
+/// Decodes the percent codes in a part of the URL.
 fn decode(text: &str) -> Result<String, Error> {
-    // The parser of forms takes a plus sign for a blank, and here it is a plus sign.
+    // The form decoder would turn a plus sign into a space.
     let pair = format!("x={}", text.replace('+', "%2B"));
     let (_, value) = form_urlencoded::parse(pair.as_bytes()).next().expect("it is one pair");
     if text.contains('&') || value.contains('\u{fffd}') {
@@ -86,7 +86,7 @@ struct Params {
     tls: TlsFiles,
 }
 
-/// Paths of PEM files.
+/// The paths of PEM files.
 #[derive(Default)]
 struct TlsFiles {
     authority: Option<String>,
@@ -106,7 +106,8 @@ impl Params {
                 "cert" => params.tls.certificate = Some(value),
                 "key" => params.tls.key = Some(value),
                 _ => {
-                    // Unnamed: after a ? in a password, its rest looks like one.
+                    // The parameter is not shown, because it may be the rest of a password that
+                    // contains a `?`.
                     return Err(invalid(
                         "the URL has an unknown parameter; known are prefix, timeout-ms, ca, cert, key; \
                          a ? in a password is written %3F",
@@ -130,7 +131,7 @@ fn with_tls(config: EtcdConfig, secure: bool, files: &TlsFiles) -> Result<EtcdCo
     if !secure {
         return without_tls(config, files);
     }
-    // The path may be the rest of a password, and so is not shown.
+    // The path is not shown, because it may be the rest of a password.
     let read = |name: &str, path: &String| {
         std::fs::read(path).map_err(|error| {
             invalid(format!("cannot read the file of the URL parameter {name}: {error}"))

@@ -1,4 +1,5 @@
-//! The task that keeps one stream of watches to the member that is spoken to, and begins another when that breaks.
+//! The task that keeps a stream of watches to the current member, and opens a new stream when the
+//! old one breaks.
 
 use std::collections::{HashMap, VecDeque};
 use std::future;
@@ -12,15 +13,16 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::{Asking, Events, Order, Told, Watch, locked};
 use crate::connection::Connection;
 
-/// The pause between two tries to begin a stream, at first and at most: meanwhile, waiters poll.
+/// The first and the longest pause between two attempts to open a stream. Waiters poll in the
+/// meantime.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How many watches the server is asked for before it has answered: no more than the client crate buffers, and enough to ask for
-/// tens of thousands within a second.
+/// How many watches are requested before the server has confirmed them. The client crate buffers
+/// this many requests, which is enough for tens of thousands of watches per second.
 const BEGUN_TOGETHER: usize = 64;
 
-/// Keeps watch until the last sender of orders has gone.
+/// Keeps watches alive until the last sender of orders is dropped.
 pub(super) async fn run(
     connection: Arc<Connection>,
     orders: UnboundedReceiver<Order>,
@@ -28,7 +30,7 @@ pub(super) async fn run(
     asking: Arc<Mutex<Asking>>,
 ) {
     let moves = connection.moves();
-    // Entries that an earlier task, whose runtime has ended, was to watch later.
+    // Entries that an earlier task planned to watch before its runtime ended.
     let wakes_at = locked(&asking).later.front().map(|(at, _, _)| *at);
     let tower = Lookout {
         connection,
@@ -49,38 +51,38 @@ struct Lookout {
     connection: Arc<Connection>,
     orders: UnboundedReceiver<Order>,
     told: Told,
-    /// The present watches.
+    /// The current watches.
     watches: HashMap<i64, Watch>,
-    /// The watches to come.
+    /// The watches that start later.
     asking: Arc<Mutex<Asking>>,
     wakes_at: Option<Instant>,
     moves: tokio::sync::watch::Receiver<usize>,
-    /// Whose turn it was to answer when the stream was begun.
+    /// The turn for which the stream was opened.
     turn: usize,
-    /// Watches that the server does not yet have on this stream.
+    /// Watches that the server does not have on this stream yet.
     to_begin: VecDeque<i64>,
-    /// How many the server was asked for without having answered yet.
+    /// The number of watches that were requested but not yet confirmed.
     unanswered: usize,
 }
 
 /// The meaning of a message from the server.
 enum Heard {
-    /// Events, of interest to a watch or not.
+    /// Events, which may or may not concern a watch.
     News,
-    /// The events of a watch are compacted. The server has given the watch up, but not its id on this stream: so it begins anew
-    /// on another.
+    /// The events of a watch were compacted. The server has ended the watch but still reserves its
+    /// id on this stream, so the watch starts again on a new stream.
     Compacted,
-    /// A watch was not begun. Most likely the token with which the stream was opened has expired.
+    /// The server rejected a watch. Usually the authentication token of the stream has expired.
     Refused,
 }
 
-/// Why a stream is left.
+/// Why a stream ends.
 enum Left {
-    /// It broke, or its member is spoken to no more.
+    /// The stream broke, or another member is used now.
     Broken,
-    /// Nothing is asked for.
+    /// There is nothing to watch.
     Idle,
-    /// The last sender of orders has gone.
+    /// The last sender of orders was dropped.
     Over,
 }
 
@@ -105,7 +107,7 @@ impl Lookout {
                     pause = FIRST_PAUSE;
                 }
             }
-            // News may have been missed, and nothing is watched for a while.
+            // Events may have been missed, and nothing is watched for a while.
             self.lose_sight();
             if self.connection.is_closed() {
                 return;
@@ -115,13 +117,14 @@ impl Lookout {
         }
     }
 
-    /// No watch is in force any more: the waiters look for themselves.
+    /// Records that no watch is in force. All waiters are notified, so that they read the queue
+    /// again.
     fn lose_sight(&self) {
         locked(&self.asking).in_force.clear();
         self.watches.values().for_each(|watch| self.told.tell(&watch.tell));
     }
 
-    /// Waits for something to watch; `None` if nothing can come any more.
+    /// Waits until there is something to watch. Returns `None` if no more orders can arrive.
     async fn idle(&mut self) -> Option<()> {
         tokio::select! {
             order = self.orders.recv() => self.take(order?).map_or(Some(()), |_| Some(())),
@@ -132,8 +135,8 @@ impl Lookout {
         }
     }
 
-    /// Begins a stream with the first watch. The rest follows while the stream is read: the server stops listening to a client that
-    /// does not read.
+    /// Opens a stream with the first watch. The other watches follow while the stream is read,
+    /// because the server stops reading from a client that does not read.
     async fn open(&mut self) -> Option<WatchStream> {
         self.moves.mark_unchanged();
         let turn = self.connection.turn();
@@ -165,7 +168,7 @@ impl Lookout {
                         Heard::News => continue,
                         Heard::Compacted => return Left::Broken,
                         Heard::Refused => {
-                            // A new connection has a new token.
+                            // A new connection gets a new token.
                             self.connection.leave(self.turn);
                             return Left::Broken;
                         }
@@ -196,12 +199,12 @@ impl Lookout {
         }
     }
 
-    /// Sends watches that the server does not have yet, as fast as it keeps up.
+    /// Sends watches that the server does not have yet, as fast as the server confirms them.
     async fn begin_some(&mut self, stream: &mut WatchStream) -> Result<(), etcd_client::Error> {
         while self.unanswered < BEGUN_TOGETHER
             && let Some(id) = self.to_begin.pop_front()
         {
-            // Unless its receiver has gone.
+            // The receiver of this watch may have been dropped.
             if let Some(watch) = self.watches.get(&id) {
                 stream.watch(watch.target.key.clone(), Some(options(id, watch))).await?;
                 self.unanswered += 1;
@@ -210,7 +213,7 @@ impl Lookout {
         Ok(())
     }
 
-    /// Passes on a message from the server.
+    /// Handles a message from the server.
     fn hear(&mut self, message: &WatchResponse) -> Heard {
         let id = message.watch_id();
         let compacted = message.compact_revision();
@@ -223,7 +226,7 @@ impl Lookout {
             }
             return Heard::Compacted;
         }
-        // Not always with the watch's id.
+        // This message does not always contain the watch's id.
         if message.canceled() && message.created() {
             return Heard::Refused;
         }
@@ -287,7 +290,7 @@ impl Drop for Lookout {
     }
 }
 
-/// A change of the watches, to be sent to the server.
+/// A change of the watches that must be sent to the server.
 enum Change {
     Begin(i64),
     End(i64),

@@ -1,4 +1,4 @@
-//! A database's URL.
+//! Reads the URL of a database.
 
 use leasehold_core::Error;
 use leasehold_sql_support::remote::{Settings, invalid};
@@ -12,12 +12,12 @@ use crate::tls::{self, TlsFiles};
 const DEFAULT_PORT: u16 = 3306;
 
 impl Servers {
-    /// Reads a URL. `settings` read the parameters that all databases have.
+    /// Reads a URL. `settings` receives the parameters that all databases support.
     pub(crate) fn from_url(url: &str, settings: &mut Settings) -> Result<Self, Error> {
         if !url.starts_with("mysql://") && !url.starts_with("mariadb://") {
             return Err(invalid("the URL must start with mysql:// or mariadb://"));
         }
-        // Unnamed: after a ? in a password, its rest looks like a parameter.
+        // The parameter is not shown, because it may be the rest of a password that contains a `?`.
         let read = Url::parse(url).map_err(|error| {
             invalid(format!(
                 "the URL cannot be read ({error}); in user and password, : / ? # @ % are written %3A %2F %3F %23 %40 %25"
@@ -77,7 +77,8 @@ fn decode(text: &str) -> Result<String, Error> {
     Ok(decoded.into_owned())
 }
 
-/// `preferred` would go on in the clear with any server in between that says it knows no TLS.
+/// Returns whether connections must be encrypted. `preferred` is rejected, because an attacker in
+/// the network could then disable TLS.
 fn is_to_be_encrypted(mode: &str) -> Result<bool, Error> {
     match &*mode.to_ascii_lowercase().replace('-', "_") {
         "disabled" => Ok(false),

@@ -1,4 +1,4 @@
-//! A database's URL.
+//! Reads the URL of a database.
 
 use form_urlencoded::{Serializer, parse};
 use leasehold_core::Error;
@@ -7,12 +7,14 @@ use leasehold_sql_support::remote::{Settings, invalid};
 use super::Servers;
 use crate::tls::{Tls, TlsFiles};
 
-/// The folder of the socket depends on how PostgreSQL was built, so there is no default.
+/// PostgreSQL's default directory for sockets depends on the build, so the URL must contain the
+/// directory.
 const NO_HOST: &str = "the URL must name a host, as in postgres://HOST/DATABASE; for a Unix socket, name its folder, as in \
                        postgres:///DATABASE?host=/run/postgresql";
 
 impl Servers {
-    /// Reads a URL. `settings` read the parameters that all databases have, the driver reads its own.
+    /// Reads a URL. `settings` receives the parameters that all databases support. All other
+    /// parameters are passed to the driver.
     pub(crate) fn from_url(url: &str, settings: &mut Settings) -> Result<Self, Error> {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(invalid("the URL must start with postgres:// or postgresql://"));
@@ -38,9 +40,9 @@ impl Servers {
             }
         }
         let tls = Tls::new(is_encrypted, &files)?;
-        // Spaces are no plus signs to the driver.
+        // The driver does not decode a plus sign as a space.
         let url = format!("{address}?{}", theirs.finish().replace('+', "%20"));
-        // Unnamed: after a ? in a password, its rest looks like a parameter.
+        // The parameter is not shown, because it may be the rest of a password that contains a `?`.
         let options: tokio_postgres::Config = url.parse().map_err(|_| {
             invalid(
                 "invalid host, port or parameter in the URL; \
@@ -54,7 +56,8 @@ impl Servers {
     }
 }
 
-/// `prefer` and `allow` would send a password in the clear to any server in between that says it knows no TLS.
+/// Returns whether connections must be encrypted. `prefer` and `allow` are rejected, because an
+/// attacker in the network could then disable TLS.
 fn is_to_be_encrypted(mode: &str) -> Result<bool, Error> {
     match mode {
         "disable" => Ok(false),

@@ -1,4 +1,4 @@
-//! `rustls` as the driver takes it.
+//! Implements the driver's TLS traits with `rustls`.
 
 use std::future::Future;
 use std::io;
@@ -13,7 +13,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::Tls;
 
-/// The handshake with the server of one name.
+/// The TLS handshake with a server of this name.
 pub(crate) struct Handshake {
     tls: Tls,
     server: ServerName<'static>,

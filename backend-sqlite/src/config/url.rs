@@ -1,4 +1,4 @@
-//! `sqlite:` URLs.
+//! Reads `sqlite:` URLs.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

@@ -1,4 +1,4 @@
-//! Explains to a user why the files cannot be opened, and how to change that.
+//! Explains why the files cannot be opened, and what the user can do.
 
 use std::borrow::Cow;
 use std::fs::{self, Metadata};
@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 
 use super::Paths;
 
-/// The error of a file that cannot be opened or created.
+/// Returns the error of a file that cannot be opened or created.
 pub(crate) fn cannot_open(why: impl Into<Cow<'static, str>>, error: io::Error) -> Error {
     let failure = match error.kind() {
         IoKind::PermissionDenied => Failure::Denied,
@@ -23,7 +23,7 @@ pub(crate) fn cannot_open(why: impl Into<Cow<'static, str>>, error: io::Error) -
     failure.because(why, error)
 }
 
-/// Replaces `error` by the reason if this process lacks access to the files.
+/// Replaces `error` by a more precise one if this process lacks access to the files.
 pub(crate) fn explain(paths: &Paths, error: Error) -> Error {
     match obstacle(paths) {
         Some((failure, why)) => failure.because(why, error),
@@ -46,7 +46,7 @@ fn obstacle(paths: &Paths) -> Option<(Failure, String)> {
     found.or_else(|| directory_obstacle(paths))
 }
 
-/// Why the directory keeps this process from creating or opening the files.
+/// Returns why the directory prevents this process from creating or opening the files.
 fn directory_obstacle(paths: &Paths) -> Option<(Failure, String)> {
     let path = paths.directory();
     if !paths.exist() {
@@ -78,7 +78,8 @@ fn directory_obstacle(paths: &Paths) -> Option<(Failure, String)> {
     })
 }
 
-/// Whether `fs.protected_regular` may keep a user from opening a file in a directory with this mode and owner, as it does for `O_CREAT`.
+/// Returns whether `fs.protected_regular` may prevent a user from opening a file with `O_CREAT` in
+/// a directory with this mode and owner.
 fn is_protected(directory: (u32, u32), owner: u32, user: u32) -> bool {
     let (mode, directory_owner) = directory;
     let is_shared = mode & 0o1000 != 0 && mode & 0o022 != 0;
@@ -90,7 +91,7 @@ fn read_only() -> (Failure, String) {
     (Failure::Full, why.to_owned())
 }
 
-/// Why the system refuses this process access to an existing file.
+/// Returns why the operating system denies access to an existing file.
 fn refusal(path: &Path, access: Access) -> Option<Errno> {
     match accessat(CWD, path, access, AtFlags::EACCESS) {
         Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => Some(error),

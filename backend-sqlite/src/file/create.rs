@@ -16,14 +16,16 @@ use super::{INDEX_LENGTH, Paths};
 /// The mode of a new database, whatever the umask is.
 const FILE_MODE: u32 = 0o600;
 
-/// The least mode of a new directory: without it, its owner could not enter it.
+/// The minimum mode of a new directory. Without these bits, even its owner could not enter it.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// Creates the database and its directories if they are missing, for their owner alone.
+/// Creates the database and its directories if they are missing. Only their owner can access them.
 ///
-/// Files that root creates in the directory of another user belong to that user. Otherwise the user could not lock any more.
+/// If root creates files in the directory of another user, the files belong to that user. Otherwise
+/// that user could not use the locks any more.
 pub(crate) fn create(path: &Path) -> Result<(), Error> {
-    /// Closing a file ends all locks of the process on it. So no thread opens the file for its locks while another thread creates it.
+    /// Closing a file releases all locks of the process on it. Therefore no thread may open the
+    /// file for its locks while another thread creates it.
     static CREATING: Mutex<()> = Mutex::new(());
 
     let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,15 +41,18 @@ pub(crate) fn create(path: &Path) -> Result<(), Error> {
     created.map_err(|error| cannot_open("cannot create it", error))
 }
 
-/// Creates the log if it is missing, and a new index, with the mode, the owner and the group of the database.
+/// Creates the log if it is missing, and a new index. Both get the mode, the owner and the group of
+/// the database.
 ///
-/// SQLite would create both with the group of this process, and other users of the database's group could not open them.
+/// SQLite would create both with the group of this process, so other users in the database's group
+/// could not open them.
 ///
-/// The caller must hold an exclusive lock on the database. If there is an index already, it belongs to a former database at this path.
+/// The caller must hold an exclusive lock on the database. An existing index therefore belongs to a
+/// former database at this path.
 pub(crate) fn create_log_and_index(paths: &Paths) -> io::Result<()> {
     let database = fs::metadata(&paths.database)?;
     let mode = database.mode() & 0o777;
-    // In a sticky directory, only the owner may remove the index. SQLite then empties it.
+    // In a sticky directory, only the owner can remove the index. SQLite then truncates it instead.
     drop(fs::remove_file(&paths.index));
     if let Some(index) = create_file(&paths.index, mode)? {
         hand_over(&index, &database)?;
@@ -55,13 +60,14 @@ pub(crate) fn create_log_and_index(paths: &Paths) -> io::Result<()> {
     }
     let log = match create_file(&paths.log, mode)? {
         Some(log) => log,
-        // SQLite has just created the log. It never locks the log, so closing it here ends no lock.
+        // SQLite has just created the log. SQLite never locks the log, so closing it here does not
+        // release a lock.
         None => open_itself(&paths.log)?,
     };
     hand_over(&log, &database)
 }
 
-/// Creates a file with this mode, unless there is one.
+/// Creates a file with this mode, unless the file exists.
 fn create_file(path: &Path, mode: u32) -> io::Result<Option<File>> {
     match OpenOptions::new().write(true).create_new(true).mode(mode).open(path) {
         Ok(file) => {
@@ -85,23 +91,25 @@ fn create_directory(path: &Path) -> io::Result<()> {
     adopt(&open_itself(path)?, path.parent().unwrap_or(path))
 }
 
-/// Opens a file or directory, but follows no link that the owner of the directory may have put there in the meantime.
+/// Opens a file or directory without following links. The owner of the directory may have created a
+/// link in the meantime.
 fn open_itself(path: &Path) -> io::Result<File> {
     let flags = i32::try_from(OFlags::NOFOLLOW.bits()).expect("flags of open are an int");
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// Gives a file that root has just created to the owner of its directory.
+/// Changes the owner of a file that root has just created to the owner of the directory.
 fn adopt(created: &File, directory: &Path) -> io::Result<()> {
     if geteuid().is_root() { hand_over(created, &fs::metadata(directory)?) } else { Ok(()) }
 }
 
-/// Gives a file of this user the group of another one, and the owner if this user is root.
+/// Changes the group of a file of this user, and also the owner if this user is root.
 ///
-/// Does nothing if this process may not do that. Users who then cannot open the file get an error with the reason.
+/// Does nothing if this process lacks the permission. Users who cannot open the file then get an
+/// error with the reason.
 fn hand_over(file: &File, like: &Metadata) -> io::Result<()> {
     let (user, found) = (geteuid(), file.metadata()?);
-    // A file with a second name may be an important file of root elsewhere.
+    // A file with a second hard link may be an important file of root elsewhere.
     let is_own = found.uid() == user.as_raw() && (found.is_dir() || found.nlink() == 1);
     if is_own && (found.uid(), found.gid()) != (like.uid(), like.gid()) {
         drop(fchown(file, user.is_root().then_some(like.uid()), Some(like.gid())));

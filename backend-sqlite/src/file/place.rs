@@ -1,4 +1,4 @@
-//! The places where a file of locks may be.
+//! Checks the location of a lock file.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use leasehold_core::{Error, ErrorKind};
 
 use super::access::cannot_open;
 
-/// Refuses a file in which the locks of two processes might not exclude each other.
+/// Rejects a file whose locks might not exclude other processes.
 pub(crate) fn check(path: &Path) -> Result<(), Error> {
     let why = filesystem(path).and_then(|why| why.map_or_else(|| names(path), |why| Ok(Some(why))));
     match why.map_err(|error| cannot_open("cannot inspect it", error))? {
@@ -18,11 +18,11 @@ pub(crate) fn check(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Refuses a file that other processes may reach through another directory. SQLite would keep a second log there, and both logs would grant
-/// the same locks.
+/// Rejects a file that other processes may reach through another directory. SQLite would keep a
+/// second log there, and both logs would grant the same locks.
 fn names(path: &Path) -> io::Result<Option<String>> {
     let metadata = fs::metadata(path)?;
-    // A directory is refused later, with a better reason.
+    // A directory is rejected later, with a better reason.
     let why = if metadata.is_file() && metadata.nlink() > 1 {
         "it has another name, a hard link, where SQLite would keep another log; remove one of the names"
     } else if is_mounted(path)? {
@@ -33,7 +33,8 @@ fn names(path: &Path) -> io::Result<Option<String>> {
     Ok(Some(why.to_owned()))
 }
 
-/// Whether the file itself is a mount point, as when a container mounts the file and not its directory.
+/// Returns whether the file itself is a mount point, for example because a container mounts the
+/// file instead of its directory.
 #[cfg(target_os = "linux")]
 fn is_mounted(path: &Path) -> io::Result<bool> {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
@@ -45,7 +46,8 @@ fn is_mounted(path: &Path) -> io::Result<bool> {
     {
         return Ok(found.stx_attributes.contains(MOUNT));
     }
-    // A kernel before 5.8, or a container that forbids the call: a mount from the same device is not found.
+    // The kernel is older than 5.8, or a container forbids the call. A bind mount from the same
+    // device is not detected then.
     let path = fs::canonicalize(path)?;
     let folder = path.parent().unwrap_or(&path);
     Ok(fs::metadata(folder)?.dev() != fs::metadata(&path)?.dev())
@@ -71,10 +73,11 @@ fn filesystem(_path: &Path) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// The name of a file system that other machines, or another kernel, may use at the same time. The numbers are those of Linux.
+/// Returns the name of a file system that other machines or another kernel may use at the same
+/// time. The numbers are Linux's magic numbers.
 #[cfg(target_os = "linux")]
 fn shared_filesystem(number: u64) -> Option<&'static str> {
-    // Some are stored with a sign.
+    // Some magic numbers are stored with a sign.
     match number & 0xffff_ffff {
         0x6969 => Some("NFS"),
         0x517b | 0xff53_4d42 | 0xfe53_4d42 => Some("SMB"),
@@ -125,7 +128,7 @@ mod tests {
         ] {
             assert_eq!(shared_filesystem(number), Some(name));
         }
-        // ext4, XFS, Btrfs, overlay, tmpfs, ZFS.
+        // The magic numbers of ext4, XFS, Btrfs, overlay, tmpfs and ZFS.
         for number in [0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630, 0x0102_1994, 0x2fc1_2fc1] {
             assert_eq!(shared_filesystem(number), None);
         }

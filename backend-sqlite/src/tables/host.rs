@@ -1,10 +1,10 @@
-//! The tables as a whole, and the row that says which machine they belong to.
+//! Creates the tables, and stores the machine that they belong to.
 
 use rusqlite::params;
 
 use super::{Stop, Tables, emptied};
 
-/// Creates the tables, in the layout with this number.
+/// The statements that create the tables. [`LAYOUT`] is the number of this layout.
 const CREATE: &str = "
 CREATE TABLE {stripe} (stripe INTEGER PRIMARY KEY, token INTEGER NOT NULL) STRICT;
 INSERT INTO {stripe} WITH RECURSIVE n (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < 255) SELECT n, 0 FROM n;
@@ -34,10 +34,10 @@ CREATE TABLE {host} (
 INSERT INTO {host} VALUES (1, '', '', 0, 0);
 ";
 
-/// The layout that [`CREATE`] makes.
+/// The number of the layout that [`CREATE`] creates.
 pub(crate) const LAYOUT: i64 = 1;
 
-/// The machine, as the file knows it.
+/// The machine that the file belongs to, as stored in the file.
 #[derive(Debug)]
 pub(crate) struct HostRow {
     pub(crate) layout: i64,
@@ -45,17 +45,18 @@ pub(crate) struct HostRow {
     pub(crate) boot: String,
 }
 
-/// Two counters, of which one changes whenever holders must check their leases.
+/// Two counters. One of them changes whenever holders must check their leases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alarms {
-    /// Forced releases and requests to revoke.
+    /// The number of forced releases and revocation requests.
     count: i64,
     /// The largest token of all keys.
     token: i64,
 }
 
 impl Alarms {
-    /// Whether there was no forced release and no request to revoke since `before`, and no earlier contents of the file were put back.
+    /// Returns whether nothing has happened since `before` that concerns holders. A forced release,
+    /// a revocation request or a restored older file concerns them.
     pub(crate) fn is_calm_after(&self, before: &Self) -> bool {
         self.count == before.count && self.token >= before.token
     }
@@ -79,7 +80,8 @@ impl Tables<'_> {
         self.connection.execute_batch(&self.layout.fill(CREATE, '"'))
     }
 
-    /// Ends all leases and gives up all places, moves all tokens past those that may have been given out, and notes the machine.
+    /// Deletes all leases and queue entries, raises all tokens above those that may have been
+    /// granted, and stores the machine.
     pub(crate) fn settle(&self, machine: &str, boot: &str) -> rusqlite::Result<()> {
         self.execute("DELETE FROM {lease}", [])?;
         self.execute("UPDATE {stripe} SET token = max(token, (SELECT ceiling FROM {host}))", [])?;
@@ -91,13 +93,14 @@ impl Tables<'_> {
         self.execute("UPDATE {host} SET ceiling = max(ceiling, ?1)", params![ceiling])
     }
 
-    /// All tokens that were given out are below it, also the tokens that a loss of power takes from the stripes.
+    /// Returns the ceiling. All granted tokens are below it, including tokens that a power failure
+    /// has removed from the tables.
     pub(crate) fn ceiling(&self) -> Result<i64, Stop> {
         let ceiling = self.first("SELECT ceiling FROM {host}", [], |row| row.get(0))?;
         ceiling.ok_or_else(|| emptied("host"))
     }
 
-    /// Has the holders in all processes check their leases.
+    /// Makes the holders in all processes check their leases.
     pub(crate) fn alarm(&self) -> rusqlite::Result<()> {
         self.execute("UPDATE {host} SET alarms = alarms + 1", [])
     }

@@ -1,4 +1,4 @@
-//! The row that says which quorum the file is a member of.
+//! Stores the quorum that the file is a member of.
 
 use leasehold_core::backend::{Charter, Enlistment, Standing, StoreId};
 use leasehold_core::{Error, ErrorKind};
@@ -9,7 +9,7 @@ use rusqlite::params;
 
 use super::{Stop, Tables, emptied};
 
-/// Creates the table, also in a file from before there was one.
+/// Creates the table. Files of earlier versions do not have it.
 const CREATE: &str = "
 CREATE TABLE IF NOT EXISTS {member} (
   id INTEGER PRIMARY KEY CHECK (id = 0),
@@ -25,7 +25,8 @@ impl Tables<'_> {
         self.connection.execute_batch(&self.layout.fill(CREATE, '"'))
     }
 
-    /// Fails unless the file is enlisted under the claim's charter, if it names one.
+    /// Fails if the claim has a quorum configuration and the file has not joined the quorum with
+    /// this configuration.
     pub(crate) fn check_charter(&self, claim: &Acquire) -> Result<(), Stop> {
         let Some(charter) = &claim.charter else { return Ok(()) };
         let text = "SELECT 1 FROM {member}, {host} WHERE charter = ?1 AND incarnation = boot";
@@ -34,8 +35,9 @@ impl Tables<'_> {
             .ok_or_else(|| Stop::Failed(Failure::NotEnlisted.error(Failure::NotEnlisted.message())))
     }
 
-    /// The standing of the file, which takes the identity `fresh` if it has none. A restart of the machine begins another incarnation: it ends
-    /// all leases, and a loss of power before it may have cost commits.
+    /// Returns the membership status of the file. A file without an identity gets the identity
+    /// `fresh`. A restart of the machine starts a new incarnation, because it ends all leases and a
+    /// power failure may have lost commits.
     pub(crate) fn standing(&self, fresh: StoreId, now: i64) -> Result<Standing, Stop> {
         if self.host()?.boot.is_empty() {
             let message = "a file can be a member of a quorum on Linux only: other systems do not tell one run of the machine from the next";
@@ -60,7 +62,8 @@ impl Tables<'_> {
             .with_age(remaining(now, since)))
     }
 
-    /// Enlists the file, if it is the one that is meant and no member under another charter.
+    /// Joins the quorum, if this is the intended file and it is not a member under another quorum
+    /// configuration.
     pub(crate) fn enlist(&self, enlistment: &Enlistment) -> Result<(), Stop> {
         let charter = enlistment.charter().as_str();
         let enlisted = self.first(
@@ -75,7 +78,7 @@ impl Tables<'_> {
         Ok(())
     }
 
-    /// The largest token of all stripes.
+    /// Returns the largest token of all lock-table partitions.
     fn floor(&self) -> Result<u64, Stop> {
         let text = "SELECT max(token) FROM {stripe} HAVING count(*) = ?1";
         let floor: Option<i64> = self.first(text, params![Key::STRIPES], |row| row.get(0))?;

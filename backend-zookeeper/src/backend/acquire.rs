@@ -1,4 +1,4 @@
-//! Taking locks.
+//! Acquires locks.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -17,22 +17,24 @@ use crate::name::{Name, State};
 use crate::queue::{Queue, Verdict};
 use crate::session::Hook;
 
-/// How often an attempt may lose against clients that change the queue at the same time. Each time one of them has got on.
+/// How often an attempt may fail because other clients change the queue at the same time. Each
+/// time, at least one of those clients has made progress.
 const MAX_TRIES: usize = 16;
 
-/// When to try again after that.
+/// The pause before the next attempt after [`MAX_TRIES`] failures.
 const AFTER_LOSING: Duration = Duration::from_millis(5);
 
-/// An attempt under way.
+/// An attempt in progress.
 pub(super) struct Trial<'a> {
     pub(super) claim: &'a Claim,
     pub(super) sent_at: Instant,
-    /// The name of its node, once it has one: that stays also if the attempt fails then.
+    /// The name of the claim's node, once it exists. The node remains even if the attempt fails
+    /// later.
     pub(super) node: Option<String>,
 }
 
 impl ZooKeeperBackend {
-    /// One attempt to acquire; a claim that waits stands in line if it is refused.
+    /// Makes one attempt to acquire a lock. A claim that may wait is queued if it is refused.
     pub(super) async fn acquire(&self, claim: &Claim) -> Result<Attempt, Failure> {
         let sent_at = self.clock.now();
         self.doubt_strays(sent_at);
@@ -57,7 +59,8 @@ impl ZooKeeperBackend {
     async fn attempt(&self, trial: &mut Trial<'_>, is_new: bool) -> Result<Attempt, Failure> {
         let (claim, lease) = (trial.claim, trial.claim.lease());
         if is_new {
-            // A queue that is read late may refuse a claim wrongly. It never admits one wrongly: see `State::HeldAs`.
+            // An outdated queue may refuse a claim wrongly, but never admits a claim wrongly: see
+            // `State::HeldAs`.
             let queue = self.glance(claim.key()).await?;
             let last = Name::last(&tag(lease), claim.share());
             if queue.entry(&last.tag).is_none() && queue.verdict(&last) == Verdict::Admitted {
@@ -73,7 +76,7 @@ impl ZooKeeperBackend {
             let attempt = match queue.entry(&tag(lease)) {
                 Some(own) => self.go_on(trial, &queue, own).await,
                 None => {
-                    // A node that it had before has ended with its session.
+                    // An earlier node of the claim was removed with its session.
                     trial.node = None;
                     self.enter(trial, &queue).await
                 }
@@ -87,7 +90,7 @@ impl ZooKeeperBackend {
         Ok(Attempt::Held(Contention::new().with_retry_after(AFTER_LOSING)))
     }
 
-    /// Makes a node where it has none: for a claim that will be refused in line, or not at all.
+    /// Handles a claim without a node. Creates the node if the claim is admitted or may be queued.
     async fn enter(&self, trial: &mut Trial<'_>, queue: &Queue) -> Result<Attempt, Failure> {
         let (claim, lease) = (trial.claim, trial.claim.lease());
         let last = Name::last(&tag(lease), claim.share());
@@ -107,12 +110,13 @@ impl ZooKeeperBackend {
         }
     }
 
-    /// Makes the node of a claim that `queue` admits. If no other was made in between, the claim is granted with that.
+    /// Creates the node of a claim that `queue` admits. If no other node was created in between,
+    /// this grants the claim.
     async fn join(&self, trial: &mut Trial<'_>, queue: &Queue) -> Result<Attempt, Failure> {
         let lease = trial.claim.lease();
         let hook = self.hook(lease).await?;
         let state = match queue.has_other_limits(lease.share()) {
-            // A grant to another may not show in the order.
+            // A grant to another client may not be visible in the order of the nodes.
             true => State::Queued,
             false => State::HeldAs(queue.next),
         };
@@ -123,12 +127,12 @@ impl ZooKeeperBackend {
             self.claims.lies(lease, &own.text, State::Held, &hook.session);
             return self.granted(trial, &hook, &now, &own, &stat).await;
         }
-        // The next steps may have to connect to the session again.
+        // The next steps may have to reconnect to the session, which waits for its users.
         drop(hook);
         match now.entry(&own.tag).filter(|first| first.text != own.text) {
             None => self.go_on(trial, &now, &own).await,
             Some(first) => {
-                // Another client has asked for the same lease.
+                // Another client has sent the same claim.
                 self.take_back(trial).await?;
                 self.go_on(trial, &now, first).await
             }
@@ -144,7 +148,7 @@ impl ZooKeeperBackend {
     ) -> Result<Attempt, Failure> {
         let (claim, lease) = (trial.claim, trial.claim.lease());
         match queue.verdict(own) {
-            // Earlier claims that name another limit may be admitted at the same time.
+            // Earlier claims with a different limit may be admitted at the same time.
             Verdict::Admitted => {}
             Verdict::OtherKind => {
                 self.take_back(trial).await?;
@@ -158,7 +162,7 @@ impl ZooKeeperBackend {
             }
             Verdict::Refused => return self.stand_in_line(trial, queue, own).await,
         }
-        // One that holds already takes no more units.
+        // A claim that already holds permits does not get more of them.
         let lease = lease.clone().with_share(claim.share().capped_by(own.share));
         let to = own.changed(lease.share(), State::Held);
         let hook = self.hook(&lease).await?;
@@ -184,7 +188,7 @@ impl ZooKeeperBackend {
     ) -> Result<Attempt, Failure> {
         let (claim, lease) = (trial.claim, trial.claim.lease());
         if queue.is_asked && queue.holders().all(|holder| holder.tag == own.tag) {
-            // The holder that was asked to finish has done so.
+            // The holder that was asked to finish has finished, so the request is removed.
             self.clear_request(claim.key())
                 .await
                 .map_err(|failure| failure.after("it is granted"))?;
@@ -201,7 +205,7 @@ impl ZooKeeperBackend {
         Ok(Attempt::Granted(if good_for < lease.ttl() { grant.with_ttl(good_for) } else { grant }))
     }
 
-    /// Deletes the node that the attempt has made, if it has made one.
+    /// Deletes the node of the attempt, if it exists.
     pub(super) async fn take_back(&self, trial: &mut Trial<'_>) -> Result<(), Failure> {
         let Some(name) = &trial.node else { return Ok(()) };
         let lease = trial.claim.lease();

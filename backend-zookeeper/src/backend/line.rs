@@ -1,4 +1,4 @@
-//! Standing in line for a lock.
+//! Adds claims to the queue of a lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,12 @@ use crate::queue::Queue;
 use crate::session::{Hook, Session, Use};
 use crate::watch::Target;
 
-/// How long the place of a claim is kept that only waits: an election eats shorter ones.
+/// How long the queue entry of a waiting claim is kept. During an election, shorter queue entries
+/// can expire.
 const PLACE: Duration = Duration::from_secs(10);
 
 impl ZooKeeperBackend {
-    /// Keeps the place in the queue of a claim that has a node, as a waiter's.
+    /// Keeps the node of a claim in the queue, as the node of a waiter.
     pub(super) async fn stand_in_line(
         &self,
         trial: &mut Trial<'_>,
@@ -53,7 +54,8 @@ impl ZooKeeperBackend {
         }))
     }
 
-    /// Keeps the session of waiters alive, and moves the node there if it hangs on another. Returns until when the place is kept.
+    /// Renews the session for waiters, and moves the node to this session if necessary. Returns
+    /// when the queue entry expires.
     async fn keep_place(
         &self,
         claim: &Claim,
@@ -71,18 +73,19 @@ impl ZooKeeperBackend {
         Ok(hook.good_until)
     }
 
-    /// The session with which the place of a claim ends.
+    /// Returns the session that the queue entry of a claim is attached to.
     pub(super) async fn place_hook(&self, claim: &Claim) -> Result<Hook, Failure> {
         self.sessions.current(&self.servers, Use::Places, self.kept_for(claim)).await
     }
 
-    /// How long the place of a claim is kept without another attempt.
+    /// Returns how long the queue entry of a claim is kept without another attempt.
     pub(super) fn kept_for(&self, claim: &Claim) -> Duration {
         let place = claim.place().unwrap_or_else(|| PLACE.min(claim.lease().ttl()));
         place.clamp(self.range.0, self.range.1)
     }
 
-    /// The lease that the data of a waiter show, with the time for which its place is kept.
+    /// Returns the lease for the data of a waiter's node. Its TTL is the lifetime of the queue
+    /// entry.
     pub(super) fn waiting_lease(&self, claim: &Claim) -> Lease {
         claim.lease().clone().with_ttl(self.kept_for(claim))
     }

@@ -1,4 +1,4 @@
-//! The store's knowledge about locks: holders and queues.
+//! Reads holders and queues from the store.
 
 use std::time::Duration;
 
@@ -16,53 +16,59 @@ use crate::layout;
 use crate::name::Name;
 use crate::queue::Queue;
 
-/// How many nodes one request reads: servers refuse requests of more than a mebibyte, and the paths of so many take less than half of that.
+/// How many nodes one request reads. Servers reject requests of more than 1 MiB, and the paths of
+/// this many nodes need less than half of that.
 pub(super) const NODES_PER_REQUEST: usize = 256;
 
-/// How many locks one page of a list looks at.
+/// How many locks one page of a list reads.
 const LOCKS_PER_PAGE: usize = 256;
 
-/// How many waiters an inspection lists: more than fit on a screen, and a short reply.
+/// How many waiters an inspection lists. This is more than fit on a screen, and the reply is still
+/// short.
 const LISTED: usize = 128;
 
-/// How many holders a refused attempt reads, to tell how long they last. That is a hint, and a semaphore may have many holders.
+/// How many holders a refused attempt reads to estimate the remaining time. The estimate is only a
+/// hint, and a semaphore may have many holders.
 const HOLDERS_OF_A_HINT: usize = 16;
 
 impl ZooKeeperBackend {
-    /// The holders and waiters of `key`, as the server's leader knows them now.
+    /// Returns the current holders and waiters of `key`, as known to the leader.
     pub(super) async fn queue(&self, key: &LockKey) -> Result<Queue, Failure> {
         let node = self.layout.lock(key);
         let link = self.servers.main().await?;
-        // The server passes the first on to the leader, and has all that the leader had then before it answers the second.
+        // The server forwards the first request to the leader. Before it answers the second
+        // request, it has all changes that the leader had then.
         let (sync, looking) = (link.client().sync(&node), queue_at(&link, &node));
         let (synced, queue) = tokio::join!(link.reply(sync), looking);
         synced.map_err(Failure::of_a_look)?;
         queue
     }
 
-    /// The holders and waiters of `key`, as the server that is spoken to knows them.
+    /// Returns the holders and waiters of `key` as known to the current server. The result may be
+    /// outdated.
     pub(super) async fn glance(&self, key: &LockKey) -> Result<Queue, Failure> {
         let link = self.servers.main().await?;
         queue_at(&link, &self.layout.lock(key)).await
     }
 
-    /// Makes sure that the next replies on a connection come from the leader that counts the time of sessions, or from a server that
-    /// has all of its changes.
+    /// Confirms that the next replies on a connection are current. They come from the leader that
+    /// counts session times, or from a server that has all of its changes.
     ///
-    /// A leader that was stopped, and replaced meanwhile, lets clients connect to their sessions when it goes on, and synchronizes with
-    /// itself. A write takes a majority, also one that changes nothing, and servers close all connections when they lose their leader.
+    /// A former leader that resumes after a pause still accepts connections to sessions, and
+    /// answers synchronization requests itself. A write needs a majority, even if it changes
+    /// nothing. Servers close all connections when they lose their leader.
     pub(super) async fn confirm(&self, link: &Link) -> Result<(), Failure> {
         let mut nothing = link.client().new_multi_writer();
         let any_version = -1;
         nothing.add_check_version(self.layout.prefix(), any_version).map_err(error::request)?;
         match link.reply(nothing.commit()).await {
-            // A majority has agreed on a refusal, too.
+            // A refusal also shows that a majority has agreed.
             Ok(_) | Err(Failure::Mismatch(_)) => Ok(()),
             Err(failure) => Err(failure.of_a_look()),
         }
     }
 
-    /// The entries of `key` with these names. Some may have gone.
+    /// Returns the entries of `key` with these names. Entries that no longer exist are missing.
     pub(super) async fn entries(
         &self,
         key: &LockKey,
@@ -75,7 +81,8 @@ impl ZooKeeperBackend {
         Ok(found?.into_iter().flatten().collect())
     }
 
-    /// Tells of a holder that is in the way of the claim with this entry; of none, if that cannot be found out.
+    /// Describes a holder that blocks the claim with this entry. Returns an empty description if
+    /// the holder cannot be read.
     pub(super) async fn contention(&self, key: &LockKey, queue: &Queue, own: &Name) -> Contention {
         let holders = queue.holders().filter(|holder| holder.text != own.text);
         let entries = self.entries(key, holders.take(HOLDERS_OF_A_HINT)).await.unwrap_or_default();
@@ -83,12 +90,12 @@ impl ZooKeeperBackend {
         let ends = |entry: &&Entry| entry.ttl().unwrap_or(Duration::MAX);
         let holder = holds.iter().min_by_key(ends).map(Entry::holder);
         let contention = holder.into_iter().fold(Contention::new(), Contention::with_holder);
-        // A place at the head of the line ends then, unless its owner asks again.
+        // The first queue entry expires at this time unless its owner refreshes it.
         let place = waits.iter().filter_map(Entry::ttl).min();
         place.into_iter().fold(contention, Contention::with_retry_after)
     }
 
-    /// The holders and waiters of `key`, for an operator.
+    /// Returns the holders and waiters of `key` for an operator.
     pub(super) async fn describe(&self, key: &LockKey) -> Result<Inspection, Failure> {
         let queue = self.queue(key).await?;
         let holders: Vec<&Name> = queue.holders().collect();
@@ -109,7 +116,8 @@ impl ZooKeeperBackend {
         Ok(holders.fold(inspection, Inspection::with_holder))
     }
 
-    /// The locks that are held or queued for, as [`list`](leasehold_core::backend::LockBackend::list) tells them.
+    /// Returns one page of the locks that are held or queued for.
+    /// [`list`](leasehold_core::backend::LockBackend::list) defines the page.
     pub(super) async fn names(
         &self,
         prefix: &str,
@@ -150,7 +158,8 @@ async fn queue_at(link: &Link, node: &str) -> Result<Queue, Failure> {
     }
 }
 
-/// Reads nodes with these names and paths, in few requests. Each has an outcome of its own: its entry, or none if there is no such node.
+/// Reads nodes by name and path, in a few requests. The result for a node is its entry, or `None`
+/// if the node does not exist.
 pub(super) async fn read(
     link: &Link,
     nodes: Vec<(Name, String)>,
@@ -158,7 +167,7 @@ pub(super) async fn read(
     let requests = nodes.chunks(NODES_PER_REQUEST).map(|some| {
         let mut reader = link.client().new_multi_reader();
         let added = some.iter().try_for_each(|(_, node)| reader.add_get_data(node));
-        // The request leaves now, and its reply is taken later.
+        // The request is sent now, and its reply is awaited later.
         added.map(|()| link.reply(reader.commit())).map_err(error::request)
     });
     let requests: Result<Vec<_>, Failure> = requests.collect();
@@ -180,7 +189,7 @@ async fn is_in_use(link: &Link, node: &str) -> Result<bool, Failure> {
     match link.reply(link.client().list_children(node)).await {
         Ok(children) => Ok(children.iter().any(|name| Name::read(name).is_some())),
         Err(failure) if failure.is_absence() => Ok(false),
-        // It is another user's. To inspect it tells that.
+        // The lock belongs to another user. Inspecting it reports this.
         Err(failure) if failure.is_denial() => Ok(true),
         Err(failure) => Err(failure),
     }

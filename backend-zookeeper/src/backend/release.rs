@@ -1,4 +1,4 @@
-//! Giving locks back, taking them away, and asking for them.
+//! Releases and revokes leases, and requests revocations.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::error::{self, Failure};
 use crate::layout::tag;
 use crate::name::{Name, State};
 
-/// How often others may change the queue under our hands.
+/// How often other clients may change the queue during one operation.
 const MAX_TRIES: usize = 16;
 
 impl ZooKeeperBackend {
@@ -52,7 +52,8 @@ impl ZooKeeperBackend {
         Ok(released)
     }
 
-    /// The holders of `key`, without a waiter or a claim under way that is first in the queue.
+    /// Returns the holders of `key`. Excludes a waiter or an unfinished claim that is first in the
+    /// queue.
     async fn holders(&self, key: &LockKey) -> Result<Vec<Entry>, Failure> {
         let queue = self.queue(key).await?;
         let mut entries = self.entries(key, queue.holders()).await?;
@@ -60,7 +61,7 @@ impl ZooKeeperBackend {
         Ok(entries)
     }
 
-    /// The holders of `key` that an operator means, and how many there are in all.
+    /// Returns the holders of `key` that an operator has selected, and the number of all holders.
     async fn meant(
         &self,
         key: &LockKey,
@@ -72,7 +73,7 @@ impl ZooKeeperBackend {
         Ok((holders, all))
     }
 
-    /// Ends the lease on `key` that an operator means, or all.
+    /// Revokes the selected lease on `key`, or all leases.
     pub(super) async fn end_forcibly(
         &self,
         key: &LockKey,
@@ -111,10 +112,10 @@ impl ZooKeeperBackend {
         Err(too_busy())
     }
 
-    /// Asks the holder of the lease on `key` that an operator means to finish early, or all holders.
+    /// Asks the selected holder of `key`, or all holders, to finish early.
     ///
-    /// The request is a node of a session of its own. It ends with that, or is cleared by a claim that finds the lock free. Curator's
-    /// holders are asked as Curator does it.
+    /// The request is a node with its own session. It is removed with the session, or by the next
+    /// claim that finds the lock free. Curator's holders are asked in Curator's way.
     pub(super) async fn ask_back(
         &self,
         key: &LockKey,
@@ -145,7 +146,8 @@ impl ZooKeeperBackend {
         request: &str,
         holders: &[Entry],
     ) -> Result<(), Failure> {
-        // Until the last of them would end without renewal; Curator's hold for as long as they like.
+        // The request lasts until the last of these leases would expire without renewal. Curator's
+        // leases have no TTL.
         let ends = |holder: &Entry| holder.ttl().unwrap_or(Duration::MAX);
         let longest = holders.iter().map(ends).max().unwrap_or_default();
         let longest = longest.clamp(self.range.0, self.range.1);
@@ -156,7 +158,7 @@ impl ZooKeeperBackend {
             multi.add_create(request, b"", &options)?;
             for holder in holders {
                 let node = self.layout.node(key, &holder.name.text);
-                // Holders that watch their nodes hear of it now.
+                // Holders that watch their nodes are notified by this write.
                 let data = if holder.is_foreign() { REVOKE } else { &holder.data };
                 multi.add_set_data(&node, data, Some(holder.stat.version))?;
             }
@@ -168,7 +170,7 @@ impl ZooKeeperBackend {
         written.map(drop)
     }
 
-    /// Takes back the request to all holders of `key`, if there is one.
+    /// Removes the revocation request to all holders of `key`, if there is one.
     pub(super) async fn clear_request(&self, key: &LockKey) -> Result<(), Failure> {
         self.delete_request(&self.layout.revocation(key)).await
     }
@@ -182,7 +184,8 @@ impl ZooKeeperBackend {
     }
 }
 
-/// A release under way. A node that could not be deleted must not be kept alive with others.
+/// A release in progress. A node that could not be deleted must not be kept alive by the renewals
+/// of other leases.
 struct Releasing<'a> {
     backend: &'a ZooKeeperBackend,
     lease: &'a Lease,
@@ -198,7 +201,7 @@ impl Drop for Releasing<'_> {
     }
 }
 
-/// The failure of a request whose effect does not hang on the session that made it.
+/// Maps the failure of a request whose effect does not depend on the session that sent it.
 pub(super) fn unknown(failure: Failure) -> Failure {
     match failure {
         Failure::SessionGone(error) => {

@@ -1,4 +1,4 @@
-//! Making nodes, and moving them from one session to another.
+//! Creates nodes, and moves nodes from one session to another.
 
 use leasehold_core::backend::{Lease, Tenure};
 use leasehold_core::{Error, ErrorKind, LockKey};
@@ -13,31 +13,33 @@ use crate::name::{LAST_NUMBER, Name, State};
 use crate::queue::Queue;
 use crate::session::{Hook, Use};
 
-/// The comparisons and changes of a grant of units, beside the node itself.
+/// The additional comparisons and changes when permits are granted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Guard {
-    /// Nothing: the order alone tells.
+    /// No comparison. The order of the nodes is sufficient.
     None,
-    /// That no claim was granted past it, under another limit, since this version.
+    /// No claim with a different limit was granted out of order since this version.
     Unpassed(i32),
-    /// The same, and tells later comparisons of this grant.
+    /// The same comparison. In addition, the version is increased so that later comparisons detect
+    /// this grant.
     Passes(i32),
 }
 
-/// How a node is moved.
+/// A node that moves to another session.
 pub(super) struct Move<'a> {
-    /// As it is to be from then on.
+    /// The lease after the move.
     pub(super) lease: &'a Lease,
     pub(super) from: &'a Name,
     pub(super) to: &'a Name,
     pub(super) state: State,
     pub(super) data: &'a [u8],
     pub(super) guard: Guard,
-    /// Its data were written since it was made, as those of a holder that is asked to finish.
+    /// Whether the data of the node were written after its creation, for example to ask the holder
+    /// to finish.
     pub(super) is_touched: bool,
 }
 
-/// A node that was made, and the queue then.
+/// A node that was created, and the queue at that time.
 pub(super) struct Made {
     pub(super) own: Name,
     pub(super) stat: Stat,
@@ -45,7 +47,7 @@ pub(super) struct Made {
 }
 
 impl ZooKeeperBackend {
-    /// A session for a lease that is granted.
+    /// Returns a session for a granted lease.
     pub(super) async fn hook(&self, lease: &Lease) -> Result<Hook, Failure> {
         match lease.tenure() {
             Tenure::Kept => self.sessions.current(&self.servers, Use::Locks, lease.ttl()).await,
@@ -53,7 +55,7 @@ impl ZooKeeperBackend {
         }
     }
 
-    /// Makes sure that no earlier request to create the node of a lease comes any more.
+    /// Ensures that no earlier request can create the node of a lease any more.
     pub(super) async fn settle(&self, lease: &Lease) -> Result<(), Failure> {
         let known = self.claims.find(lease);
         if let Some((sent_at, session)) = known.and_then(|known| known.in_doubt) {
@@ -66,7 +68,7 @@ impl ZooKeeperBackend {
         Ok(())
     }
 
-    /// Makes the node of a claim, at the end of the line, and reads the line: one round trip.
+    /// Creates the node of a claim at the end of the queue, and reads the queue, in one round trip.
     pub(super) async fn make(
         &self,
         trial: &mut Trial<'_>,
@@ -121,7 +123,7 @@ impl ZooKeeperBackend {
         Ok(Made { own, stat, queue: Queue::new(&children, &dir) })
     }
 
-    /// Makes the node of a lock, a container, and those above it.
+    /// Creates the container node of a lock, and its parent nodes.
     async fn make_lock(&self, key: &LockKey, hook: &Hook) -> Result<(), Failure> {
         let (link, client, lock) = (&hook.link, hook.link.client(), self.layout.lock(key));
         let acls = self.servers.config().acls();
@@ -140,7 +142,8 @@ impl ZooKeeperBackend {
         Ok(())
     }
 
-    /// Moves the node of a lease to a session, perhaps under another name, with the same number: one atomic step.
+    /// Moves the node of a lease to a session in one atomic step. The node may change its name but
+    /// keeps its number.
     pub(super) async fn relocate(&self, hook: &Hook, step: Move<'_>) -> Result<Stat, Failure> {
         let node = self.layout.node(step.lease.key(), &step.to.text);
         let written = self.relocate_all(hook, &[step]).await?;
@@ -151,7 +154,7 @@ impl ZooKeeperBackend {
         match stat.filter(|stat| !stat.is_invalid()) {
             Some(stat) => Ok(stat),
             None => {
-                // Some servers do not tell (ZOOKEEPER-4026).
+                // Some servers do not return the new version (ZOOKEEPER-4026).
                 let looked = hook.link.reply(hook.link.client().check_stat(&node)).await;
                 let looked = looked.map_err(|failure| failure.after("the node was moved"))?;
                 looked.ok_or(Failure::Mismatch(zookeeper_client::Error::NoNode))
@@ -159,7 +162,7 @@ impl ZooKeeperBackend {
         }
     }
 
-    /// Moves several nodes in one step: all of them or none.
+    /// Moves several nodes in one step, all or none.
     pub(super) async fn relocate_all(
         &self,
         hook: &Hook,
@@ -205,14 +208,14 @@ impl ZooKeeperBackend {
         Ok(())
     }
 
-    /// Deletes a node of ours; `false` if it is not there.
+    /// Deletes a node of this client. Returns `false` if it does not exist.
     pub(super) async fn drop_node(&self, lease: &Lease, name: &str) -> Result<bool, Failure> {
         let link = self.servers.main().await?;
         let node = self.layout.node(lease.key(), name);
         match link.reply(link.client().delete(&node, None)).await {
             Ok(()) => Ok(true),
             Err(failure) if failure.is_absence() => Ok(false),
-            // The session of the connection for reads is none of the lease's.
+            // The session of the reading connection is not the session of the lease.
             Err(failure) => Err(unknown(failure)),
         }
     }

@@ -1,4 +1,4 @@
-//! Renewing leases.
+//! Renews leases.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,28 +16,29 @@ use crate::layout::tag;
 use crate::name::{Name, State};
 use crate::session::{Hook, Use};
 
-/// How often others may change a node of ours under our hands.
+/// How often other clients may change one of our nodes during one renewal.
 const MAX_TRIES: usize = 4;
 
-/// How many nodes one request moves: servers refuse requests of more than a mebibyte, and so many take less than two thirds of that.
+/// How many nodes one request moves. Servers reject requests of more than 1 MiB, and this many
+/// nodes need less than two thirds of that.
 const MOVES_PER_REQUEST: usize = 128;
 
-/// A lease, and its place in the caller's list.
+/// A lease and its index in the caller's list.
 type Numbered<'a> = (usize, &'a Lease);
 
-/// The node of a lease as one look has shown it.
+/// The node of a lease, as it was when it was last read.
 struct Look {
-    /// Its name, as far as it is known.
+    /// The name of the node, if it is known.
     name: Option<Name>,
     found: Result<Option<Entry>, Failure>,
 }
 
 impl ZooKeeperBackend {
-    /// Connects to the sessions of those leases, and then makes sure that the leases are still there.
+    /// Connects to the sessions of these leases, and then checks that the leases still exist.
     pub(super) async fn renew_leases(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let now = self.clock.now();
         self.doubt_strays(now);
-        // That may connect to sessions again, which waits for their users.
+        // This step may reconnect to sessions, which waits for the users of those sessions.
         let settled = join_all(leases.iter().map(|lease| self.settle(lease))).await;
         let (mut renewed, mut alone) = (Vec::with_capacity(leases.len()), Vec::new());
         let mut together: BTreeMap<Duration, Vec<Numbered<'_>>> = BTreeMap::new();
@@ -62,7 +63,7 @@ impl ZooKeeperBackend {
         renewed.collect()
     }
 
-    /// Renews a lease with a new session of its own.
+    /// Renews a lease with a new session that no other lease uses.
     async fn renew_alone(&self, lease: &Lease) -> Result<Renewal, Failure> {
         let hook = self.sessions.own(&self.servers, lease.ttl()).await?;
         let look = self.look_again(lease, &hook, self.known_name(lease)).await;
@@ -71,7 +72,8 @@ impl ZooKeeperBackend {
         renewed
     }
 
-    /// Renews leases of one TTL, which share a session: a few requests for hundreds of them.
+    /// Renews leases with the same TTL, which share a session. A few requests are enough for
+    /// hundreds of leases.
     async fn renew_together(
         &self,
         ttl: Duration,
@@ -98,19 +100,19 @@ impl ZooKeeperBackend {
         let renewing =
             renewing.map(async |((i, lease), look)| (i, self.renew_at(lease, &hook, look).await));
         let renewed = join_all(renewing).await;
-        // Others may need the connection for their renewals.
+        // Close the connection, because other clients may need it for their renewals.
         hook.session.close().await;
         renewed
     }
 
-    /// The session of those with this TTL, on a server that has all that the leader has now.
+    /// Returns the renewed session for this TTL, on a server that has all changes of the leader.
     async fn renewed_hook(&self, ttl: Duration) -> Result<Hook, Failure> {
         let hook = self.sessions.renewed(&self.servers, Use::Locks, ttl).await?;
         self.confirm(&hook.link).await?;
         Ok(hook)
     }
 
-    /// Reads the nodes of those leases.
+    /// Reads the nodes of these leases.
     async fn look(&self, hook: &Hook, leases: &[Numbered<'_>]) -> Result<Vec<Look>, Failure> {
         let names: Vec<_> = leases.iter().map(|(_, lease)| self.known_name(lease)).collect();
         let known = leases.iter().zip(&names).filter_map(|((_, lease), name)| {
@@ -126,7 +128,7 @@ impl ZooKeeperBackend {
         Ok(looks.collect())
     }
 
-    /// Reads the node of a lease that has this name, if any.
+    /// Reads the node of a lease by this name, if there is a name.
     async fn look_again(&self, lease: &Lease, hook: &Hook, name: Option<Name>) -> Look {
         let nodes =
             name.iter().map(|name| (name.clone(), self.layout.node(lease.key(), &name.text)));
@@ -141,9 +143,10 @@ impl ZooKeeperBackend {
         self.claims.find(lease).and_then(|known| Name::read(&known.name?))
     }
 
-    /// Moves those that hang on another session to this one, some at a time; `false` if there are none.
+    /// Moves all nodes that are attached to another session to this session, in batches. Returns
+    /// `false` if there are none.
     ///
-    /// Where one of some has just gone or changed, none of them is moved.
+    /// If one node of a batch has just been deleted or changed, no node of the batch is moved.
     async fn move_all(
         &self,
         hook: &Hook,
@@ -160,7 +163,7 @@ impl ZooKeeperBackend {
             let steps: Vec<_> = some.iter().map(Moving::step).collect();
             match self.relocate_all(hook, &steps).await {
                 Ok(_) => some.iter().for_each(|moved| self.watch_moved(moved)),
-                // The next step moves each lease by itself.
+                // The next step moves each lease separately.
                 Err(Failure::Mismatch(_) | Failure::Final(_)) => {}
                 Err(failure) => return Err(not_gone(failure)),
             }
@@ -177,7 +180,7 @@ impl ZooKeeperBackend {
         for _ in 0..MAX_TRIES {
             let Look { name, found } = look;
             let Some(entry) = found?.filter(Entry::is_granted) else {
-                // It lies elsewhere if another client asked for it, too.
+                // The lease has a different node if another client sent the same claim.
                 let (queue, tag) = (self.queue(lease.key()).await?, tag(lease));
                 let elsewhere = queue.holders().find(|holder| holder.tag == tag);
                 if let Some(elsewhere) = elsewhere.filter(|it| Some(*it) != name.as_ref()) {
@@ -203,7 +206,7 @@ impl ZooKeeperBackend {
         Err(Failure::Mismatch(zookeeper_client::Error::BadVersion))
     }
 
-    /// Puts a lease in force on a session. Nothing is written if it is in force there already.
+    /// Attaches a lease to a session. If the lease is already attached to it, nothing is written.
     async fn renew_entry(&self, lease: &Lease, hook: &Hook, entry: &Entry) -> Result<(), Failure> {
         let moving = Moving::new(lease, entry);
         if moving.to != entry.name || entry.stat.ephemeral_owner != hook.id() {
@@ -225,7 +228,8 @@ impl ZooKeeperBackend {
         self.news.holds(&moved.lease, node);
     }
 
-    /// Whether the holder is asked to finish. A request writes its data anew.
+    /// Returns whether the holder is asked to finish. A revocation request rewrites the data of the
+    /// node.
     async fn is_asked(&self, lease: &Lease, hook: &Hook, entry: &Entry) -> Result<bool, Failure> {
         if entry.is_asked_by_curator() || !entry.is_touched() {
             return Ok(entry.is_asked_by_curator());
@@ -241,9 +245,9 @@ impl ZooKeeperBackend {
     }
 }
 
-/// A holder on its way to another session.
+/// A holder that moves to another session.
 struct Moving<'a> {
-    /// As it is to be from then on.
+    /// The lease after the move.
     lease: Lease,
     from: &'a Entry,
     to: Name,
@@ -264,7 +268,8 @@ impl<'a> Moving<'a> {
     }
 }
 
-/// The session was renewed just before: its end is that of the server's knowledge, and no proof that the leases are gone.
+/// The session has just been renewed. That it has expired now is only this server's view, and does
+/// not prove that the leases are gone.
 fn not_gone(failure: Failure) -> Failure {
     match failure {
         Failure::SessionGone(error) => Failure::ServerDown(error),

@@ -1,4 +1,4 @@
-//! An ensemble's URL.
+//! Reads the URL of an ensemble.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{ZooKeeperConfig, invalid};
 
 const DEFAULT_PORT: u16 = 2181;
 
-/// Reads a URL with its parameters.
+/// Reads a URL and its parameters.
 pub(super) fn read(url: &str) -> Result<ZooKeeperConfig, Error> {
     let (is_secure, rest) = match url.split_once("://") {
         Some(("zookeeper", rest)) => (false, rest),
@@ -51,16 +51,16 @@ pub(super) fn read(url: &str) -> Result<ZooKeeperConfig, Error> {
     Ok(config)
 }
 
-/// The address of a server with its port.
+/// Returns the address of a server with its port.
 ///
-/// URLs have one host, so each host of ours is read as a URL of its own.
+/// The URL parser supports only one host, so each host is parsed as a separate URL.
 pub(super) fn address(host: &str) -> Result<String, Error> {
     let read = Url::parse(&format!("http://{host}"));
     let url = read.map_err(|error| invalid(format!("invalid host in the URL: {error}")))?;
     let is_plain = url.path() == "/" && url.query().is_none() && url.username().is_empty();
     let name = url.host_str().filter(|_| !host.is_empty() && is_plain);
     let name = name.ok_or_else(|| invalid("the URL has no host"))?;
-    // The port may be the scheme's own, which the reader takes for none.
+    // The URL parser drops a port that is the default port of the scheme.
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| {
         !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
     });
@@ -70,7 +70,7 @@ pub(super) fn address(host: &str) -> Result<String, Error> {
     }
 }
 
-/// How users prove that they are.
+/// How users authenticate.
 #[derive(Clone, Copy, Default, Eq, PartialEq)]
 enum Auth {
     #[default]
@@ -109,9 +109,9 @@ fn with_sasl(_connector: Connector, _name: String, _password: String) -> Result<
     Err(Error::new(leasehold_core::ErrorKind::Unsupported, message))
 }
 
-/// A part of the URL without its percent signs.
+/// Decodes the percent codes in a part of the URL.
 fn decode(text: &str) -> Result<String, Error> {
-    // The reader of forms takes a plus sign for a blank.
+    // The form decoder would turn a plus sign into a space.
     let pair = format!("x={}", text.replace('+', "%2B"));
     let (_, value) = form_urlencoded::parse(pair.as_bytes()).next().expect("it is one pair");
     if text.contains('&') || value.contains('\u{fffd}') {
@@ -130,7 +130,7 @@ struct Params {
     tls: TlsFiles,
 }
 
-/// Paths of PEM files.
+/// The paths of PEM files.
 #[derive(Default)]
 struct TlsFiles {
     authority: Option<String>,
@@ -154,7 +154,8 @@ impl Params {
                 ("cert", _) => params.tls.certificate = Some(value),
                 ("key", _) => params.tls.key = Some(value),
                 _ => {
-                    // Unnamed: after a ? in a password, its rest looks like one.
+                    // The parameter is not shown, because it may be the rest of a password that
+                    // contains a `?`.
                     return Err(invalid(
                         "the URL has an unknown parameter; known are prefix, timeout-ms, tick-ms, auth, ca, cert, key; \
                          a ? in a password is written %3F",
@@ -179,7 +180,7 @@ fn with_tls(connector: Connector, is_secure: bool, files: &TlsFiles) -> Result<C
     if !is_secure {
         return without_tls(connector, files);
     }
-    // The path may be the rest of a password, and so is not shown.
+    // The path is not shown, because it may be the rest of a password.
     let read = |name: &str, path: &String| {
         std::fs::read_to_string(path).map_err(|error| {
             invalid(format!("cannot read the file of the URL parameter {name}: {error}"))
@@ -202,7 +203,8 @@ fn with_tls(connector: Connector, is_secure: bool, files: &TlsFiles) -> Result<C
         (None, None) => {}
         _ => return Err(invalid("the URL parameters cert and key must be used together")),
     }
-    // The client crate asks for a provider of the whole process, which a program with two of them lacks. An application's own stays.
+    // The client crate needs a process-wide crypto provider. If two providers are compiled in,
+    // there is no default. A provider that the application has installed stays.
     drop(rustls::crypto::ring::default_provider().install_default());
     Ok(connector.with_tls(options))
 }

@@ -1,4 +1,4 @@
-//! The layers refuse an impossible request before any I/O; odd names are plain data.
+//! The client rejects invalid requests before any I/O, and unusual names are treated as plain data.
 
 use std::time::Duration;
 

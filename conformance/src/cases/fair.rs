@@ -1,4 +1,4 @@
-//! First come, first served, by a queue in the store.
+//! A lock with a queue in the store is first come, first served.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,13 +13,14 @@ use super::{grant, longest, pass_the_end, promptly, refusal, start_to_wait};
 use crate::scene::Scene;
 use crate::stalls::Measured;
 
-/// Claims `lease` and stands in the queue for `place`; whether it was granted.
+/// Requests `lease` with a queue entry that is kept for `place`. Returns whether it was granted.
 async fn queue_for<B: LockBackend>(backend: &B, lease: &Lease, place: Duration) -> bool {
     let claim = Claim::new(lease.clone()).with_patience(Patience::Queues(place));
     matches!(backend.try_acquire(&claim).await.unwrap(), Attempt::Granted(_))
 }
 
-/// Options of a fair lock that is not lost or given up during a case, and whose waiters rely on the store's news.
+/// Options of a fair lock that is not lost or cancelled during a case, and whose waiters depend on
+/// the store's notifications.
 fn fair(scene: &Scene) -> LockOptions {
     scene.options().ttl(scene.long_ttl()).fair(true)
 }
@@ -44,7 +45,7 @@ pub(crate) async fn claims_are_served_in_order_of_arrival(scene: &Scene) {
             assert!(!queue_for(&backend, &waiter, place).await);
             queue.push(waiter);
         }
-        // Some leave, from anywhere.
+        // Some waiters leave from any position in the queue.
         for _ in 0..fastrand::usize(0..3) {
             let leaver = queue.remove(fastrand::usize(..queue.len()));
             backend.release(&leaver).await.unwrap();
@@ -54,7 +55,8 @@ pub(crate) async fn claims_are_served_in_order_of_arrival(scene: &Scene) {
         while !queue.is_empty() {
             backend.release(&holder).await.unwrap();
             let first = queue.remove(0);
-            // A claim that comes before the first in line is refused, however often it asks.
+            // A claim that arrives before the first waiter's turn is refused, however often it is
+            // repeated.
             for _ in 0..2 {
                 if !queue.is_empty() {
                     let other = &queue[fastrand::usize(..queue.len())];
@@ -114,7 +116,8 @@ pub(crate) async fn no_claim_passes_the_queue(scene: &Scene) {
 
 pub(crate) async fn a_waiter_keeps_its_place_for_as_long_as_it_waits(scene: &Scene) {
     let key = scene.key();
-    // Places are kept for a TTL, polls are further apart, and the holder is good for longer.
+    // Queue entries are kept for one TTL, polls are less frequent, and the holder keeps the lock
+    // for longer.
     let options = scene.options().fair(true).retry(Retry::unlimited().every(scene.ttl() * 60));
     let (client, _faults) = scene.faulty_with(options.clone()).await;
     let (late, _faults) = scene.faulty_with(options).await;
@@ -144,14 +147,14 @@ pub(crate) async fn an_outage_is_no_busy_loop_for_a_queue(scene: &Scene) {
     let mutex = client.mutex(&key).unwrap();
     let waits = start_to_wait(scene, &client, async move { mutex.lock().await.unwrap() }).await;
 
-    // The time at which its place had to be asked for again passes meanwhile.
+    // In the meantime, the queue entry should have been refreshed.
     faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 100_000);
     let before = faults.calls(Operation::Acquire);
     scene.pass(scene.ttl() * 3).await;
     let attempts = faults.calls(Operation::Acquire) - before;
     faults.heal();
 
-    // Some in quick succession at first, and then a few a second.
+    // Some attempts follow quickly at first, and then there are a few per second.
     let most = 20 + usize::try_from((scene.ttl() * 3).as_millis() / 150).unwrap();
     assert!((1..=most).contains(&attempts), "{attempts} attempts, {most} are allowed");
     guard.release().await.unwrap();
@@ -188,7 +191,7 @@ pub(crate) async fn a_waiter_that_gives_up_leaves_the_queue_at_once(scene: &Scen
     let waiting = mutex.clone();
     let dropped = start_to_wait(scene, &client, async move { waiting.lock().await }).await;
     let waiting = mutex.clone();
-    // Enough to be asked for.
+    // Large enough to be requested again.
     let wait = scene.slack();
     let timed = start_to_wait(scene, &client, async move { waiting.try_lock_for(wait).await });
     let timed = timed.await;
@@ -252,7 +255,7 @@ pub(crate) async fn a_waiter_that_is_served_has_left_the_queue(scene: &Scene) {
     assert!(queue_for(&backend, &waiter, scene.long_ttl()).await);
     pass_the_end(scene, &backend, scene.ttl()).await;
 
-    // Its lease is over, and no place is left of it.
+    // The lease has expired, and its queue entry is gone.
     grant(&backend, &next).await;
     backend.release(&next).await.unwrap();
 }

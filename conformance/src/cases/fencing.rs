@@ -1,4 +1,4 @@
-//! The token of a grant is larger than that of every earlier one.
+//! The token of a grant is larger than all earlier tokens of the key.
 
 use leasehold_core::backend::{LockBackend, Operation};
 use leasehold_core::fault::Fault;
@@ -151,7 +151,8 @@ async fn token_when_up(scene: &Scene, backend: &Observed, key: &LockKey) -> u64 
         let lease = scene.lease(key);
         match backend.try_acquire(&leasehold_core::backend::Claim::new(lease.clone())).await {
             Ok(leasehold_core::backend::Attempt::Granted(grant)) => {
-                // A second connection from before the restart may break only now: the lease then ends by itself.
+                // A second connection from before the restart may break only now. Its lease then
+                // expires on its own.
                 drop(backend.release(&lease).await);
                 return grant.token();
             }

@@ -1,4 +1,5 @@
-//! A lease passes from task to task of one process without asking the store, where that can reserve tokens.
+//! A process hands a lease off from task to task without asking the store, if the store can reserve
+//! tokens.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,8 +26,9 @@ fn calls<B: LockBackend>(client: &LockClient<FaultBackend<B>>) -> usize {
     faults.calls(Operation::Acquire) + faults.calls(Operation::Release)
 }
 
-/// Calls that lock `mutex` in this order, all of which wait until `held` is released. When the grant of the first one arrives, the other ones
-/// wait in this process: only such callers take over a lease.
+/// Starts calls that lock `mutex` in this order and wait until `held` is released. When the first
+/// call is granted the lock, the other calls already wait in this process, because only such calls
+/// can get a lease by hand-off.
 async fn calls_behind<'a>(
     held: LockGuard,
     mutex: &'a Mutex,
@@ -48,7 +50,8 @@ pub(crate) async fn a_lease_passes_to_the_next_task_without_a_request(scene: &Sc
     let key = scene.key();
     let (client, _faults) = scene.faulty_with(long(scene)).await;
     let (mutex, other) = (client.mutex(&key).unwrap(), scene.client().await);
-    // Where tokens follow a clock, a key has spare ones once that has gone on since its first grant.
+    // If tokens follow a clock, a key has spare tokens only after the clock has advanced since the
+    // first grant.
     let held = other.mutex(&key).unwrap().lock().await.unwrap();
     scene.pass(Duration::from_millis(10)).await;
     let (mut guard, next) = calls_behind(held, &mutex, 4).await;
@@ -161,7 +164,7 @@ pub(crate) async fn a_loss_is_only_the_present_holders(scene: &Scene) {
     );
 }
 
-/// Holds the lock for a millisecond.
+/// Holds the lock for one millisecond.
 async fn work_under(mutex: &Mutex, clock: &dyn Clock) {
     let guard = mutex.lock().await.unwrap();
     clock.sleep_until(clock.now() + Duration::from_millis(1)).await;

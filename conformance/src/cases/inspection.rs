@@ -1,4 +1,4 @@
-//! The view of operators.
+//! What operators see.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ pub(crate) async fn a_holder_has_the_token_of_its_guard(scene: &Scene) {
     let mutex = client.mutex(&mutex).unwrap().lock().await.unwrap();
     let permit = client.semaphore(&permit, 3).unwrap().acquire(2).await.unwrap();
 
-    // Redis does not keep that of a mutex.
+    // Redis does not store this value for a mutex.
     for (guard, is_known) in [(&mutex, false), (&permit, true)] {
         let seen = client.admin().inspect(guard.key()).await.unwrap();
         let token = seen.holders()[0].token();
@@ -68,7 +68,7 @@ pub(crate) async fn a_holder_has_the_token_of_its_guard(scene: &Scene) {
 }
 
 pub(crate) async fn a_holder_is_seen_to_age(scene: &Scene) {
-    // So exactly does a token tell the time.
+    // The precision with which a token shows the time.
     const NEARLY: Duration = Duration::from_millis(100);
 
     let (key, client) = (scene.key(), scene.client().await);
@@ -84,7 +84,7 @@ pub(crate) async fn a_holder_is_seen_to_age(scene: &Scene) {
 
     if let Some(time) = seen.holders()[0].held_for() {
         assert!(time <= at_most + NEARLY, "{time:?} in {at_most:?}");
-        // In driven time, not every store's wall clock goes along.
+        // In driven time, some stores do not move their wall clock.
         let at_least = if scene.time() == Time::Driven { Duration::ZERO } else { passed };
         assert!(time + NEARLY >= at_least, "{time:?} in {at_least:?}");
     }
@@ -122,7 +122,7 @@ pub(crate) async fn claims_in_the_queue_are_listed_in_order(scene: &Scene) {
     backend.release(&holder).await.unwrap();
 }
 
-/// The keys in use that begin with `prefix`, and how often each of them is listed.
+/// Returns the keys in use that start with `prefix`, and how often each one is listed.
 async fn listed<B: LockBackend>(
     client: &LockClient<B>,
     prefix: &str,
@@ -188,7 +188,7 @@ pub(crate) async fn keys_of_all_kinds_are_listed(scene: &Scene) {
 }
 
 pub(crate) async fn many_keys_are_listed_page_by_page(scene: &Scene) {
-    // Less than the least page times its number, and more than the largest page has.
+    // Less than the smallest page times this number, and more than the largest page.
     const KEYS: usize = 600;
     const AT_ONCE: usize = 50;
 

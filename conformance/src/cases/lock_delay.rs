@@ -1,4 +1,4 @@
-//! A key that stays closed for a while after a loss.
+//! A key stays locked for a while after a loss.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) async fn a_lost_lock_stays_closed_for_the_delay(scene: &Scene) -> Mea
     let (client, faults) = scene.faulty_with(scene.options().lock_delay(delay)).await;
     let other = scene.client().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
-    // It is renewed once, and then cut off.
+    // The lease is renewed once, and then the client is cut off.
     scene.pass(ttl / 2).await;
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1_000);
 
@@ -58,7 +58,7 @@ pub(crate) async fn a_background_release_goes_on_through_the_delay(scene: &Scene
     assert!(scene.witness(&key).await.is_some(), "the store was not told");
     faults.heal();
 
-    // It tries again every second.
+    // The waiter retries every second.
     scene.until_free(&key, Duration::from_secs(1)).await;
 }
 

@@ -1,4 +1,4 @@
-//! A loss is signalled honestly, in time, and for good.
+//! A loss is reported truthfully, in time and permanently.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,7 +80,7 @@ pub(crate) async fn a_frozen_store_is_a_loss_by_the_deadline(scene: &Scene) -> M
     scene.pass(scene.ttl()).await;
     assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired), "it is revived");
     drop(guard);
-    // The store answers again, and so does the client.
+    // The store answers again, and the client works again.
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     guard.release().await.unwrap();
     Ok(())
@@ -105,7 +105,7 @@ pub(crate) async fn a_stolen_key_is_a_loss_at_once_where_the_store_tells(scene: 
     let long = scene.long_ttl();
     let client = scene.client_with(scene.options().ttl(long)).await;
     let operator = scene.client().await;
-    // Also after a renewal, which has to keep the store telling.
+    // This must also work after a renewal, which has to keep the store's notifications enabled.
     for renewals in 0..2 {
         let key = scene.key();
         let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -127,7 +127,7 @@ pub(crate) async fn a_theft_during_a_renewal_is_a_loss_at_once_too(scene: &Scene
     let operator = scene.client().await;
     faults.inject(Operation::Renew, Fault::DelayReply(scene.ttl() / 5), 1);
 
-    // The store answers first, and the answer is late.
+    // The store answers first, and its reply arrives late.
     let theft = async {
         scene.pass(scene.ttl() / 10).await;
         operator.admin().force_release(&key, "conformance").await.unwrap();
@@ -183,7 +183,7 @@ pub(crate) async fn a_loss_lets_others_of_the_process_in(scene: &Scene) {
     let next = scene.within(scene.ttl() * 2, waiting).await.expect("it is served").unwrap();
     assert!(!lost.is_held() && next.is_held());
     assert!(next.token() > lost.token());
-    // The lost guard's end does not touch the new lease.
+    // Releasing the lost guard does not affect the new lease.
     assert_eq!(lost.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
     scene.pass(scene.ttl() / 10).await;
     next.release().await.expect("it was held to the end");

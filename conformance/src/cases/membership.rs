@@ -1,4 +1,5 @@
-//! A store can be a member of a quorum: it takes floors and wishes for tokens, and knows whether it is enlisted.
+//! A store can be a member of a quorum. It supports minimum tokens, and knows which quorum
+//! configuration it has joined.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use super::refusal;
 use crate::driven::Observed;
 use crate::scene::Scene;
 
-/// A floor, or a wish, so far above all tokens that no other grant of a case comes near it.
+/// A minimum token that is so large that no other grant of a case comes close to it.
 const JUMP: u64 = 100_000;
 
 fn charter() -> Charter {
@@ -23,7 +24,7 @@ async fn standing<B: LockBackend>(backend: &B) -> Standing {
     backend.standing(StoreId::new()).await.unwrap()
 }
 
-/// A client of a store that is enlisted under the charter of this suite.
+/// Returns a client of a store that has joined the quorum with this suite's configuration.
 async fn member(scene: &Scene) -> Observed {
     let backend = scene.backend().await;
     let enlistment = Enlistment::new(standing(&backend).await.store(), charter());
@@ -42,7 +43,7 @@ async fn granted<B: LockBackend>(backend: &B, claim: &Claim) -> Grant {
     }
 }
 
-/// The token of a grant of its own under the charter, at once released.
+/// Returns the token of a grant with the quorum configuration. The lease is released immediately.
 async fn next_token(scene: &Scene, backend: &impl LockBackend) -> u64 {
     let lease = scene.lease(&scene.key());
     let token = granted(backend, &claim(&lease)).await.token();
@@ -67,7 +68,7 @@ pub(crate) async fn a_renewal_raises_the_floor(scene: &Scene) {
 pub(crate) async fn a_floor_without_its_lease_is_refused(scene: &Scene) {
     let (key, backend) = (scene.key(), member(scene).await);
     let (former, lease) = (scene.lease(&key), scene.lease(&key));
-    // No store gives so many tokens, or goes by a clock so late.
+    // No store grants this many tokens, and no clock is this far ahead.
     let floor = 1 << 52;
     granted(&backend, &claim(&former)).await;
     backend.release(&former).await.unwrap();

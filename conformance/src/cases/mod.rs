@@ -1,4 +1,4 @@
-//! The cases: plain generic functions, each a sentence that can be false.
+//! The cases: generic functions whose names are sentences that can be false.
 
 pub(crate) mod bad_input;
 pub(crate) mod cancellation;
@@ -40,7 +40,7 @@ use crate::driven::Observed;
 use crate::harness::Time;
 use crate::scene::Scene;
 
-/// Attempts, and expects a grant.
+/// Makes one attempt that must be granted.
 pub(crate) async fn grant<B: LockBackend>(backend: &B, lease: &Lease) -> Grant {
     match backend.try_acquire(&Claim::new(lease.clone())).await.unwrap() {
         Attempt::Granted(grant) => grant,
@@ -48,7 +48,7 @@ pub(crate) async fn grant<B: LockBackend>(backend: &B, lease: &Lease) -> Grant {
     }
 }
 
-/// Attempts, and expects that others hold the key.
+/// Makes one attempt that must be refused because the key is held.
 pub(crate) async fn refusal<B: LockBackend>(backend: &B, lease: &Lease) -> Contention {
     match backend.try_acquire(&Claim::new(lease.clone())).await.unwrap() {
         Attempt::Granted(grant) => panic!("granted: {grant:?}"),
@@ -56,7 +56,8 @@ pub(crate) async fn refusal<B: LockBackend>(backend: &B, lease: &Lease) -> Conte
     }
 }
 
-/// Whether a waiter stands in the store's queue though it did not ask for a place, so that no later claim passes it.
+/// Returns whether a waiter that did not request a queue entry is queued nevertheless, so that no
+/// later claim overtakes it.
 pub(crate) async fn waiting_is_queueing(scene: &Scene, share: Share) -> bool {
     let (key, backend) = (scene.key(), scene.backend().await);
     let lease = || scene.lease(&key).with_share(share);
@@ -71,16 +72,18 @@ pub(crate) async fn waiting_is_queueing(scene: &Scene, share: Share) -> bool {
     contention.place().is_some()
 }
 
-/// How late the store may end a lease: it rounds TTLs up to this.
+/// How late the store may expire a lease, because it rounds TTLs up to this unit.
 pub(crate) fn granularity<B: LockBackend>(backend: &B) -> Duration {
     backend.capabilities().ttl_granularity()
 }
 
-/// The longest first pause of a caller that waits without news: [`Retry::default`](leasehold_core::retry::Retry) draws one of up to 50 ms.
+/// The longest first pause of a waiting caller without notifications.
+/// [`Retry::default`](leasehold_core::retry::Retry) chooses a pause of up to 50 ms.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
-/// How late news of the store may reach a client. Without news, the client finds out when it looks: after its first pause, or after
-/// a third of this TTL, as a lease or a place with it makes the client do. A machine that is busy is late, and seldom as late as that.
+/// How late a notification of the store may reach a client. Without notifications, the client finds
+/// out when it polls: after its first pause, or after one third of the TTL of its lease or queue
+/// entry. A busy machine is seldom this late.
 pub(crate) fn told_within(scene: &Scene, ttl: Duration) -> Duration {
     match scene.time() {
         Time::Real => ttl * 3 / 10,
@@ -88,27 +91,28 @@ pub(crate) fn told_within(scene: &Scene, ttl: Duration) -> Duration {
     }
 }
 
-/// How late news of the store may reach a waiter.
+/// How late a notification of the store may reach a waiter.
 pub(crate) fn promptly(scene: &Scene) -> Duration {
     told_within(scene, LockOptions::PLACE_TTL)
 }
 
-/// The longest time for which the store may keep an unrenewed lease with this TTL.
+/// The longest time for which the store may keep a lease with this TTL without renewal.
 pub(crate) fn longest<B: LockBackend>(scene: &Scene, backend: &B, ttl: Duration) -> Duration {
     ttl + granularity(backend) + scene.slack()
 }
 
-/// Lets time pass until a lease with this TTL has surely ended by itself.
+/// Lets time pass until a lease with this TTL has certainly expired.
 pub(crate) async fn pass_the_end<B: LockBackend>(scene: &Scene, backend: &B, ttl: Duration) {
     scene.pass(longest(scene, backend, ttl)).await;
 }
 
-/// Waits until a lease is surely held: it may be unconfirmed meanwhile, and one that is lost never is again.
+/// Waits until a lease is certainly held. It may be unconfirmed in the meantime, and a lost lease
+/// is never held again.
 pub(crate) async fn until_held(scene: &Scene, guard: &LockGuard, within: Duration, event: &str) {
     scene.until(event, within, async || guard.state() == LeaseState::Held).await;
 }
 
-/// A call that has begun: one that waits stands in its client's queue already.
+/// A call that has started. If it waits, it is already in its client's queue.
 pub(crate) fn begun<T: Send>(
     call: impl Future<Output = T> + Send,
 ) -> impl Future<Output = T> + Send {
@@ -117,14 +121,14 @@ pub(crate) fn begun<T: Send>(
     poll_fn(move |cx| output.take().map_or_else(|| call.as_mut().poll(cx), Poll::Ready))
 }
 
-/// Starts to wait for a lock of `client` in another task, and returns once it waits.
+/// Starts to wait for a lock of `client` in another task, and returns when the task waits.
 pub(crate) async fn start_to_wait<T: Send + 'static>(
     scene: &Scene,
     client: &LockClient<FaultBackend<Observed>>,
     lock: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
     let faults = client.backend().faults().clone();
-    // Earlier waiters may ask again meanwhile.
+    // Earlier waiters may retry in the meantime.
     let before = faults.asked_for();
     let task = tokio::spawn(lock);
     let waits = async || faults.asked_for() > before;

@@ -1,4 +1,4 @@
-//! At most one holder.
+//! A lock has at most one holder.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::{grant, refusal};
 use crate::scene::Scene;
 
-/// Increments `counter` in two steps, `times` times, each under the lock.
+/// Increments `counter` in two steps, `times` times, each time under the lock.
 async fn increment(mutex: Mutex, counter: Arc<AtomicU64>, times: u64) {
     for _ in 0..times {
         let guard = mutex.lock().await.unwrap();
@@ -25,7 +25,8 @@ async fn increment(mutex: Mutex, counter: Arc<AtomicU64>, times: u64) {
     }
 }
 
-/// Has each of `clients` increment a counter in several tasks, and expects that nothing is lost.
+/// Makes each of `clients` increment a counter in several tasks, and checks that no increment is
+/// lost.
 async fn contend<B: LockBackend>(scene: &Scene, clients: Vec<LockClient<B>>, tasks: u64) {
     let counter = Arc::new(AtomicU64::new(0));
     let mut set = JoinSet::new();
@@ -57,7 +58,7 @@ pub(crate) async fn many_clients_never_overlap(scene: &Scene) {
 
 pub(crate) async fn a_held_lock_is_refused_at_once(scene: &Scene) {
     let key = scene.key();
-    // The watchdog renews soon where the store tells late of a lease.
+    // The client renews early if the store notifies it late about a lease.
     let options = scene.options().ttl(scene.long_ttl()).renewal(RenewalMode::Off);
     let holder = scene.client_with(options).await;
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
@@ -99,7 +100,7 @@ pub(crate) async fn a_refused_caller_is_told_the_holder(scene: &Scene) {
     let guard = mutexes[0].lock().await.unwrap();
     let ours = scene.witness(&key).await.unwrap();
 
-    // The other client asks the store, and the holder's own knows.
+    // The other client asks the store, and the holder's client knows the answer.
     for mutex in mutexes {
         for wait in [Duration::ZERO, scene.slack()] {
             let busy = mutex.try_lock_for(wait).await.unwrap_err().into_busy().unwrap();
@@ -107,7 +108,7 @@ pub(crate) async fn a_refused_caller_is_told_the_holder(scene: &Scene) {
             let holder = busy.holder().expect("the store can tell");
             assert_eq!(holder.fingerprint(), ours.fingerprint());
             assert_eq!(holder.description(), ours.description());
-            // To a waiter that it asks to go on, etcd names the holder alone.
+            // When a waiter refreshes its queue entry, etcd reports only the holder.
             let remaining = busy.remaining().or((wait > Duration::ZERO).then_some(scene.ttl() * 2));
             let is_true = |time| time > scene.ttl() && time <= scene.long_ttl();
             assert!(remaining.is_some_and(is_true), "{busy:?}");
@@ -164,7 +165,7 @@ pub(crate) async fn one_name_is_one_lock_for_all_clients(scene: &Scene) {
 pub(crate) async fn an_expired_lease_has_one_successor(scene: &Scene) {
     const ROUNDS: usize = 4;
 
-    /// Some attempts come before the end, and few.
+    /// A few attempts are made before the lease expires.
     const BEFORE: Duration = Duration::from_millis(5);
 
     let key = scene.key();
@@ -173,11 +174,13 @@ pub(crate) async fn an_expired_lease_has_one_successor(scene: &Scene) {
         backends.push(scene.backend().await);
     }
     for _ in 0..ROUNDS {
-        // A quorum gives its members a part of the TTL to answer, and a store with sessions has to keep one for as long.
+        // A quorum gives its members a part of the TTL to answer, and a store with sessions must
+        // keep a session for as long.
         let short = scene.lease(&key).with_ttl(scene.ttl() / 4);
         grant(&backends[0], &short).await;
 
-        // Attempts from all sides at once, from shortly before the moment of expiry until after it.
+        // Attempts from several clients at the same time, from shortly before the expiry until
+        // after it.
         scene.pass(short.ttl() - BEFORE).await;
         let mut successors = Vec::new();
         while successors.is_empty() {
@@ -215,7 +218,7 @@ pub(crate) async fn a_grant_without_a_reply_is_given_back(scene: &Scene) {
     faults.inject(Operation::Acquire, Fault::LoseReply, 1);
     faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 1_000);
 
-    // Errors of later attempts say nothing about the first.
+    // Errors of later attempts do not show what happened to the first one.
     let error =
         Error::from(client.mutex(&key).unwrap().try_lock_for(scene.ttl()).await.unwrap_err());
 
@@ -271,7 +274,7 @@ pub(crate) async fn locks_of_one_client_do_not_mix(scene: &Scene) {
     };
     assert_eq!(holders.len(), keys.len(), "two locks have one lease id");
 
-    // Releasing some leaves the others.
+    // Releasing some leases does not affect the remaining ones.
     let kept = guards.split_off(20);
     for guard in guards {
         guard.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! An owner may enter again a lock that it holds; no other owner may.
+//! An owner can lock its own lock again, and no other owner can.
 
 use leasehold_core::backend::Operation;
 use leasehold_core::fault::Fault;

@@ -1,4 +1,4 @@
-//! A lease ends when its holder says so, and only then by anybody's word.
+//! Only the holder can end its lease by a release.
 
 use std::time::Duration;
 
@@ -33,7 +33,8 @@ pub(crate) async fn a_release_whose_reply_is_lost_stays_unknown_and_is_harmless(
 
     let error = guard.release().await.unwrap_err();
 
-    // The second try found no lease: released by the first, or lost before it. The client cannot tell.
+    // The second attempt did not find a lease. The first attempt may have released it, or it was
+    // lost before. The client cannot distinguish the two cases.
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert_eq!(faults.calls(Operation::Release), 2);
     assert_eq!(scene.witness(&key).await, None);

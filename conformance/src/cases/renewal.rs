@@ -1,4 +1,4 @@
-//! A lease lasts as long as its guard, unless the store says otherwise.
+//! A lease lasts as long as its guard, unless the store revokes it.
 
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ pub(crate) async fn a_short_silence_costs_no_lock(scene: &Scene) -> Measured {
 pub(crate) async fn a_definite_no_is_a_loss_at_once_and_the_end_of_renewals(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
-    // So that it is the renewal that finds out, and not before the thief is done.
+    // The renewal must notice the theft, and only after the theft is complete.
     faults.set_news(News::Muted);
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
@@ -128,7 +128,8 @@ pub(crate) async fn an_acknowledgement_after_the_deadline_revives_nothing(scene:
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     let deadline = guard.deadline();
-    // The third attempt is sent a sixth of the TTL before its end, and confirmed after the deadline.
+    // The third attempt is sent one sixth of a TTL before the end of the lease, and is confirmed
+    // after the deadline.
     faults.inject(Operation::Renew, Fault::SwallowRequest, 2);
     faults.inject(Operation::Renew, Fault::DelayReply(scene.ttl() * 16 / 100), 1);
 
@@ -177,10 +178,10 @@ pub(crate) async fn nothing_is_renewed_after_its_release(scene: &Scene) {
 pub(crate) async fn a_thousand_locks_are_all_renewed(scene: &Scene) -> Measured {
     const LOCKS: usize = 1_000;
 
-    /// More at once would only try how fast the machine is.
+    /// More leases would only test the speed of the machine.
     const TOGETHER: usize = 50;
 
-    // Time enough to renew all of them on a machine that does other things too.
+    // Enough time to renew all leases on a busy machine.
     let ttl = scene.ttl() * 3 / 2;
     scene.stalls();
     let client = scene.client_with(scene.options().ttl(ttl)).await;
@@ -223,7 +224,7 @@ pub(crate) async fn a_renewal_that_always_hangs_costs_no_other_lock(scene: &Scen
         others.push(client.mutex(scene.key()).unwrap().lock().await.unwrap());
     }
 
-    // They are renewed together, until one of them keeps the others waiting.
+    // The leases are renewed together until one of them delays the others.
     faults.inject_on(stuck.key(), Operation::Renew, Fault::SwallowRequest, 1_000);
     scene.pass(scene.ttl() * 2).await;
 
@@ -334,7 +335,7 @@ pub(crate) async fn an_extension_that_hangs_ends_with_the_lease(scene: &Scene) {
 
     let error = extended.expect("there is nothing left to extend").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");
-    // The store keeps the lease for the drift that its holder allowed for.
+    // The store keeps the lease during the clock drift that its holder allows for.
     scene.until_free(&key, granularity(client.backend()) + scene.ttl() / 50).await;
 }
 
@@ -343,7 +344,7 @@ pub(crate) async fn an_extension_that_is_dropped_does_not_end_renewals(scene: &S
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    // The next renewal falls due after it is dropped, or while it is under way.
+    // The next renewal is due after the drop, or is in progress at that time.
     for dropped_after in [scene.ttl() / 10, scene.ttl() * 2 / 5] {
         guard.extend(scene.ttl()).await.unwrap();
         faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
@@ -366,7 +367,7 @@ pub(crate) async fn a_stalled_process_sees_the_loss_first(scene: &Scene) {
 
     let check = async move {
         let guard = mutex.lock().await.unwrap();
-        // Nothing of this process runs meanwhile.
+        // Nothing of this process runs in the meantime.
         if virtual_time {
             tokio::time::advance(stall).await;
         } else {
@@ -380,7 +381,7 @@ pub(crate) async fn a_stalled_process_sees_the_loss_first(scene: &Scene) {
         check.await;
         return;
     }
-    // A runtime of one thread, so that a stalled task stalls all; the watchdog included.
+    // A runtime with one thread, so that a blocked task blocks everything, including renewals.
     let stalled = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(check);

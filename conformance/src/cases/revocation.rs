@@ -1,4 +1,4 @@
-//! Asking a holder to finish early.
+//! A holder can be asked to finish early.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use leasehold_core::{LeaseState, LockGuard};
 use super::{grant, pass_the_end, told_within};
 use crate::scene::Scene;
 
-/// Waits until the holder has learnt that it is asked back.
+/// Waits until the holder has received the revocation request.
 async fn learns(scene: &Scene, guard: &LockGuard, within: Duration) {
     let told = scene.within(within, guard.revocation_requested()).await;
     assert!(told.is_some(), "it was not told within {within:?}");
@@ -69,7 +69,7 @@ pub(crate) async fn a_request_ends_with_the_lease_that_it_was_for(scene: &Scene)
     grant(&backend, &lease).await;
     backend.request_revocation(&key, None).await.unwrap();
 
-    // It was good for longer when it was asked for.
+    // When the request was made, the lease was valid for longer.
     let short = lease.with_ttl(scene.ttl() / 2);
     assert_eq!(backend.renew(&short).await.unwrap(), Renewal::RevocationRequested);
     pass_the_end(scene, &backend, short.ttl()).await;
@@ -126,7 +126,7 @@ pub(crate) async fn all_holders_of_a_key_are_told_at_once_where_the_store_tells(
         other.semaphore(&key, 3).unwrap().acquire(1).await.unwrap(),
         other.semaphore(&key, 3).unwrap().acquire(1).await.unwrap(),
     ];
-    // Also after a renewal, which has to keep the store telling.
+    // This must also work after a renewal, which has to keep the store's notifications enabled.
     guards[2].extend(scene.long_ttl()).await.unwrap();
 
     one.request_revocation(&key).await.unwrap();

@@ -1,4 +1,4 @@
-//! One resource in segments, any of which will do.
+//! A striped lock gives a caller any one of several slots.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -86,7 +86,8 @@ pub(crate) async fn no_two_meet_in_a_segment(scene: &Scene) {
 pub(crate) async fn a_waiter_gets_the_first_segment_that_is_freed(scene: &Scene) {
     let key = scene.key();
     let holder = scene.client_with(long(scene)).await;
-    // The waiter looks twice at the segments in whose line it does not wait before its time is up.
+    // While the waiter is queued for one slot, it checks the other slots twice before its wait
+    // ends.
     let often = Retry::unlimited().every(scene.ttl() / 20);
     let (client, _faults) = scene.faulty_with(long(scene).retry(often)).await;
     let striped = holder.striped(&key, SEGMENTS).unwrap();
@@ -135,7 +136,7 @@ pub(crate) async fn a_wait_for_a_segment_may_be_dropped_at_any_point(scene: &Sce
     guards.1.release().await.unwrap();
     all_become_free(scene, &held).await;
 
-    // And with something to be had.
+    // This also applies if a slot is free.
     for polls in 0..20 {
         drop(polled(scene, polls, waiting.lock()).await);
         all_become_free(scene, &held).await;

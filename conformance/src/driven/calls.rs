@@ -1,4 +1,4 @@
-//! The calls that are under way between clients and their store.
+//! The calls in progress between clients and their store.
 
 use std::sync::Arc;
 
@@ -12,20 +12,21 @@ pub(crate) struct Calls(Arc<Sender<Counts>>);
 struct Counts {
     begun: u64,
     under_way: u64,
-    /// Time moves: calls wait, since they would find that the client's has moved and the store's not yet.
+    /// Whether time is moving. Calls wait in this state, because the client's clock may have moved
+    /// before the store's clock.
     is_moving: bool,
 }
 
-/// A call that is under way until it is dropped.
+/// A call that is in progress until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Call(Calls);
 
-/// Time that moves until this is dropped.
+/// Keeps time moving until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Move(Calls);
 
 impl Calls {
-    /// Begins a call, not while time moves.
+    /// Starts a call. Waits while time is moving.
     pub(crate) async fn begin(&self) -> Call {
         while !self.is_begun() {
             let moved = self.0.subscribe().wait_for(|counts| !counts.is_moving).await.map(drop);
@@ -42,7 +43,7 @@ impl Calls {
         })
     }
 
-    /// Begins to move time, unless a call was begun after the first so many.
+    /// Starts to move time, unless more than `begun` calls were started.
     pub(crate) fn begin_move(&self, begun: u64) -> Option<Move> {
         let is_idle = self.begun() == begun;
         is_idle.then(|| {
@@ -51,12 +52,12 @@ impl Calls {
         })
     }
 
-    /// How many were begun so far.
+    /// Returns the number of calls that were started.
     pub(crate) fn begun(&self) -> u64 {
         self.0.borrow().begun
     }
 
-    /// Waits until none is under way.
+    /// Waits until no call is in progress.
     pub(crate) async fn over(&self) {
         let counts = self.0.subscribe().wait_for(|counts| counts.under_way == 0).await.map(drop);
         counts.expect("the sender is still there");

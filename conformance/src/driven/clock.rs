@@ -10,21 +10,21 @@ use std::time::Duration;
 use leasehold_core::clock::{Clock, Instant, Sleep};
 use tokio::sync::Notify;
 
-/// A clock that stands still until it is moved. Clones are the same clock.
+/// A clock that stands still until it is moved. Clones share the clock.
 #[derive(Clone, Debug)]
 pub(crate) struct DrivenClock(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Told of each new timer.
+    /// Notified of each new timer.
     added: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     now: Instant,
-    /// How many timers there have been.
+    /// The number of timers that were created.
     timers: u64,
     waiting: BTreeMap<Timer, Waker>,
 }
@@ -50,12 +50,12 @@ impl DrivenClock {
         }
     }
 
-    /// When the first timer is due.
+    /// Returns when the first timer is due.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
         self.state().waiting.first_key_value().map(|(&(due, _), _)| due)
     }
 
-    /// Moves the clock and leaves the timers that are due asleep.
+    /// Moves the clock without waking the timers that are due.
     pub(crate) fn advance(&self, by: Duration) {
         let mut state = self.state();
         state.now = state.now + by;
@@ -120,7 +120,7 @@ impl Future for Sleeping {
 impl Drop for Sleeping {
     fn drop(&mut self) {
         let waker = self.clock.state().waiting.remove(&self.timer);
-        // A waker may run code when it is dropped, and that must not find the clock locked.
+        // Dropping a waker may run other code, so the clock must not be locked here.
         drop(waker);
     }
 }

@@ -9,122 +9,126 @@ use serde::{Deserialize, Serialize};
 use crate::history::run::{Kind, Register};
 
 /// An event in a process.
+///
+/// A [`Record`](super::record::Record) contains these events.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Event {
-    /// The time on the clock that guards go by, which all processes of the machine share.
+    /// The time of the event on the clock that guards use. All processes of the machine share this
+    /// clock.
     pub at: Duration,
-    /// The number of the process. Processes that were started again have other numbers.
+    /// The number of the process. A process that was started again has a new number.
     pub process: u32,
-    /// The event.
+    /// The kind of the event.
     pub kind: EventKind,
 }
 
-/// An event.
+/// The kind of an [`Event`].
 ///
-/// Times are read so that none of them claims more than there was: before a look that finds a lease held, and before a release begins.
+/// Times are conservative. The time is read before a check that finds a lease valid, and before a
+/// release starts.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub enum EventKind {
     /// The process started.
     Started,
-    /// A task asked for a lock.
+    /// A task requested a lock.
     Asked {
-        /// The number of the call, of those of the process.
+        /// The number of the call within the process.
         call: u64,
         /// The key.
         key: String,
     },
-    /// The call has ended.
+    /// The call ended.
     Answered {
         /// The number of the call.
         call: u64,
-        /// `granted`, `busy`, `cancelled`, or the kind of the error.
+        /// The outcome: `granted`, `busy`, `cancelled`, or the kind of the error.
         outcome: String,
     },
-    /// A caller received a guard, and then found it held.
+    /// A caller received a guard that was held.
     Entered {
-        /// The number of the hold, of those of the process.
+        /// The number of the hold within the process.
         hold: u64,
-        /// The call that it answers.
+        /// The number of the call.
         call: u64,
-        /// The task.
+        /// The number of the task.
         task: u32,
         /// The key.
         key: String,
-        /// The kind of lock.
+        /// The type of the lock.
         kind: Kind,
         /// The fencing token.
         token: u64,
-        /// The units of the key that the guard has.
+        /// The number of permits of the guard.
         units: u32,
-        /// The units of the key that there are.
+        /// The total number of permits of the key.
         limit: u32,
-        /// Until when the guard said it would be held.
+        /// The deadline of the guard.
         deadline: Duration,
     },
-    /// A caller looked, and its guard was held.
+    /// A caller checked its guard, which was held.
     Held {
-        /// The hold.
+        /// The number of the hold.
         hold: u64,
-        /// Until when the guard said it would be held.
+        /// The deadline of the guard.
         deadline: Duration,
     },
-    /// A caller heard that its guard was lost.
+    /// A caller was notified that its guard was lost.
     Lost {
-        /// The hold.
+        /// The number of the hold.
         hold: u64,
-        /// The last deadline of the guard, if the guard is still there.
+        /// The last deadline of the guard, if the guard still exists.
         deadline: Option<Duration>,
-        /// The reason, in a word or two.
+        /// The reason, in one or two words.
         reason: String,
     },
-    /// A caller begins to end its guard, which was held.
+    /// A caller starts to release a guard, which was held.
     Ends {
-        /// The hold.
+        /// The number of the hold.
         hold: u64,
         /// The last deadline of the guard.
         deadline: Duration,
-        /// Whether it waits for the release. Else the guard is dropped.
+        /// Whether the caller waits for the release. Otherwise it drops the guard.
         waits: bool,
     },
-    /// Work under a lock went on, although it had been told of the loss before.
+    /// Work under a lock continued although it had been notified of the loss.
     WentOn {
-        /// The hold.
+        /// The number of the hold.
         hold: u64,
     },
     /// The resource received a write.
     Wrote {
-        /// The hold.
+        /// The number of the hold.
         hold: u64,
         /// The register.
         register: Register,
-        /// Whether the register took the write.
+        /// Whether the register accepted the write.
         accepted: bool,
-        /// Whether it undid a write that the writer had not read.
+        /// Whether the write replaced another write that the writer had not read.
         undid: bool,
     },
-    /// The process tells of the resources that it uses.
+    /// The process reported its resource usage.
     Uses(Usage),
-    /// The process has finished its work, and nothing of it should be left.
+    /// The process has finished its work, and should not have left anything behind.
     Finished(Usage),
-    /// The campaign killed the process, no earlier than this.
+    /// The campaign killed the process at this time or later.
     Killed,
-    /// The process has ended by itself.
+    /// The process ended on its own.
     Ended,
     /// A line of the process is missing in the record.
     Missing,
-    /// The campaign stood still until now, since the machine did not run it.
+    /// The campaign was paused until now, because the machine did not run it.
     Stalled {
-        /// How late it was.
+        /// How long it was paused.
         late: Duration,
     },
-    /// Another process found the key free, so long after all others had ended.
+    /// Another process acquired the key after all clients had ended.
     Freed {
         /// The key.
         key: String,
-        /// How long after.
+        /// The time after the end of the clients.
         after: Duration,
     },
-    /// A key was left in the store after all others had ended and their leases, too.
+    /// A key still existed in the store after all clients and their leases had ended.
     Left {
         /// The key.
         key: String,
@@ -132,24 +136,26 @@ pub enum EventKind {
 }
 
 /// The resources that a process uses.
+///
+/// [`EventKind::Uses`] contains this type.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Usage {
-    /// The resident memory, in KiB.
+    /// The resident memory in KiB.
     pub memory_kib: u64,
-    /// The open file descriptors.
+    /// The number of open file descriptors.
     pub fds: u64,
-    /// The tasks of the runtime.
+    /// The number of tasks in the runtime.
     pub tasks: u64,
-    /// The entries in the maps of the client, by map.
+    /// The number of entries in each map of the client.
     pub entries: BTreeMap<String, u64>,
 }
 
-/// The time on the clock that guards go by.
+/// Returns the current time on the clock that guards use.
 pub fn now() -> Duration {
     since_boot(SystemClock.now())
 }
 
-/// An instant of that clock.
+/// Converts an instant of this clock to the time of an [`Event`].
 pub fn since_boot(instant: Instant) -> Duration {
     instant.since(Instant::from_zero(Duration::ZERO))
 }

@@ -1,41 +1,46 @@
-//! Faults that befell clients and their store, and the promises that exclude their effects.
+//! Faults of clients and of their store, and the guarantees that exclude their effects.
 
 use std::time::Duration;
 
-/// A time for which the promises exclude some rules, after a fault.
+/// A time after a fault in which some rules do not apply.
+///
+/// [`Hit`] contains this type.
 #[derive(Debug)]
 pub struct Window {
-    /// The promise, as `docs/promises.md` has it.
+    /// The guarantee, as stated in `docs/promises.md`.
     pub promise: &'static str,
-    /// The rules.
+    /// The rules that do not apply.
     pub rules: &'static [&'static str],
-    /// The longest violation: in TTLs, and in seconds more.
+    /// The longest allowed violation, as a number of TTLs plus a number of seconds.
     pub longest: (u32, u32),
-    /// The last start of a violation, counted from the end of the fault: in TTLs, and in seconds more.
+    /// The latest start of a violation after the end of the fault, as a number of TTLs plus a
+    /// number of seconds.
     pub after: (u32, u32),
 }
 
-/// A fault that was in force.
+/// A fault that was in effect.
+///
+/// [`History::new`](super::judge::History::new) has an argument of this type.
 #[derive(Clone, Debug)]
 pub struct Hit {
-    /// The name of its kind.
+    /// The kind of the fault.
     pub kind: &'static str,
-    /// The window of the promises that it opens, if it opens one.
+    /// The window that the fault opens, if it opens one.
     pub window: Option<&'static Window>,
-    /// Whether the promises exclude it, such as the loss of all data.
+    /// Whether the guarantees exclude the fault, for example the loss of all data.
     pub is_outside: bool,
-    /// The process that it hit, or the pair whose traffic it hit.
+    /// The affected process, or the pair of processes whose traffic is affected.
     pub target: String,
-    /// The client processes that stood still.
+    /// The client processes that were paused.
     pub stopped: Vec<u32>,
-    /// From when, by the clock that guards go by.
+    /// The start of the fault, on the clock that guards use.
     pub from: Duration,
-    /// Until when.
+    /// The end of the fault.
     pub until: Duration,
 }
 
 impl Hit {
-    /// The promise that excludes a violation of a rule at a time, if the fault opens such a window.
+    /// Returns the guarantee that excludes a violation of a rule at this time, if there is one.
     pub fn excuse(
         &self,
         rule: &str,

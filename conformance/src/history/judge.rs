@@ -1,4 +1,5 @@
-//! The judge of a history: it reads the events of all processes, and says which promises they break.
+//! Checks a history: reads the events of all processes, and determines which guarantees were
+//! violated.
 
 mod belief;
 mod figures;
@@ -15,19 +16,20 @@ use self::belief::Beliefs;
 use self::rules::Rules;
 use self::time::Timeline;
 
-/// The events of several processes on one machine that read one clock, and the faults that befell them.
+/// The events of several processes on one machine with a common clock, and the faults that
+/// occurred.
 ///
-/// | rule | the history breaks it if |
+/// | rule | the rule is violated if |
 /// | --- | --- |
-/// | V1 | the holders that believe in their leases of a key have more units than its limit |
-/// | V2 | a resource that checks fencing tokens accepts a write by a holder that a later holder has succeeded there, or refuses one without a successor |
-/// | V3 | a resource that checks no tokens loses an update; this is counted, and is no violation: no lock can exclude it while processes are stopped |
-/// | V4 | a guard says *held* after it has said *lost*, or for longer than it may be held, or work under `run` goes on after a loss |
-/// | tokens | the tokens of a key do not grow in the order of grants: a caller that asks after a holder has entered gets a smaller token |
-/// | entries | a caller enters after a holder with a larger token, and had asked before that one entered |
-/// | liveness | a caller waits for too long for a key in which no caller believes, while no fault is in force |
-/// | leak | processes have ended, and a key is not free within a TTL, or is left in the store, or a process keeps entries |
-/// | record | a line of a process is missing, or a process has ended by itself |
+/// | V1 | the holders that consider their leases of a key valid have more permits than the limit |
+/// | V2 | a resource that checks fencing tokens accepts a write of a holder after a later holder has written, or rejects a write of the latest holder |
+/// | V3 | a resource without fencing loses an update; this is only counted, because no lock can prevent it while processes are paused |
+/// | V4 | a guard reports *held* after *lost* or after its deadline, or work under `run` continues after a loss |
+/// | tokens | the tokens of a key do not increase in the order of the grants: a caller that requests the lock after a holder has received its guard gets a smaller token |
+/// | entries | a caller receives its guard after a holder with a larger token, although it had requested the lock earlier |
+/// | liveness | a caller waits too long for a key that no caller considers held, while no fault is in effect |
+/// | leak | all processes have ended, but a key is not free within one TTL or remains in the store, or a process keeps entries |
+/// | record | a line of a process is missing, or a process has ended on its own |
 #[derive(Clone, Debug)]
 pub struct History {
     start: Duration,
@@ -36,7 +38,7 @@ pub struct History {
     bounds: Bounds,
 }
 
-/// The times in which the machine ran no process.
+/// Returns the times in which the machine did not run any process.
 fn stalls(events: &[Event]) -> impl Iterator<Item = (Duration, Duration)> {
     events.iter().filter_map(|event| match event.kind {
         EventKind::Stalled { late } => Some((event.at.saturating_sub(late), event.at)),
@@ -44,24 +46,28 @@ fn stalls(events: &[Event]) -> impl Iterator<Item = (Duration, Duration)> {
     })
 }
 
-/// The times that a history is judged by.
+/// The time limits for checking a history.
+///
+/// [`History::new`] has an argument of this type.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// The TTL of all leases.
     pub ttl: Duration,
-    /// How long the store may need after a fault, and clients to notice that a key is free.
+    /// How long the store may need to recover from a fault, and clients to notice that a key is
+    /// free.
     pub recovery: Duration,
 }
 
 impl History {
-    /// Takes the events of all processes in any order. Events of one process with the same time, and all writes, are in the order in
-    /// which they happened.
+    /// Creates a history from the events of all processes, in any order. Events of one process with
+    /// the same time, and all writes, must be in their original order.
     pub fn new(start: Duration, mut events: Vec<Event>, faults: Vec<Hit>, bounds: Bounds) -> Self {
         events.sort_by_key(|event| event.at);
         Self { start, events, faults, bounds }
     }
 
-    /// Judges the history. The run has no seed, class or machine yet.
+    /// Checks the history. The caller must add the seed, the class and the machine to the returned
+    /// run.
     pub fn judge(&self) -> Run {
         let timeline = Timeline::new(self.start);
         let beliefs = Beliefs::of(&self.events);

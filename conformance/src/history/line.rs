@@ -1,4 +1,4 @@
-//! The lines that the campaign and its processes write to each other.
+//! The lines that the campaign and its processes send to each other.
 
 use std::time::Duration;
 
@@ -6,87 +6,95 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::event::{Event, EventKind};
 
-/// The task of a process, which is the first line that it reads.
+/// The plan for a process, which is the first line that it reads.
+///
+/// [`Process::start`](super::process::Process::start) sends it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Plan {
-    /// The store.
+    /// The URL of the store.
     pub url: String,
     /// The TTL of all leases.
     pub ttl: Duration,
     /// The longest wait for a lock.
     pub patience: Duration,
-    /// Its number.
+    /// The number of the process.
     pub process: u32,
-    /// The tasks that lock.
+    /// The number of tasks that acquire locks.
     pub tasks: u32,
-    /// How often it tells of the resources that it uses.
+    /// How often the process reports its resource usage.
     pub sample_every: Duration,
-    /// The flaw that the program gives the store, by a name that the program knows.
+    /// The name of a flaw that the program adds to the store, if any.
     pub flaw: Option<String>,
 }
 
 /// A line that a process writes.
+///
+/// [`Record::hear`](super::record::Record::hear) reads it.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Line {
-    /// The number of the line: a line that is missing shows.
+    /// The number of the line, which reveals missing lines.
     pub n: u64,
-    /// The line.
+    /// The content of the line.
     pub said: Said,
 }
 
-/// A part of a process's history, or a request to the resource.
+/// An event of a process, or a request to the resource.
+///
+/// [`Line`] contains this type.
 #[derive(Debug, Deserialize, Serialize)]
 pub enum Said {
     /// An event.
     Event {
-        /// When.
+        /// The time of the event.
         at: Duration,
-        /// The event.
+        /// The kind of the event.
         kind: EventKind,
     },
-    /// It reads the unfenced register of a key.
+    /// A request to read the unfenced register of a key.
     Read {
-        /// The hold.
+        /// The number of the hold.
         hold: u64,
         /// The key.
         key: String,
     },
-    /// It writes to the fenced register of a key.
+    /// A request to write to the fenced register of a key.
     WriteFenced {
-        /// The hold.
+        /// The number of the hold.
         hold: u64,
         /// The key.
         key: String,
         /// The fencing token.
         token: u64,
     },
-    /// It writes to the unfenced register of a key the value after the one that it has read.
+    /// A request to increment the value of the unfenced register of a key.
     WriteUnfenced {
-        /// The hold.
+        /// The number of the hold.
         hold: u64,
         /// The key.
         key: String,
-        /// The value that it has read.
+        /// The value that the process has read.
         read: u64,
     },
 }
 
-/// A line that the campaign writes to a process.
+/// A line that the campaign sends to a process.
+///
+/// [`Record::hear`](super::record::Record::hear) returns it.
 #[derive(Debug, Deserialize, Serialize)]
 pub enum Order {
-    /// The resource has done the request of a hold, and has this value.
+    /// The resource has completed the request of a hold and returned this value.
     Done {
-        /// The hold.
+        /// The number of the hold.
         hold: u64,
         /// The value.
         value: u64,
     },
-    /// Finish the work, and leave nothing.
+    /// Finish the work and leave nothing behind.
     Finish,
 }
 
 impl Said {
-    /// The event of a process, if it is one.
+    /// Converts the content to an event of this process, if it is an event.
     pub fn into_event(self, process: u32) -> Result<Event, Self> {
         match self {
             Self::Event { at, kind } => Ok(Event { at, process, kind }),
@@ -95,7 +103,7 @@ impl Said {
     }
 }
 
-/// A line as text.
+/// Returns a line as text.
 pub fn text(line: &impl Serialize) -> String {
     serde_json::to_string(line).expect("lines are plain data") + "\n"
 }

@@ -1,4 +1,4 @@
-//! The client processes that come and go.
+//! The client processes of a run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,9 @@ use crate::history::line::Plan;
 use crate::history::process::{Process, Program};
 use crate::history::record::Record;
 
-/// A number of places with one process each.
+/// A fixed number of slots with one process each.
+///
+/// The module [`history`](super) shows how the parts work together.
 #[derive(Debug)]
 pub struct Population {
     plan: Plan,
@@ -20,7 +22,7 @@ pub struct Population {
 }
 
 impl Population {
-    /// Starts so many processes.
+    /// Starts this number of processes.
     pub fn start(plan: Plan, processes: u32, program: Program, record: &Arc<Record>) -> Self {
         let record = Arc::clone(record);
         let mut population = Self { plan, program, places: Vec::new(), record };
@@ -31,26 +33,27 @@ impl Population {
         population
     }
 
-    /// How many places there are.
+    /// Returns the number of slots.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no slots.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// The process at a place.
+    /// Returns the process in a slot.
     pub fn at(&self, place: usize) -> &Process {
         &self.places[place]
     }
 
-    /// Stops or kills one process that `pick` picks, or all, for `time`. Returns the name of the target, and the processes that stood still.
+    /// Pauses or kills one process or all processes for `time`. `pick` selects the process. Returns
+    /// the name of the target, and the numbers of the paused processes.
     ///
     /// # Panics
     ///
-    /// If no fault of processes has this name: `client-stopped`, `clients-stopped` or `client-killed`.
+    /// Panics unless `kind` is `client-stopped`, `clients-stopped` or `client-killed`.
     pub async fn disturb(&mut self, kind: &str, time: Duration, pick: usize) -> (String, Vec<u32>) {
         let place = pick % self.places.len();
         let victim = self.places[place].number();
@@ -76,15 +79,15 @@ impl Population {
         }
     }
 
-    /// Kills the process at a place, and starts another there.
+    /// Kills the process in a slot, and starts a new one.
     async fn replace(&mut self, place: usize, after: Duration) {
         let process = self.next(place);
-        // The new one is there at once; its lock attempts begin when it has connected.
+        // The new process exists immediately, but acquires locks only after it has connected.
         std::mem::replace(&mut self.places[place], process).kill().await;
         sleep(after).await;
     }
 
-    /// Has all finish their work, and waits until they have ended.
+    /// Makes all processes finish their work, and waits until they have ended.
     pub async fn finish(self, within: Duration) {
         join_all(self.places.into_iter().map(|process| process.finish(within))).await;
     }

@@ -17,16 +17,21 @@ use crate::history::event::{EventKind, now};
 use crate::history::line::{Order, Plan, text};
 use crate::history::record::Record;
 
-/// The way to start a client process: this program once more, with other arguments.
+/// How to start a client process: this program with other arguments.
+///
+/// [`Population::start`](super::population::Population::start) has an argument of this type.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The arguments with which it calls [`worker::run`](crate::history::worker::run).
+    /// The arguments with which the program calls [`worker::run`](crate::history::worker::run).
     pub args: Vec<String>,
-    /// The group of the process at a place, where a firewall is to know the process by that.
+    /// Returns the group id for the process in a slot, if a firewall must identify processes by
+    /// their group.
     pub group_of: Option<fn(usize) -> u32>,
 }
 
-/// A process. It is killed when dropped.
+/// A client process. It is killed when this value is dropped.
+///
+/// A [`Population`](super::population::Population) starts and ends these processes.
 #[derive(Debug)]
 pub struct Process {
     number: u32,
@@ -37,7 +42,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the process at a place. The plan goes through a pipe: its URL may have a password.
+    /// Starts the process of a slot. The plan is sent through a pipe, because its URL may contain a
+    /// password.
     pub fn start(plan: &Plan, program: &Program, place: usize, record: &Arc<Record>) -> Self {
         let mut command = Command::new(env::current_exe().expect("this program has a path"));
         command.args(&program.args);
@@ -54,7 +60,7 @@ impl Process {
         tokio::spawn(async move {
             drop(input.write_all(plan_line.as_bytes()).await);
             while let Some(order) = given.recv().await {
-                // A process that was killed need not know.
+                // A killed process does not need the order.
                 drop(input.write_all(text(&order).as_bytes()).await);
             }
         });
@@ -63,32 +69,32 @@ impl Process {
         Self { number: plan.process, child, orders, listening, record: Arc::clone(record) }
     }
 
-    /// Its number.
+    /// Returns the number of the process.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Stops it, wherever it is, and returns once it stands still.
+    /// Pauses the process at an arbitrary point. Returns when it is paused.
     pub fn stop(&self) {
         self.signal(Signal::STOP);
         if let Some(id) = self.id() {
             let still = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            // It has ended by itself, which is found when it is waited for.
+            // If the process has ended, this is noticed when it is awaited.
             let _ = waitid(WaitId::Pid(id), still);
         }
     }
 
-    /// Lets it go on.
+    /// Resumes the process.
     pub fn go_on(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Kills it, and waits until all is recorded that it said.
+    /// Kills the process, and waits until all of its output is recorded.
     pub async fn kill(mut self) {
         let at = now();
         self.signal(Signal::KILL);
         let status = self.child.wait().await.expect("a child can be waited for");
-        // A process that failed before is no victim.
+        // A process that had already failed does not count as killed.
         if status.signal() == Some(9) {
             self.record.add_at(at, self.number, EventKind::Killed);
         } else {
@@ -97,9 +103,9 @@ impl Process {
         self.listening.await.expect("listening does not panic");
     }
 
-    /// Has it finish its work, and waits until it has ended.
+    /// Makes the process finish its work, and waits until it has ended.
     pub async fn finish(mut self, within: Duration) {
-        // A process that has failed hears nothing.
+        // A failed process cannot receive the order.
         drop(self.orders.send(Order::Finish));
         if timeout(within, self.child.wait()).await.is_err() {
             self.signal(Signal::KILL);
@@ -111,7 +117,8 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         if let Some(id) = self.id() {
-            // An unreaped child keeps its id. An error means that it has ended, which is found when it is waited for.
+            // A child that was not awaited keeps its id. An error means that it has ended, which is
+            // noticed when it is awaited.
             let _ = kill_process(id, signal);
         }
     }
@@ -128,7 +135,7 @@ async fn listen(
     record: Arc<Record>,
 ) {
     let mut lines = BufReader::with_capacity(1 << 16, output).lines();
-    // The last line may be cut within a character.
+    // The last line may end within a character.
     while let Ok(Some(line)) = lines.next_line().await {
         if let Some(order) = record.hear(process, &line) {
             drop(orders.send(order));

@@ -8,7 +8,9 @@ use crate::history::event::{Event, EventKind, now};
 use crate::history::line::{Line, Order, Said};
 use crate::history::run::Register;
 
-/// The record of all events. It lives in the process that is neither stopped nor killed.
+/// The record of all events. It is in the process that is never paused or killed.
+///
+/// The module [`history`](super) shows how the parts work together.
 #[derive(Debug, Default)]
 pub struct Record(Mutex<State>);
 
@@ -23,16 +25,17 @@ struct State {
 /// The registers of one key.
 #[derive(Debug, Default)]
 struct Registers {
-    /// The largest token that the fenced one has seen.
+    /// The largest token that the fenced register has seen.
     fence: u64,
-    /// The value of the unfenced one.
+    /// The value of the unfenced register.
     value: u64,
 }
 
 impl Record {
-    /// Records a line of a process, and does its request to the resource, if it is one.
+    /// Records a line of a process. If the line is a request to the resource, runs the request and
+    /// returns the answer.
     pub fn hear(&self, process: u32, line: &str) -> Option<Order> {
-        // The last line may be half, if its process was killed.
+        // The last line of a killed process may be incomplete.
         let Line { n, said } = serde_json::from_str(line).ok()?;
         let mut state = self.state();
         let next = state.lines.entry(process).or_default();
@@ -50,17 +53,17 @@ impl Record {
         }
     }
 
-    /// Records an event of now.
+    /// Records an event with the current time.
     pub fn add(&self, process: u32, kind: EventKind) {
         self.add_at(now(), process, kind);
     }
 
-    /// Records an event.
+    /// Records an event with the given time.
     pub fn add_at(&self, at: Duration, process: u32, kind: EventKind) {
         self.state().events.push(Event { at, process, kind });
     }
 
-    /// All events so far.
+    /// Returns all events so far.
     pub fn events(&self) -> Vec<Event> {
         self.state().events.clone()
     }
@@ -94,7 +97,8 @@ impl State {
         Some(Order::Done { hold, value })
     }
 
-    /// The time is read with the state locked: writes are recorded in the order in which the resource receives them.
+    /// The time is read while the state is locked, so writes are recorded in the order in which the
+    /// resource receives them.
     fn wrote(&mut self, process: u32, hold: u64, register: Register, accepted: bool, undid: bool) {
         let kind = EventKind::Wrote { hold, register, accepted, undid };
         self.events.push(Event { at: now(), process, kind });

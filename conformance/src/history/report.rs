@@ -1,4 +1,4 @@
-//! Runs as one HTML file that loads nothing else.
+//! Renders runs as a single HTML file that does not load other files.
 
 mod columns;
 
@@ -12,7 +12,7 @@ use crate::history::run::{ClientRow, FaultRow, Figures, Run, ViolationRow};
 const PAGE: &str = include_str!("report/page.html");
 const STYLE: &str = include_str!("report/style.css");
 
-/// The parts of the one script, in the order in which they use each other.
+/// The parts of the script, in the order of their dependencies.
 const SCRIPT: [&str; 10] = [
     include_str!("report/history.js"),
     include_str!("report/lanes.js"),
@@ -26,9 +26,10 @@ const SCRIPT: [&str; 10] = [
     include_str!("report/main.js"),
 ];
 
-/// Renders runs as a page with a table of all, and a chart of each.
+/// Renders runs as a page with a table of all runs and a chart for each run.
 ///
-/// The page holds the runs as JSON, in the element `data`. Its policy forbids browsers to load anything.
+/// The page contains the runs as JSON in the element `data`. Its content security policy prevents
+/// browsers from loading anything.
 ///
 /// ```
 /// use leasehold_conformance::history::report::html;
@@ -41,13 +42,14 @@ const SCRIPT: [&str; 10] = [
 pub fn html(runs: &[Run]) -> String {
     let runs: Vec<Shown<'_>> = runs.iter().map(Shown::of).collect();
     let data = serde_json::to_string(&Data { runs }).expect("runs are plain data");
-    // The data comes last: a name in it may look like a place of the page.
+    // The data are inserted last, because a name in them may look like a placeholder.
     PAGE.replace("{{style}}", STYLE)
         .replace("{{script}}", &SCRIPT.concat())
         .replace("{{data}}", &as_element(&data))
 }
 
-/// JSON that no browser takes for markup: `<` occurs in strings alone, where its escape means the same.
+/// Escapes JSON so that browsers do not interpret it as markup. `<` occurs only in strings, where
+/// its escape has the same meaning.
 fn as_element(json: &str) -> String {
     json.replace('<', "\\u003c")
 }
@@ -57,10 +59,10 @@ struct Data<'a> {
     runs: Vec<Shown<'a>>,
 }
 
-/// A run, with the rows of which there are many as columns.
+/// A run, in which long lists of rows are stored as columns.
 #[derive(Serialize)]
 struct Shown<'a> {
-    /// Text, since numbers of JavaScript have 53 bits.
+    /// Stored as text, because numbers in JavaScript have 53 bits.
     seed: String,
     class: &'a str,
     title: &'a str,
@@ -151,7 +153,7 @@ mod tests {
         line.trim_start().starts_with("//")
     }
 
-    /// Two holds of a key at once, and a write that the resource refuses.
+    /// Returns a run with two simultaneous holds of a key, and a rejected write.
     fn run_of(key: &str) -> Run {
         let hold = HoldRow {
             process: 1,

@@ -1,93 +1,104 @@
-//! One run of the campaign as plain data.
+//! A run of the campaign as plain data.
 //!
-//! All times are milliseconds since the start of the run, by the one clock of the machine that all processes read.
+//! All times are milliseconds since the start of the run, on the clock that all processes of the
+//! machine share.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The history of clients and faults on one class of store, with the verdict on it.
+/// The history of clients and faults on one class of store, and the result of checking it.
+///
+/// The example of [`report::html`](super::report::html) creates a run.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Run {
-    /// The seed of the schedule of faults.
+    /// The seed of the fault schedule.
     pub seed: u64,
-    /// The class of store, in one word, such as `sentinel`.
+    /// The class of the store in one word, such as `sentinel`.
     pub class: String,
-    /// The class as a title, such as "Redis with Sentinel".
+    /// The title of the class, such as "Redis with Sentinel".
     pub title: String,
-    /// The versions of programs, by their names.
+    /// The versions of programs by name.
     pub versions: BTreeMap<String, String>,
     /// The machine: its cores, its memory and its kernel.
     pub machine: String,
-    /// The time from the first client to the last, in seconds.
+    /// The time from the start of the first client to the end of the last one, in seconds.
     pub seconds: f64,
     /// The TTL of all leases.
     pub ttl_ms: f64,
-    /// The processes.
+    /// The client processes.
     pub clients: Vec<ClientRow>,
-    /// The beliefs, in the order in which they began.
+    /// The holds, in the order of their start.
     pub holds: Vec<HoldRow>,
-    /// The faults, in the order in which they began.
+    /// The faults, in the order of their start.
     pub faults: Vec<FaultRow>,
-    /// The writes to the resource, in the order in which it received them.
+    /// The writes, in the order in which the resource received them.
     pub writes: Vec<WriteRow>,
-    /// The broken rules, in the order of time.
+    /// The violations, in the order of time.
     pub violations: Vec<ViolationRow>,
     /// The counts and extremes.
     pub figures: Figures,
 }
 
 /// A client process.
+///
+/// [`Run::clients`] contains these rows.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ClientRow {
-    /// Its number. A process that takes the place of a killed one has another.
+    /// The number of the process. A process that replaces a killed one has a new number.
     pub process: u32,
-    /// The time at which the campaign started the process.
+    /// When the campaign started the process.
     pub started_ms: f64,
-    /// The time at which the process ended; none if the run ended first.
+    /// When the process ended, or `None` if the run ended first.
     pub ended_ms: Option<f64>,
-    /// The reason of its end.
+    /// Why the process ended.
     pub cause: Option<Cause>,
 }
 
-/// The reason why a process ended.
+/// Why a process ended.
+///
+/// [`ClientRow`] contains this type.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cause {
     /// The campaign killed the process.
     Killed,
-    /// The process finished its work and left.
+    /// The process finished its work.
     Ended,
 }
 
-/// A time for which a task believed in a lease.
+/// A time for which a task considered itself a holder.
+///
+/// [`Run::holds`] contains these rows.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct HoldRow {
-    /// The process.
+    /// The number of the process.
     pub process: u32,
-    /// The task, of those of its process.
+    /// The number of the task within its process.
     pub task: u32,
-    /// The locked name.
+    /// The key.
     pub key: String,
-    /// The kind of lock.
+    /// The type of the lock.
     pub kind: Kind,
     /// The fencing token.
     pub token: u64,
-    /// The units that the guard has.
+    /// The number of permits of the guard.
     pub units: u32,
-    /// The units that there are.
+    /// The total number of permits.
     pub limit: u32,
-    /// The start of the belief.
+    /// The start of the hold.
     pub from_ms: f64,
-    /// The end of the belief.
+    /// The end of the hold.
     pub until_ms: f64,
-    /// The reason of its end.
+    /// Why the hold ended.
     pub end: End,
-    /// The time at which the caller heard of a loss, which is after the deadline where its process was stopped.
+    /// When the caller was notified of a loss. For a paused process, this is after the deadline.
     pub lost_ms: Option<f64>,
 }
 
-/// A kind of lock, as the caller asked for it.
+/// The type of a lock that a caller requested.
+///
+/// [`HoldRow`] contains this type.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -95,9 +106,9 @@ pub enum Kind {
     Mutex,
     /// A mutex whose waiters are served first come, first served.
     Fair,
-    /// A mutex that its owner enters again.
+    /// A reentrant mutex.
     Reentrant,
-    /// One of several keys that a caller takes together.
+    /// One of several keys in a multi-lock.
     Multi,
     /// A reader.
     Reader,
@@ -109,7 +120,9 @@ pub enum Kind {
     Leader,
 }
 
-/// The reason why a belief ended.
+/// Why a hold ended.
+///
+/// [`HoldRow`] contains this type.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum End {
@@ -117,7 +130,7 @@ pub enum End {
     Released,
     /// The caller dropped the guard.
     Dropped,
-    /// The guard told of a loss before its deadline.
+    /// The guard reported a loss before its deadline.
     Lost,
     /// The deadline passed.
     Deadline,
@@ -125,127 +138,143 @@ pub enum End {
     Killed,
 }
 
-/// A fault, from its first effect until it is mended.
+/// A fault, from its first effect until it is repaired.
+///
+/// [`Run::faults`] contains these rows.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct FaultRow {
-    /// The kind, such as `primary-killed`.
+    /// The kind of the fault, such as `primary-killed`.
     pub kind: String,
-    /// The process that it hits, or the pair whose traffic it hits.
+    /// The affected process, or the pair of processes whose traffic is affected.
     pub target: String,
-    /// The start.
+    /// The start of the fault.
     pub from_ms: f64,
-    /// The end.
+    /// The end of the fault.
     pub until_ms: f64,
-    /// Whether the promises exclude it, as the loss of all data of a server.
+    /// Whether the guarantees exclude the fault, for example the loss of all data of a server.
     pub outside: bool,
 }
 
 /// A write that the resource received.
+///
+/// [`Run::writes`] contains these rows.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct WriteRow {
-    /// The process.
+    /// The number of the process.
     pub process: u32,
-    /// The place of its hold in [`Run::holds`].
+    /// The index of the hold in [`Run::holds`].
     pub hold: usize,
-    /// The time at which the resource received it.
+    /// When the resource received the write.
     pub at_ms: f64,
     /// The register.
     pub register: Register,
-    /// Whether the register took it. An unfenced register takes all.
+    /// Whether the register accepted the write. An unfenced register accepts all writes.
     pub accepted: bool,
-    /// Whether it undid a write that its writer had not read.
+    /// Whether the write replaced another write that its writer had not read.
     pub undid: bool,
 }
 
 /// A register of the resource.
+///
+/// [`WriteRow`] contains this type.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Register {
-    /// It refuses tokens below the largest that it has seen.
+    /// A register that rejects tokens below the largest token that it has seen.
     Fenced,
-    /// It knows no tokens.
+    /// A register that does not check tokens.
     Unfenced,
 }
 
-/// A broken rule.
+/// A violation of a rule.
+///
+/// [`Run::violations`] contains these rows.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ViolationRow {
-    /// The rule: `V1` to `V4`, `tokens`, `entries`, `liveness`, `leak`, `record`.
+    /// The rule: `V1` to `V4`, `tokens`, `entries`, `liveness`, `leak` or `record`.
     pub rule: String,
-    /// The time at which it shows.
+    /// When the violation occurred.
     pub at_ms: f64,
-    /// The key; empty if it concerns none.
+    /// The key, or an empty text if the violation does not concern a key.
     pub key: String,
-    /// The sentence for readers.
+    /// A sentence that describes the violation.
     pub text: String,
-    /// The holds that show it, as places in [`Run::holds`].
+    /// The holds that show the violation, as indices into [`Run::holds`].
     pub holds: Vec<usize>,
-    /// How long it lasts; zero for an instant.
+    /// How long the violation lasted, or zero if it was instantaneous.
     pub length_ms: f64,
-    /// The window of `docs/promises.md` that excludes it from the promises, if one does.
+    /// The window in `docs/promises.md` that excludes the violation from the guarantees, if there
+    /// is one.
     pub excused: Option<String>,
 }
 
 /// The counts and extremes of a run.
+///
+/// [`Run::figures`] contains them.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Figures {
-    /// The events in the record.
+    /// The number of events in the record.
     pub events: u64,
-    /// The calls that asked for a lock.
+    /// The number of calls that requested a lock.
     pub calls: u64,
-    /// Their outcomes: `granted`, `busy`, `cancelled`, and the kinds of errors.
+    /// The outcomes of these calls: `granted`, `busy`, `cancelled`, and the kinds of errors.
     pub outcomes: BTreeMap<String, u64>,
-    /// The beliefs, by kind of lock.
+    /// The number of holds by lock type.
     pub holds: BTreeMap<String, u64>,
-    /// The losses that guards told of, by reason.
+    /// The number of losses that guards reported, by reason.
     pub losses: BTreeMap<String, u64>,
-    /// The faults, by kind.
+    /// The number of faults by kind.
     pub faults: BTreeMap<String, u64>,
-    /// The faults that began while a caller believed in a lease.
+    /// The number of faults that started while a lock was held.
     pub faults_on_holds: u64,
-    /// The violations, by rule, without those that are excused.
+    /// The number of violations by rule, without the excused ones.
     pub violations: BTreeMap<String, u64>,
-    /// The violations that a window of the promises covers, by rule.
+    /// The number of violations by rule that a window of the guarantees excludes.
     pub excused: BTreeMap<String, u64>,
-    /// The longest overlap of beliefs that exclude each other.
+    /// The longest overlap of holds that exclude each other.
     pub longest_overlap_ms: f64,
-    /// The writes that the fenced register accepted and refused.
+    /// The number of writes that the fenced register accepted and rejected.
     pub writes: [u64; 2],
-    /// The writes to the unfenced register that undid another (V3).
+    /// The number of writes to the unfenced register that replaced another write (V3).
     pub lost_updates: u64,
-    /// The time from a deadline to the signal of the loss, where the process was not stopped: median, 99th percentile, maximum.
+    /// The time from a deadline to the loss notification, except for paused processes: median, 99th
+    /// percentile and maximum.
     pub loss_latency_ms: [f64; 3],
-    /// The longest time that a caller waited for a key in which no caller believed, while no fault was in force.
+    /// The longest time that a caller waited for a free key while no fault was in effect.
     pub longest_unserved_ms: f64,
-    /// The time from the last client's end until all keys were free.
+    /// The time from the end of the last client until all keys were free.
     pub until_free_ms: f64,
-    /// The time in all for which the machine ran no process of the campaign, as far as a stall of a fifth of a second or more tells.
+    /// The total time in which the machine did not run the campaign. Only stalls of 200 ms or more
+    /// are detected.
     pub stalled_ms: f64,
-    /// The file descriptors of the client that had most of them when it was at work, and when it had finished.
+    /// The largest number of file descriptors of a client while it worked and after it had
+    /// finished.
     pub fds: [u64; 2],
-    /// The use of resources over time, in long runs.
+    /// The resource usage over time in long runs.
     pub samples: Vec<Sample>,
 }
 
-/// The use of resources of a client process.
+/// The resource usage of a client process.
+///
+/// [`Figures::samples`] contains these samples.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Sample {
-    /// The process.
+    /// The number of the process.
     pub process: u32,
-    /// The time.
+    /// The time of the sample.
     pub at_ms: f64,
-    /// The resident memory, in KiB.
+    /// The resident memory in KiB.
     pub memory_kib: u64,
-    /// The open file descriptors.
+    /// The number of open file descriptors.
     pub fds: u64,
-    /// The tasks of its runtime.
+    /// The number of tasks in the runtime.
     pub tasks: u64,
-    /// The entries in the maps of the client, by map.
+    /// The number of entries in each map of the client.
     pub entries: BTreeMap<String, u64>,
 }
 
-/// The machine: its cores, its memory and its kernel.
+/// Returns a description of the machine: its cores, its memory and its kernel.
 pub fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();

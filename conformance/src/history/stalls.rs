@@ -1,4 +1,4 @@
-//! The times in which the machine runs no process of the campaign.
+//! Detects times in which the machine does not run the campaign.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +7,13 @@ use crate::history::event::{EventKind, now};
 use crate::history::record::Record;
 use crate::stalls;
 
-/// A thread that is this late has stood still, and so may all others have.
+/// A thread that wakes this late was not running, and all other threads may not have been running
+/// either.
 const LATE: Duration = Duration::from_millis(200);
 
-/// Watches the machine. When dropped, it records the stalls.
+/// Observes the machine. Records the stalls when it is dropped.
+///
+/// The module [`history`](super) shows how the parts work together.
 #[derive(Debug)]
 pub struct Stalls {
     watched: stalls::Stalls,
@@ -18,11 +21,11 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// Watches from now on.
+    /// Starts to observe the machine.
     ///
     /// # Panics
     ///
-    /// If a thread cannot be started.
+    /// Panics if a thread cannot be started.
     pub fn watch(record: &Arc<Record>) -> Self {
         let watched = stalls::Stalls::watch_those_over(LATE, || {});
         Self { watched, record: Arc::clone(record) }

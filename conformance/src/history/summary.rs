@@ -1,14 +1,17 @@
-//! The summary of a run, for a terminal.
+//! Summarizes a run for a terminal.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
 use crate::history::run::{Run, ViolationRow};
 
-/// More violations of the same run say nothing new.
+/// The maximum number of violations that are shown. More violations of the same run add no
+/// information.
 const TOLD: usize = 8;
 
-/// A run in some lines.
+/// Displays a run in a few lines.
+///
+/// `leasehold verify` prints this summary.
 #[derive(Debug)]
 pub struct Summary<'a>(pub &'a Run);
 

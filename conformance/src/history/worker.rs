@@ -1,4 +1,5 @@
-//! A process that locks, works and releases, again and again, and says all that it believes before it acts on it.
+//! A client process that repeatedly acquires and releases locks. It reports what it considers
+//! itself the holder of before it acts.
 
 mod held;
 mod lock;
@@ -26,20 +27,21 @@ use crate::history::line::Plan;
 use crate::history::record::Record;
 use crate::history::run::Kind;
 
-/// Between two attempts to connect to a store that is down.
+/// The pause between two attempts to connect to a store that is down.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A key that is not free by then never will be: the store hangs, or a client has left a lease that does not end.
+/// If a key is not free after this time, the store hangs or a client has left a lease that never
+/// expires.
 const UNTIL_GIVEN_UP: Duration = Duration::from_secs(60);
 
-/// For the releases of dropped guards and cancelled calls, beyond the TTL for which they may be owed.
+/// The additional time after the TTL for releasing dropped guards and cancelled calls.
 const UNTIL_CLEAN: Duration = Duration::from_secs(10);
 
-/// Connects to a store, once it is up.
+/// Connects to a store. Waits until the store is available.
 ///
 /// # Panics
 ///
-/// If the URL or the TTL is not possible.
+/// Panics if the URL or the TTL is not valid.
 pub async fn client(
     connect: impl AsyncFn() -> Result<Arc<dyn LockBackend>, Error>,
     ttl: Duration,
@@ -58,13 +60,14 @@ fn options(ttl: Duration) -> LockOptions {
     LockOptions::new().ttl(ttl).outage_wait(ttl * 2)
 }
 
-/// Runs the plan that the process reads, until the process is killed or told to finish.
+/// Runs the plan that the process reads, until the process is killed or must finish.
 ///
-/// `connect` is the way to the store, and `entries` counts the entries in the maps of a client, if the program can.
+/// `connect` connects to the store. `entries` counts the entries in the maps of a client, if the
+/// program supports this.
 ///
 /// # Panics
 ///
-/// If there is no plan, or the store's URL is wrong.
+/// Panics if there is no plan, or if the URL of the store is not valid.
 pub async fn run(
     connect: impl AsyncFn(&Plan) -> Result<Arc<dyn LockBackend>, Error>,
     entries: fn(&LockClient) -> BTreeMap<String, u64>,
@@ -92,7 +95,7 @@ pub async fn run(
     ExitCode::SUCCESS
 }
 
-/// Tells of the resources in use from time to time.
+/// Reports the resource usage at intervals.
 async fn sample(usage: &impl Fn() -> Usage, teller: &Teller, pause: Duration) -> Infallible {
     loop {
         sleep(pause).await;
@@ -100,7 +103,7 @@ async fn sample(usage: &impl Fn() -> Usage, teller: &Teller, pause: Duration) ->
     }
 }
 
-/// The resources in use once all debts are paid, or should be.
+/// Returns the resource usage after all pending releases should be complete.
 async fn clean_usage(usage: &impl Fn() -> Usage, ttl: Duration) -> Usage {
     let give_up = Instant::now() + ttl + UNTIL_CLEAN;
     loop {
@@ -112,7 +115,7 @@ async fn clean_usage(usage: &impl Fn() -> Usage, ttl: Duration) -> Usage {
     }
 }
 
-/// A task that locks.
+/// A task that acquires locks.
 struct Worker {
     locks: Arc<[Lock]>,
     teller: Arc<Teller>,
@@ -157,7 +160,7 @@ impl Worker {
         }
     }
 
-    /// Some calls do not wait, some are cancelled at odd moments.
+    /// Acquires a lock. Some calls do not wait, and some calls are cancelled at random times.
     async fn acquire(&self, lock: &Lock, options: LockOptions) -> Option<(u64, Guards)> {
         let patience = match fastrand::u8(..8) {
             0 => Duration::ZERO,
@@ -224,11 +227,12 @@ impl Worker {
     }
 }
 
-/// Takes all of each key once no other client is left, and looks for keys that remain.
+/// Acquires each key exclusively after all other clients have ended, and looks for keys that
+/// remain.
 ///
 /// # Panics
 ///
-/// If such leases are not possible.
+/// Panics if the options are not valid.
 pub async fn until_free(client: &LockClient, ttl: Duration, record: &Record) {
     let ended = Instant::now();
     let free = async |key: &'static str| {
@@ -252,7 +256,7 @@ pub async fn until_free(client: &LockClient, ttl: Duration, record: &Record) {
     }
 }
 
-/// Waits for all units of a key, and gives them back.
+/// Waits for all permits of a key, and releases them.
 async fn take_all(client: &LockClient, key: &str, ttl: Duration) {
     let locks = Lock::all(client);
     let lock = locks.iter().find(|lock| lock.name() == key && lock.kind() != Kind::Reader);
@@ -266,7 +270,8 @@ async fn take_all(client: &LockClient, key: &str, ttl: Duration) {
     }
 }
 
-/// The keys that the store still has, of those of the campaign; none if it cannot tell.
+/// Returns the campaign's keys that still exist in the store. Returns an empty list if the store
+/// does not support listing.
 async fn left(client: &LockClient) -> Vec<String> {
     let mut keys = client.admin().list("").expect("the prefix is short");
     let mut left = Vec::new();

@@ -1,11 +1,11 @@
-//! The processors that witnesses keep to.
+//! Binds threads to processors.
 
-/// A processor that a thread can keep to.
+/// The processor that a thread is bound to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Processor {
-    /// Any of them: the scheduler chooses.
+    /// Any processor, chosen by the scheduler.
     Any,
-    /// The one with this number.
+    /// The processor with this number.
     #[cfg(target_os = "linux")]
     Only(usize),
 }
@@ -16,10 +16,12 @@ mod linux {
 
     use super::Processor;
 
-    /// More processors are not watched one by one: with so many, a thread seldom waits for a certain one.
+    /// If there are more processors, they are not observed individually, because a thread rarely
+    /// waits for a specific one.
     const MOST: usize = 8;
 
-    /// The processors that this process may use, one by one. None where they are many, or where the system does not name them.
+    /// Returns the processors that this process may use. Returns an empty list if there are many,
+    /// or if the system does not report them.
     pub(in super::super) fn processors() -> Vec<Processor> {
         let Ok(allowed) = sched_getaffinity(None) else { return Vec::new() };
         let allowed = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number));
@@ -28,12 +30,13 @@ mod linux {
     }
 
     impl Processor {
-        /// Keeps the current thread to it.
+        /// Binds the current thread to this processor.
         pub(in super::super) fn keep(self) {
             let Self::Only(number) = self else { return };
             let mut only = CpuSet::new();
             only.set(number);
-            // One that is taken from this process meanwhile delays no thread of it.
+            // If the processor was taken from this process in the meantime, it cannot delay threads
+            // of the process.
             let _ = sched_setaffinity(None, &only);
         }
     }
@@ -64,7 +67,7 @@ mod linux {
 mod elsewhere {
     use super::Processor;
 
-    /// Other systems let no thread keep to a processor.
+    /// Other systems cannot bind a thread to a processor.
     pub(in super::super) fn processors() -> Vec<Processor> {
         Vec::new()
     }

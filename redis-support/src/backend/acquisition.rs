@@ -1,4 +1,5 @@
-//! Acquisitions: whether a claim may join others, its script, and the replicas that are to acknowledge its grant.
+//! Acquires locks: decides whether a claim can be part of a batch, runs its script, and waits for
+//! replicas.
 
 use leasehold_core::backend::{Attempt, AttemptAll, Claim, Tenure};
 use leasehold_core::{Error, ErrorKind};
@@ -12,8 +13,9 @@ use crate::node::Wait;
 use crate::reply::{Hearing, Told, decode_attempt, decode_attempt_all, decode_release};
 
 impl<D: Driver> Backend<D> {
-    /// Whether a claim may be granted together with others: by a server alone, without its replicas, and to a holder that renews its lease.
-    /// One that does not has to have the news of its lease from the grant on.
+    /// Returns whether a claim can be granted as part of a batch. This requires a server without a
+    /// wait for replicas, and a holder that renews its lease. A holder that does not renew must be
+    /// notified of changes from the grant on.
     pub(super) fn may_join(&self, claim: &Claim) -> bool {
         claim.share().is_whole()
             && claim.charter().is_none()
@@ -21,7 +23,7 @@ impl<D: Driver> Backend<D> {
             && self.0.replicas == Replicas::None
     }
 
-    /// Acquires by the script for one lock.
+    /// Acquires a lease with the script for a single lock.
     pub(super) async fn acquire_alone(&self, claim: &Claim) -> Result<Attempt, Error> {
         let share = claim.share();
         self.check_charter(claim, share.is_whole() && self.0.topology.is_the_only_one())?;
@@ -37,13 +39,13 @@ impl<D: Driver> Backend<D> {
         }
         self.0.news.called_up(&called, claim.lease());
         if is_granted && share.is_exclusive() && !share.is_whole() {
-            // Observers of an election learn of the new leader.
+            // Observers of an election are notified of the new leader.
             self.0.news.changed(claim.key(), Concerns::Waiters);
         }
         Ok(attempt)
     }
 
-    /// Acquires several locks by their script.
+    /// Acquires several locks with one script.
     pub(super) async fn acquire_all(
         &self,
         claims: &[Claim],
@@ -61,7 +63,7 @@ impl<D: Driver> Backend<D> {
         Ok(attempt)
     }
 
-    /// Refuses a claim under a charter unless it is one that is granted under charters.
+    /// Rejects a claim with a quorum configuration unless claims of this type support one.
     pub(super) fn check_charter(&self, claim: &Claim, is_grantable: bool) -> Result<(), Error> {
         if claim.charter().is_none() || is_grantable {
             return Ok(());
@@ -77,7 +79,7 @@ impl<D: Driver> Backend<D> {
         self.0.topology.wait(self.0.replicas, self.0.replicas_timeout, call).await
     }
 
-    /// Releases a grant that too few replicas acknowledged.
+    /// Releases a grant that too few replicas have acknowledged.
     async fn ensure_acknowledged(
         &self,
         wait: Wait,

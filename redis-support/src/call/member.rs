@@ -1,4 +1,4 @@
-//! The calls to a server as a member of a quorum.
+//! Calls to a server that is a member of a quorum.
 
 use leasehold_core::backend::{Enlistment, StoreId};
 
@@ -8,15 +8,17 @@ use crate::process::Process;
 use crate::script::Script;
 
 impl Call {
-    /// The call that asks for the standing of a server that `process` is. A server without an identity takes `fresh`.
+    /// Returns the call that reads the membership status of a server with this `process`. A server
+    /// without an identity gets the identity `fresh`.
     pub(crate) fn standing(layout: &Layout, fresh: StoreId, process: &Process) -> Self {
         let words = Words::default().standing(&layout.member(), fresh, process);
         Self::new(words.shape(Script::Standing), words)
     }
 
-    /// The call that makes the server a member.
+    /// Returns the call that makes the server a member of a quorum.
     pub(crate) fn enlist(layout: &Layout, enlistment: &Enlistment, process: &Process) -> Self {
-        // Not the identity that the enlistment is for: a server that lost it meanwhile would have it back.
+        // The requested identity is not used, because a server that has lost it in the meantime
+        // must not get it back.
         let words = Words::default().standing(&layout.member(), StoreId::new(), process);
         let words = words.number(enlistment.store()).word(enlistment.charter().as_str());
         let words = words.number(enlistment.floor());

@@ -1,4 +1,4 @@
-//! URLs of servers.
+//! Reads the URLs of servers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,25 +14,33 @@ const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
 impl<D: Driver> Config<D> {
-    /// Reads a URL.
+    /// Reads the URL of a server, of sentinels or of a cluster.
     ///
     /// | URL | servers |
     /// | --- | --- |
-    /// | `redis://[user[:password]@]host[:port][/database]` | one |
-    /// | `unix:///path/to/socket[?db=n&user=…&pass=…]` | the same |
-    /// | `redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/master[/database]` | the one that these sentinels name |
-    /// | `redis-cluster://[user[:password]@]host[:port][,host[:port]…]` | a cluster, by some or all of its servers |
-    /// | `rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | the same over TLS, also to those that are found |
+    /// | `redis://[user[:password]@]host[:port][/database]` | a single server |
+    /// | `unix:///path/to/socket[?db=n&user=…&pass=…]` | a single server, over a Unix socket |
+    /// | `redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/master[/database]` | the primary that these sentinels report |
+    /// | `redis-cluster://[user[:password]@]host[:port][,host[:port]…]` | a cluster; list some or all of its servers |
+    /// | `rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | any of these over TLS, including connections to discovered servers |
     ///
-    /// `valkey` and `valkeys` mean the same as `redis` and `rediss`. Parameters, after `?`: `prefix` and `timeout-ms` as the methods
-    /// of those names; `wait-replicas` (`none`, a number or `majority`) and `wait-replicas-ms` as
-    /// [`wait_replicas`](Self::wait_replicas); `push=off` to poll; `protocol=resp2` for proxies that know no other, which polls
-    /// too; `sentinel-user` and `sentinel-pass`, if sentinels want any; with TLS `ca`, `cert` and `key`, the paths of PEM files.
+    /// `valkey` and `valkeys` mean the same as `redis` and `rediss`. The URL may contain these
+    /// parameters after `?`:
+    ///
+    /// | parameter | meaning |
+    /// | --- | --- |
+    /// | `prefix`, `timeout-ms` | see [`prefix`](Self::prefix) and [`timeout`](Self::timeout) |
+    /// | `wait-replicas`, `wait-replicas-ms` | `none`, a number or `majority`, and the timeout; see [`wait_replicas`](Self::wait_replicas) |
+    /// | `push=off` | see [`without_push`](Self::without_push) |
+    /// | `protocol=resp2` | see [`resp2`](Self::resp2) |
+    /// | `sentinel-user`, `sentinel-pass` | see [`sentinel_access`](Self::sentinel_access) |
+    /// | `ca`, `cert`, `key` | with TLS: the paths of PEM files |
     ///
     /// # Errors
     ///
-    /// [`Invalid`](leasehold_core::ErrorKind::Invalid) if it cannot be understood, [`Unsupported`](leasehold_core::ErrorKind::Unsupported)
-    /// for TLS without the Cargo feature `tls`. Neither shows the URL, which may hold a password.
+    /// Returns [`Invalid`](leasehold_core::ErrorKind::Invalid) if the URL is not valid. Returns
+    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) if it needs TLS and the Cargo
+    /// feature `tls` is disabled. No error shows the URL, because it may contain a password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         read(url).map_err(|error| error.with_backend(D::NAME))
     }
@@ -40,7 +48,7 @@ impl<D: Driver> Config<D> {
 
 /// Reads a URL and its parameters.
 ///
-/// Strictly, URLs have one host; so each of ours is read as a URL of its own.
+/// The URL parser supports only one host, so each host is parsed as a separate URL.
 fn read<D: Driver>(url: &str) -> Result<Config<D>, Error> {
     let (scheme, rest) = url.split_once("://").ok_or_else(unknown_scheme)?;
     let (scheme, encrypted) = Scheme::read(scheme)?;
@@ -97,7 +105,7 @@ enum Scheme {
 }
 
 impl Scheme {
-    /// Which one it is, and whether it is over TLS.
+    /// Returns the scheme, and whether it uses TLS.
     fn read(scheme: &str) -> Result<(Self, bool), Error> {
         Ok(match scheme {
             "redis" | "valkey" => (Self::Single, false),
@@ -118,7 +126,7 @@ fn unknown_scheme() -> Error {
     )
 }
 
-/// `user`, `user:password` or `:password`.
+/// Parses `user`, `user:password` or `:password`.
 fn read_user(text: &str, access: &mut Access) -> Result<(), Error> {
     let (user, password) = match text.split_once(':') {
         Some((user, password)) => (user, Some(decode(password)?)),
@@ -167,7 +175,8 @@ fn address(host: &str, default_port: u16) -> Result<Address, Error> {
     if host.is_empty() || host.starts_with(':') {
         return Err(invalid("the URL has no host; for this machine, write redis://localhost"));
     }
-    // A scheme that the parser knows, so that it checks the host, and whose own port no URL of Redis means.
+    // With `ftp`, the URL parser checks the host. The default port of `ftp` is never used for
+    // Redis.
     let read = Url::parse(&format!("ftp://{host}"));
     let url = read.map_err(|error| invalid(format!("invalid host in the URL: {error}")))?;
     let name = url.host_str().filter(|name| !name.is_empty() && *name != "0.0.0.0");
@@ -187,9 +196,9 @@ fn read_database(text: &str, access: &mut Access) -> Result<(), Error> {
     Ok(())
 }
 
-/// A part of the URL without its percent signs.
+/// Decodes the percent codes in a part of the URL.
 fn decode(text: &str) -> Result<String, Error> {
-    // The parser of forms takes a plus sign for a blank, and here it is a plus sign.
+    // The form decoder would turn a plus sign into a space.
     let pair = format!("x={}", text.replace('+', "%2B"));
     let (_, value) = form_urlencoded::parse(pair.as_bytes()).next().expect("it is one pair");
     if text.contains('&') || value.contains('\u{fffd}') {
@@ -243,10 +252,11 @@ impl Params {
                 "ca" => params.tls.authority = Some(value),
                 "cert" => params.tls.certificate = Some(value),
                 "key" => params.tls.key = Some(value),
-                // The facade's.
+                // This parameter belongs to the crate `leasehold`.
                 "client" => {}
                 _ => {
-                    // Unnamed: after a ? in a password, its rest looks like one.
+                    // The parameter is not shown, because it may be the rest of a password that
+                    // contains a `?`.
                     return Err(invalid(
                         "the URL has an unknown parameter; known are prefix, timeout-ms, push, protocol, \
                          wait-replicas, wait-replicas-ms, sentinel-user, sentinel-pass, ca, cert, key, db, user, \
@@ -292,7 +302,7 @@ fn replicas(value: &str) -> Result<Replicas, Error> {
     }
 }
 
-/// Paths of PEM files.
+/// The paths of PEM files.
 #[derive(Default)]
 struct TlsFiles {
     authority: Option<String>,
@@ -318,7 +328,8 @@ impl TlsFiles {
     }
 }
 
-/// Reads the file that the parameter `name` names. Its path may be the rest of a password, and so is not shown.
+/// Reads the file of the parameter `name`. The path is not shown, because it may be the rest of a
+/// password.
 fn read_file(name: &str, path: &str) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|error| {
         invalid(format!("cannot read the file of the URL parameter {name}: {error}"))

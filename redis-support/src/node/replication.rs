@@ -1,4 +1,4 @@
-//! Calls that wait until replicas have acknowledged them.
+//! Runs calls that wait for acknowledgements by replicas.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,17 +14,17 @@ use crate::context::Context;
 use crate::driver::{Driver, Request};
 use crate::reply::{Received, Reply};
 
-/// How many calls may wait for replicas at a time.
+/// How many calls may wait for replicas at the same time.
 const MAX_WAITING: usize = 16;
 
-/// How many replicas are waited for, and how long.
+/// How many replicas must acknowledge a call, and the time limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     pub(crate) replicas: u32,
     pub(crate) time: Duration,
 }
 
-/// The reply to a script, and that to a wait for replicas.
+/// The reply to a script, and the reply to the wait for replicas.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) received: Received,
@@ -32,12 +32,12 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The answer of a server that waited for no replica.
+    /// Returns the answer of a server that did not wait for replicas.
     pub(crate) fn unacknowledged(received: Received) -> Self {
         Self { received, acknowledged: Ok(Reply::Int(0)) }
     }
 
-    /// How many replicas have acknowledged the script.
+    /// Returns how many replicas have acknowledged the script.
     pub(crate) fn replicas(&self) -> Result<u32, Error> {
         match &self.acknowledged {
             Ok(Reply::Int(count)) => Ok(u32::try_from(*count).unwrap_or_default()),
@@ -47,7 +47,8 @@ impl Answer {
     }
 }
 
-/// Connections to a server, each for one call at a time: a server does nothing else for a connection while it waits.
+/// Connections to a server, each for one call at a time. During a wait, a server does not process
+/// other requests of the same connection.
 pub(super) struct WaitPool<D: Driver> {
     main: Arc<ConnectionManager<D>>,
     context: Arc<Context<D>>,
@@ -56,7 +57,7 @@ pub(super) struct WaitPool<D: Driver> {
 }
 
 impl<D: Driver> WaitPool<D> {
-    /// A pool of connections to the same server as `main`.
+    /// Creates a pool of connections to the same server as `main`.
     pub(super) fn new(main: &Arc<ConnectionManager<D>>, context: &Arc<Context<D>>) -> Self {
         let (permits, idle) = (Semaphore::new(MAX_WAITING), Mutex::default());
         Self { main: Arc::clone(main), context: Arc::clone(context), permits, idle }
@@ -64,13 +65,14 @@ impl<D: Driver> WaitPool<D> {
 
     pub(super) fn disconnect(&self) {
         let idle = mem::take(&mut *self.idle());
-        // After the lock is released, since the end of a connection may wake other tasks.
+        // The lock is released first, because closing a connection may wake other tasks.
         drop(idle);
     }
 
-    /// Runs one script, and then waits until replicas have got as far, or the time is up.
+    /// Runs a script, and then waits until replicas have acknowledged it or the time has passed.
     pub(super) async fn run(&self, call: &Call, wait: &Wait) -> Result<Answer, Error> {
-        // The holder renews and releases over the main connection, which may be the last that the server allows.
+        // The holder needs the main connection to renew and release, and the server may allow only
+        // one more connection.
         self.main.connect().await?;
         let permit = timeout(self.context.timeout, self.permits.acquire()).await;
         let _permit = permit.map_err(|_elapsed| self.context.no_connection())?;
@@ -88,10 +90,11 @@ impl<D: Driver> WaitPool<D> {
         answer.map(|[received, acknowledged]| Answer { received, acknowledged })
     }
 
-    /// Keeps a connection for the next call, unless the backend was closed while it was in use.
+    /// Keeps a connection for the next call, unless the backend was closed in the meantime.
     fn put_back(&self, connection: Arc<ConnectionManager<D>>) {
         let mut idle = self.idle();
-        // With the pool locked: a close marks the backend closed first, and then takes this connection out.
+        // Checked while the lock is held. Closing the backend first marks it as closed and then
+        // removes the connections.
         if self.context.ensure_open().is_ok() {
             idle.push(connection);
         }
@@ -102,7 +105,8 @@ impl<D: Driver> WaitPool<D> {
     }
 }
 
-/// A connection in use. If its call is cut off it ends, since the server may be busy with it for a while.
+/// A connection in use. If its call is dropped, the connection is closed, because the server may
+/// stay busy with it for a while.
 struct Used<'a, D: Driver> {
     pool: &'a WaitPool<D>,
     connection: Option<Arc<ConnectionManager<D>>>,
@@ -111,7 +115,7 @@ struct Used<'a, D: Driver> {
 impl<D: Driver> Drop for Used<'_, D> {
     fn drop(&mut self) {
         if self.connection.is_some() {
-            // So does its tracking of keys.
+            // Closing the connection also ends its tracking of keys.
             self.pool.context.news.interrupted();
         }
     }

@@ -1,4 +1,4 @@
-//! Callers that leave together: one allocation and one lock for all of them.
+//! A batch of callers, which share one allocation and one lock.
 
 use std::num::NonZeroU64;
 use std::pin::Pin;
@@ -18,16 +18,17 @@ use crate::reply::{Received, Reply, unexpected};
 use crate::script::Script;
 use crate::words::{Shape, Words, millis};
 
-/// As many callers leave together as keep a server from others for a millisecond or so.
+/// The maximum number of callers in a batch. This many callers keep a server busy for about 1 ms.
 pub(super) const MAX_CALLERS: usize = 128;
 
-/// As many bytes leave together as a connection takes at once, or one caller.
+/// The maximum size of a batch in bytes, unless it has only one caller. A connection sends this
+/// many bytes at a time.
 const MAX_BYTES: usize = 64 * 1024;
 
 /// A change of a mutex.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Change {
-    // First, since releases come before acquisitions.
+    // Releases are first, because they come before acquisitions.
     Release,
     Acquire,
 }
@@ -35,24 +36,26 @@ pub(crate) enum Change {
 /// The outcome for one caller.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Outcome {
-    /// The mutex was acquired, with this token and so many more.
+    /// The mutex was acquired with this token and `spare` more tokens.
     Granted {
         token: i64,
         spare: u32,
     },
     Released,
-    /// Nothing was done: it takes a script for one lock.
+    /// Nothing was done. The lock needs the script for a single lock.
     LeftAlone,
-    /// The same, since the server does not have the lock's hash slot, or takes no script for locks of many slots.
+    /// Nothing was done. The server does not have the lock's hash slot, or does not support scripts
+    /// for locks of several slots.
     Elsewhere,
-    /// The script for many locks ran, and its reply makes no sense.
+    /// The script for many locks ran, but its reply cannot be read.
     Senseless,
-    /// The caller's own script ran, or was refused.
+    /// The caller's own script ran or was refused.
     Received(Received),
 }
 
 impl Outcome {
-    /// The grant of a claim that was asked for together with others, if it was granted. Its first renewal asks for news.
+    /// Returns the grant of a claim in a batch, if it was granted. Its first renewal enables
+    /// notifications.
     pub(crate) fn into_grant(self, claim: &Claim) -> Result<Option<Grant>, Error> {
         match self {
             Self::Granted { token, spare } => {
@@ -65,7 +68,7 @@ impl Outcome {
         }
     }
 
-    /// The reply to the caller's own script.
+    /// Returns the reply to the caller's own script.
     pub(crate) fn into_received(self) -> Result<Received, Error> {
         match self {
             Self::Received(received) => Ok(received),
@@ -74,16 +77,16 @@ impl Outcome {
     }
 }
 
-/// Callers that leave together.
+/// Callers whose requests are sent together.
 pub(crate) struct Batch(Mutex<Callers>);
 
 struct Callers {
-    /// The words of each lock.
+    /// The keys and arguments of the mutexes.
     words: Words,
-    /// How many bytes the callers' own scripts take.
+    /// The size of the callers' own scripts in bytes.
     bytes_of_calls: usize,
     callers: Vec<Caller>,
-    /// The end of the batch, and the error for the callers without an outcome.
+    /// The error for all callers without an outcome, once the batch has ended.
     end: Option<Error>,
 }
 
@@ -94,7 +97,7 @@ struct Caller {
     outcome: Option<Outcome>,
 }
 
-/// The work of one caller.
+/// The request of one caller.
 enum Work {
     Change(MutexChange),
     Call(Call),
@@ -105,12 +108,13 @@ enum Work {
 struct MutexChange {
     change: Change,
     ttl: Duration,
-    /// Where its name is among the words. Its value follows, and the tag of its hash slot, where each slot has keys of its own.
+    /// The index of the mutex's name. Its value follows, and then the tag of its hash slot if slots
+    /// have separate keys.
     name: usize,
 }
 
 impl Batch {
-    /// A batch of probably so many callers.
+    /// Creates a batch with space for `count` callers.
     pub(super) fn of(count: usize) -> Arc<Self> {
         let words = Words::with_capacity(2 * count, 96 * count);
         let callers = Vec::with_capacity(count);
@@ -121,7 +125,7 @@ impl Batch {
         self.callers().callers.len()
     }
 
-    /// Adds a caller, and tells whether it was the last that there is room for.
+    /// Adds a caller. Returns whether the batch is now full.
     pub(super) fn join(
         self: &Arc<Self>,
         change: Change,
@@ -139,7 +143,7 @@ impl Batch {
         callers.add(self, Work::Change(MutexChange { change, ttl, name }))
     }
 
-    /// The same for a caller with a script of its own.
+    /// Adds a caller with its own script. Returns whether the batch is now full.
     pub(super) fn join_call(self: &Arc<Self>, call: &Call) -> (Joined, bool) {
         let mut callers = self.callers();
         callers.bytes_of_calls += call.run().words.bytes();
@@ -168,7 +172,7 @@ impl Callers {
 ///
 /// # Cancel safety
 ///
-/// Safe to drop. A request that was not sent yet is not sent any more.
+/// This future is cancel safe. A request that was not sent yet is never sent.
 pub(crate) struct Joined {
     batch: Arc<Batch>,
     index: usize,
@@ -189,7 +193,7 @@ impl Future for Joined {
         let mut callers = this.batch.callers();
         let caller = &mut callers.callers[this.index];
         if let Some(outcome) = caller.outcome.take() {
-            // Nothing is left to ask for, should the batch be sent once more.
+            // The caller must be left out if the batch is sent again.
             (this.is_told, caller.has_gone) = (true, true);
             return Poll::Ready(Ok(outcome));
         }
@@ -203,7 +207,7 @@ impl Future for Joined {
         }
         let replaced = caller.waker.replace(cx.waker().clone());
         drop(callers);
-        // After the lock is released, since dropping a waker may wake other tasks.
+        // The lock is released first, because dropping a waker may wake other tasks.
         drop(replaced);
         Poll::Pending
     }
@@ -223,7 +227,7 @@ impl Drop for Joined {
     }
 }
 
-/// A batch on its way. Dropped before it is complete, its outcome is unknown.
+/// A batch that is being sent. If it is dropped before it is complete, its outcome is unknown.
 pub(super) struct Taken(Arc<Batch>);
 
 impl Taken {
@@ -231,7 +235,8 @@ impl Taken {
         Self(batch)
     }
 
-    /// The requests for the callers that are still there and have no outcome: one for each TTL, and then their own scripts.
+    /// Returns the requests for all callers that still wait for an outcome: one script per TTL, and
+    /// then the callers' own scripts.
     pub(super) fn requests(&self, layout: &Layout) -> Requests {
         let callers = self.0.callers();
         let Callers { words, callers, .. } = &*callers;
@@ -245,7 +250,7 @@ impl Taken {
                 }
             }
         }
-        // Callers that share a script come together, in the order in which they came.
+        // Callers that share a script are grouped, in their original order.
         changes.sort_by_key(|(change, _)| (change.change, change.ttl));
         let mut requests = Requests {
             words: Words::with_capacity(words.len() + 4, words.bytes() + 64),
@@ -260,8 +265,8 @@ impl Taken {
         requests
     }
 
-    /// Notes the outcomes that the replies to `requests` tell, and tells whether a lock is elsewhere. A script that the server does not know
-    /// has none.
+    /// Stores the outcomes from the replies to `requests`. Returns whether a lock was found on
+    /// another server. A script that the server does not know has no outcome yet.
     pub(super) fn note(&self, requests: &Requests, replies: Vec<Received>) -> bool {
         let mut callers = self.0.callers();
         for (script, reply) in requests.scripts.iter().zip(replies) {
@@ -272,7 +277,7 @@ impl Taken {
         callers.callers.iter().any(|caller| caller.outcome == Some(Outcome::Elsewhere))
     }
 
-    /// Tells all callers that have no outcome to go on alone, and the others their outcomes.
+    /// Ends the batch. Callers without an outcome must send their own requests.
     pub(super) fn finish(&self) {
         self.end(unexpected(), |caller| {
             caller.outcome.get_or_insert_with(|| match caller.work {
@@ -282,7 +287,7 @@ impl Taken {
         });
     }
 
-    /// Tells all callers that have no outcome of an error, and the others their outcomes.
+    /// Ends the batch. Callers without an outcome get this error.
     pub(super) fn fail(&self, error: Error) {
         self.end(error, |_caller| ());
     }
@@ -319,16 +324,16 @@ pub(super) struct Requests {
     scripts: Vec<OneScript>,
 }
 
-/// One of them.
+/// One script of a batch.
 enum OneScript {
-    /// For many locks.
+    /// A script for many locks.
     Exchange {
         shape: Shape,
-        /// Its callers: first those that release.
+        /// The callers of the script. Releases come first.
         callers: Vec<usize>,
         releases: usize,
     },
-    /// A caller's own.
+    /// A caller's own script.
     OfOne { call: Call, caller: usize },
 }
 
@@ -341,7 +346,7 @@ impl Requests {
         self.scripts.iter().map(|script| Request::ByHash(script.run(&self.words))).collect()
     }
 
-    /// Whether each script is to ask for no news.
+    /// Returns for each script whether it opts out of notifications.
     pub(super) fn forgo_news(&self) -> impl Iterator<Item = bool> {
         self.scripts.iter().map(|script| matches!(script, OneScript::Exchange { .. }))
     }
@@ -402,7 +407,8 @@ impl OneScript {
                 let outcomes = match reply {
                     Ok(reply) if is_by_slot => outcomes_by_slot(&reply, *releases, count),
                     Ok(reply) => outcomes(&reply, *releases, count),
-                    // Each hears of it by the script for one lock, unless that fares better.
+                    // Each caller will get the error from the script for a single lock, unless that
+                    // script succeeds.
                     Err(_refusal) if is_by_slot => Some(vec![Outcome::Elsewhere; count]),
                     Err(_refusal) => Some(vec![Outcome::LeftAlone; count]),
                 };
@@ -415,7 +421,8 @@ impl OneScript {
     }
 }
 
-/// The outcomes of so many changes, of which the first are releases; `None` if the reply makes no sense.
+/// Returns the outcomes of `count` changes, of which the first are releases. Returns `None` if the
+/// reply cannot be read.
 fn outcomes(reply: &Reply, releases: usize, count: usize) -> Option<Vec<Outcome>> {
     let Reply::Array(parts) = reply else { return None };
     let [Reply::Int(first), Reply::Int(share), left_alone @ ..] = &parts[..] else {
@@ -436,7 +443,7 @@ fn outcomes(reply: &Reply, releases: usize, count: usize) -> Option<Vec<Outcome>
     Some(outcomes)
 }
 
-/// The same, of the script for locks of many slots.
+/// Returns the outcomes from the reply of the script for locks of several slots.
 fn outcomes_by_slot(reply: &Reply, releases: usize, count: usize) -> Option<Vec<Outcome>> {
     let Reply::Array(parts) = reply else { return None };
     let (changes, spares) = parts.split_at_checked(count)?;

@@ -16,7 +16,7 @@ use crate::script::Script;
 const SLOW: Duration = Duration::from_millis(10);
 const TTL: Duration = Duration::from_secs(30);
 
-/// The script for many locks, as the server got it.
+/// A script for many locks, as the server received it.
 #[derive(Debug, Eq, PartialEq)]
 struct Exchange {
     command: String,
@@ -47,7 +47,8 @@ impl Exchange {
     }
 }
 
-/// The answer of a server that does all that it is asked for, with tokens from 7 on, two for each lock.
+/// Returns the reply of a server that grants every request. Tokens start at 7, and each lock gets
+/// two of them.
 fn does_all(_exchange: &Exchange) -> Received {
     Ok(Reply::Array(vec![Reply::Int(7), Reply::Int(2)]))
 }
@@ -59,7 +60,7 @@ fn serve(fake: &Fake, answer: impl Fn(&Exchange) -> Received + Send + Sync + 'st
     });
 }
 
-/// The pipeline to a server that takes its time, over a connection that there is.
+/// Returns a pipeline to a slow server, over an open connection.
 async fn connected(
     layout: Layout,
     answer: impl Fn(&Exchange) -> Received + Send + Sync + 'static,
@@ -80,12 +81,12 @@ fn pipeline(fake: &Fake, layout: &Layout) -> Arc<Pipeline<Fake>> {
     Pipeline::new(&fake.connection(layout), layout)
 }
 
-/// Its time stands still while a task is ready.
+/// Returns a runtime with paused time. Its time does not advance while a task is ready.
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }
 
-/// Has a mutex acquired, and returns once the server was asked for it.
+/// Acquires a mutex, and returns when the request has reached the server.
 async fn sent(pipeline: &Arc<Pipeline<Fake>>, fake: &Fake, name: &str) -> Joined {
     let before = fake.round_trips().len();
     let joined = pipeline.acquired(&[name]).remove(0);
@@ -117,7 +118,8 @@ impl Pipeline<Fake> {
         Ok(received)
     }
 
-    /// Lets the lanes end that have told all callers. One may be asking whether the connection still works.
+    /// Lets lanes end that have informed all callers. One of them may still be checking the
+    /// connection.
     async fn assert_idle(&self) {
         let is_idle = async {
             while !self.is_idle() {
@@ -127,7 +129,7 @@ impl Pipeline<Fake> {
         timeout(self.limit(), is_idle).await.expect("all lanes end");
     }
 
-    /// Joins as if another request were under way.
+    /// Joins a batch as if another request were in progress.
     fn joined(self: &Arc<Self>, change: Change, lease: &Lease) -> Joined {
         let _alone = self.alone();
         self.join(change, lease).expect("another request is under way")
@@ -156,7 +158,7 @@ async fn a_caller_without_company_is_faster_alone() {
     alone.await.unwrap().unwrap();
     pipeline.assert_idle().await;
     assert!(pipeline.join(Change::Acquire, &lease("a")).is_none());
-    // The first asks for news, and one before a batch forgoes it.
+    // The first request enables notifications. A request in front of the batch disables them.
     assert_eq!(fake.round_trips(), [1, 1, 2]);
 }
 
@@ -224,7 +226,8 @@ async fn releases_come_first_and_each_ttl_has_a_script() {
     );
 }
 
-/// The pipeline to a server of a cluster, which gives `reply` to a script for locks of many slots; and the arguments that it got.
+/// Returns a pipeline to a server of a cluster, and the arguments that the server receives. The
+/// server answers scripts for locks of several slots with `reply`.
 async fn of_a_cluster(reply: Received) -> (Arc<Pipeline<Fake>>, Arc<Mutex<Vec<Vec<String>>>>) {
     let (fake, seen) = (Fake::default(), Arc::new(Mutex::new(Vec::new())));
     let all = Arc::clone(&seen);
@@ -557,7 +560,7 @@ fn a_runtime_that_ends_leaves_those_that_wait_to_another() {
     assert_eq!(other.block_on(waits.remove(0)).unwrap(), granted(7));
 }
 
-/// All lanes are of a runtime that is not driven any more. They have sent so many batches.
+/// Stops the runtime of all lanes after they have sent this number of batches.
 async fn stand_still(
     pipeline: &Arc<Pipeline<Fake>>,
     fake: &Fake,
@@ -591,7 +594,7 @@ fn lanes_of_a_runtime_that_stands_still_are_replaced() {
         });
 
         assert!(matches!(next, Ok(Ok(Outcome::Granted { .. }))), "{next:?}");
-        // The lanes of the other runtime go on with their own batches, and end.
+        // The lanes of the other runtime continue with their own batches, and end.
         let outcomes = still.block_on(join_all(of_still));
         assert!(outcomes.into_iter().all(|outcome| outcome.is_ok()));
         other.block_on(pipeline.assert_idle());

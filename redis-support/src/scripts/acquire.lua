@@ -1,15 +1,20 @@
--- Acquires a mutex, or refuses the claim and keeps a place for it.
+-- Acquires a mutex, or refuses the claim and creates a queue entry for it.
 --
--- KEYS  lock, fence, held, queue, revoke, places, news, own news: those for this claim alone, crowd
--- ARGV  value, TTL in ms, number of spare tokens, id, ms for which a place in the queue is kept (0: none), patience: ms for which a free
---       key is kept for the claim (0: until its place ends), channel to which its client listens (`-`: none)
--- Returns  granted: {1, token, number of spare tokens, ids of the claims that were called up, …}; refused: see `refuse`
+-- KEYS  lock, fence, held, queue, revoke, places, news, own news (for this claim only),
+--       crowd
+-- ARGV  value, TTL in ms, number of spare tokens, id, lifetime of the queue entry in ms (0: no
+--       queue entry), patience: how long a free key is reserved for the claim in ms (0: until its
+--       queue entry expires), channel on which its client listens to reservations (`-`: none), time
+--       of the request on the client's clock (empty: a reservation must not grant the lock)
+-- Returns  granted: {1, token, number of spare tokens, ids of the woken claims, …}; refused: see
+--          `refuse`
 local lock, fence, held, queue, revoke, places, news, own_news, crowd = unpack(KEYS)
 local value, ttl, spare, id, place, patience, channel = unpack(ARGV)
 
 --- @include "token"
 --- @include "grant_free"
--- The common cases are decided before anything else is set up, which takes longer than they do.
+-- The common cases are decided first, because preparing the remaining cases takes longer than
+-- deciding these.
 local micros = clock()
 spare = tonumber(spare)
 local others = redis.call('EXISTS', held, queue, revoke) > 0
@@ -19,7 +24,7 @@ if granted then
 end
 
 --- @include "far_place"
--- One is served at a time, so few need to look after the front.
+-- Only one claim is served at a time, so only a few claims need to watch the front of the queue.
 local NEAR = 16
 place, patience = tonumber(place), tonumber(patience)
 local claim = {

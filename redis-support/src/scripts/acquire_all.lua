@@ -1,9 +1,10 @@
--- Acquires several mutexes, or none. No claim gets a place in a queue.
+-- Acquires several mutexes, all or none. No claim gets a queue entry.
 --
--- KEYS  lock, fence, held, queue, revoke, places, news, of one lock after the other
--- ARGV  value, TTL in ms, id, of one lock after the other
--- Returns  all granted: {1, token, …}; refused because of the n-th: {0, n, ms until the obstacle ends by itself (negative: unknown),
---          remaining TTL in ms (negative: for ever), value of the holder or nil}; another type of value lies under the n-th key: {-1, n}
+-- KEYS  for each lock: lock, fence, held, queue, revoke, places, news
+-- ARGV  for each lock: value, TTL in ms, id
+-- Returns  all granted: {1, token, …}; refused because of the n-th lock: {0, n, ms until the
+--          obstacle expires (negative: unknown), remaining TTL in ms (negative: no TTL), value of
+--          the holder or nil}; the n-th key has a value of another type: {-1, n}
 
 --- @include "token"
 --- @include "queue"
@@ -22,7 +23,7 @@ for n = 1, #ARGV / 3 do
     if string.find(holder.err, 'WRONGTYPE', 1, true) then
       return {-1, n}
     end
-    -- Any other failure, raised as every version words it.
+    -- Raises any other error in the words of the server's version.
     redis.call('GET', name)
   end
   lock.again = holder == value
@@ -51,10 +52,10 @@ for _, lock in ipairs(locks) do
   end
   reply[#reply + 1] = token
 end
--- Commands that may be forbidden come before the first lock is stored.
+-- Commands that may be forbidden run before the first lock is stored.
 for _, lock in ipairs(locks) do
   if not lock.again then
-    -- A new holder has no request to revoke.
+    -- A revocation request does not apply to a new holder.
     redis.call('DEL', lock.revoke)
   end
   if lock.queued then
@@ -65,7 +66,8 @@ for _, lock in ipairs(locks) do
   redis.call('SET', lock.name, lock.value, 'PX', lock.ttl)
 end
 for _, lock in ipairs(locks) do
-  -- Read after the write, so that the server tells this connection when another client changes the key.
+  -- Read after the write, so that the server notifies this connection when another client changes
+  -- the key.
   redis.call('GET', lock.name)
 end
 return reply

@@ -1,9 +1,10 @@
--- Acquires a mutex on a member of a quorum, under a charter.
+-- Acquires a mutex on a member of a quorum, with a quorum configuration.
 --
--- KEYS  those of `acquire`, member
--- ARGV  those of `acquire` up to the channel, charter, a number that the token is to reach, the key of the floor: not among the keys, since Redis 7.0 would
---       tell us of each grant on the server
--- Returns  as `acquire`, or an error if the server has no vote
+-- KEYS  as in `acquire`, member
+-- ARGV  as in `acquire` up to the channel, quorum configuration, requested minimum token, the key
+--       of the minimum token. The last key is not declared, because Redis 7.0 would notify this
+--       client of each grant on the server
+-- Returns  as in `acquire`, or an error if the server has no vote
 local lock, fence, held, queue, revoke, places, news, own_news, crowd, member = unpack(KEYS)
 local value, ttl, spare, id, place, patience, channel, charter, wish, floor = unpack(ARGV)
 place, patience = tonumber(place), tonumber(patience)

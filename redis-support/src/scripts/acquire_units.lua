@@ -1,18 +1,21 @@
--- Acquires units of a lock, or refuses the claim and keeps a place for it.
+-- Acquires permits of a lock, or refuses the claim and creates a queue entry for it.
 --
--- KEYS  lock, fence, held, queue, revoke, places, news, units, own news: those for this claim alone, crowd
--- ARGV  id, TTL in ms, number of units, limit, description, ms for which a place in the queue is kept (0: none), patience: ms for which free
---       units are kept for the claim (0: until its place ends)
--- Returns  granted: {1, token, 0, ids of the claims that were called up, …}; refused: see `refuse`
+-- KEYS  lock, fence, held, queue, revoke, places, news, units, own news (the keys for this claim
+--       only), crowd
+-- ARGV  id, TTL in ms, number of permits, limit, description, lifetime of the queue entry in ms (0:
+--       no queue entry), patience: how long free permits are reserved for the claim in ms (0: until
+--       its queue entry expires)
+-- Returns  granted: {1, token, 0, ids of the woken claims, …}; refused: see `refuse`
 local lock, fence, held, queue, revoke, places, news, units, own_news, crowd = unpack(KEYS)
 local id, ttl, wants, limit, description, place, patience = unpack(ARGV)
 wants, limit, place, patience = tonumber(wants), tonumber(limit), tonumber(place), tonumber(patience)
 
 --- @include "time"
 --- @include "far_place"
--- As many claims as that may be served at once.
+-- At most this many claims may be served at the same time.
 local NEAR = 128
--- The common cases are decided before anything else is set up, which takes longer than they do.
+-- The common cases are decided first, because preparing the remaining cases takes longer than
+-- deciding these.
 local micros = clock()
 local now = math.floor(micros / 1000)
 local is_queued = redis.call('EXISTS', queue) == 1
@@ -39,7 +42,7 @@ if own_end and tonumber(own_end) <= now then
 end
 local used = in_use(held, units, now)
 
--- Returns the reply, or an error.
+-- Grants the claim. Returns the reply, or an error.
 local function grant()
   local token, failure = number_grant(fence, micros, 0)
   if not token then
@@ -53,11 +56,12 @@ local function grant()
     redis.call('HINCRBY', units, 'used', wants)
   end
   if not own_end and used == 0 then
-    -- Observers learn of the new holder, and a new holder has no request to revoke.
+    -- Observers are notified of the new holder. A revocation request does not apply to a new
+    -- holder.
     redis.call('DEL', news, revoke)
   end
   keep(held, units, now)
-  -- Read after the write, so that the server tells this connection when it is asked for back.
+  -- Read after the write, so that the server notifies this connection of a revocation request.
   redis.call('GET', revoke)
   return {1, token, 0}
 end

@@ -1,8 +1,9 @@
 -- Makes the server a member of a quorum.
 --
 -- KEYS  member
--- ARGV  those of `standing`, identity that the member must have, charter, number that all later tokens under it exceed
--- Returns  see `stand`
+-- ARGV  as in `standing`, identity that the member must have, quorum configuration, number that all
+--       later tokens with this configuration exceed
+-- Returns  as in `stand`
 local member = KEYS[1]
 local floor, fresh, process, is_durable, identity, charter, least = unpack(ARGV)
 --- @include "stand"

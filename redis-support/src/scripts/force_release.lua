@@ -1,9 +1,9 @@
--- Ends leases in force on a key.
+-- Revokes leases of a key.
 --
--- KEYS  those of `inspect`, revoke
--- ARGV  the fingerprint of the lease; empty: all leases
--- Returns  the holders as `inspect` does, with the first token of later grants, or nil, in place of the last one: nil also if other leases
---          are left
+-- KEYS  as in `inspect`, revoke
+-- ARGV  the fingerprint of the lease (empty: all leases)
+-- Returns  the holders as in `inspect`, with the first token of later grants instead of the last
+--          token. It is nil if there is no such token, or if other leases remain
 local lock, fence, held, units, news, queue, places, revoke = unpack(KEYS)
 local wanted = ARGV[1]
 
@@ -25,7 +25,7 @@ elseif not value and last_end(held, now) then
   end
   local used = in_use(held, units, now)
   if id and redis.call('ZCARD', held) > 1 then
-    -- The others keep their leases.
+    -- All other holders keep their leases.
     local record = redis.call('HGET', units, id)
     reply = {false, used, id, ends - now, record and {cmsgpack.unpack(record)}}
     end_leases(held, units, {id})
@@ -42,17 +42,17 @@ if not reply then
   return {false, false, 0}
 end
 
--- The token moves on, so that a resource can be told to refuse the former holders. When memory is
--- full that fails, and the lock is released all the same.
+-- The token is increased, so that a resource can reject the former holders. If the memory is full,
+-- this fails, and the lock is released nevertheless.
 local last = redis.pcall('GET', fence)
 local token = type(last) ~= 'table' and next_token(last, token_at(micros))
 if token and redis.pcall('SET', fence, digits(token)).ok then
   reply[1] = digits(token)
 end
 
--- Holders of units learn of it through the key for requests to revoke.
+-- Holders of permits are notified through the key for revocation requests.
 redis.pcall('SET', revoke, '1')
--- To free the records of many holders takes a while.
+-- Freeing the records of many holders takes time, so the server does it in the background.
 redis.call('UNLINK', lock, held, units, news, revoke)
 call_up(queue, places, news, 0, 1, now)
 return reply

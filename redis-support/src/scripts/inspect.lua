@@ -1,10 +1,12 @@
--- Tells the holders of a key and its waiters.
+-- Returns the holders of a key and its waiters.
 --
 -- KEYS  lock, fence, held, units, news, queue, places
 -- ARGV  none
--- Returns  {holders, the clock in µs, number of waiters, id, {when its place ends, units, limit, value or ''}, …} for the first waiters.
---          The holders: {last token or nil, value of a mutex or nil, its remaining TTL in ms (negative: for ever)}, or {last token or nil,
---          units in use, id, remaining TTL in ms, its record, …} for the leases that end first.
+-- Returns  {holders, the clock in µs, number of waiters, id, {when its queue entry expires,
+--          permits, limit, value or ''}, …} for the first waiters. The holders are {last token or
+--          nil, value of a mutex or nil, its remaining TTL in ms (negative: no TTL)}, or {last
+--          token or nil, permits in use, id, remaining TTL in ms, its record, …} for the leases
+--          that expire first.
 local lock, fence, held, units, news, queue, places = unpack(KEYS)
 
 --- @include "place"
@@ -23,7 +25,8 @@ if waiting[1] then
     reply[#reply + 1] = {ends, wants or 0, limit or 0, of_lock or ''}
   end
 end
--- Observers wait for news, those of a held mutex for a change of it.
+-- Observers wait for the notification key. Observers of a held mutex wait for a change of the
+-- mutex.
 if not value then
   await_news(news)
 end

@@ -1,7 +1,8 @@
--- Finds out whether the server accepts the writes of an acquisition: not if its memory is full, and not on a replica.
+-- Checks whether the server accepts the writes of an acquisition. It does not if its memory is full
+-- or if it is a replica.
 --
--- KEYS  a key that nothing is ever stored under
+-- KEYS  a key that never exists
 -- ARGV  none
--- Returns  nothing: nothing is written
+-- Returns  nil, because nothing is written
 local nothing = KEYS[1]
 return redis.call('SET', nothing, '', 'XX', 'PX', 1)

@@ -1,8 +1,8 @@
--- Renews a mutex, and raises the floor under the later tokens of a member of a quorum.
+-- Renews a mutex, and raises the minimum of later tokens of a quorum member.
 --
 -- KEYS  lock, revoke, fence
--- ARGV  value, TTL in ms, number that later tokens exceed, key of the member's floor
--- Returns  as `renew`
+-- ARGV  value, TTL in ms, number that later tokens exceed, key of the member's minimum token
+-- Returns  as in `renew`
 local lock, revoke, fence = unpack(KEYS)
 local value, ttl, least, floor = unpack(ARGV)
 --- @include "member"

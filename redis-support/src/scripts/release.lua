@@ -1,14 +1,17 @@
--- Releases a mutex, or gives up a place in its queue.
+-- Releases a mutex, or removes a queue entry.
 --
--- KEYS  lock, and, if they are at hand: queue, places, news
--- ARGV  value, id
--- Returns  1: released; 0: this lock does not lie under the key, and its place in the queue is given up. The ids of the claims that were
---          called up may follow.
--- Needs no command that fails when memory is full.
+-- KEYS  lock; optionally: queue, places, news
+-- ARGV  value, id, the key of the fence. The last key is not declared, because Redis 7.0 would
+--       notify this client of each grant on the server
+-- Returns  1: released; 0: the key does not contain this lock, and its queue entry was removed. The
+--          ids of the woken claims may follow.
+--
+-- Uses only commands that work when the memory is full.
 local lock, queue, places, news = unpack(KEYS)
 local value, id = unpack(ARGV)
 local is_held = redis.call('GET', lock) == value
--- A lock without waiters is decided before anything else is set up, which takes longer than this.
+-- A lock without waiters is handled first, because preparing the remaining cases takes longer than
+-- this.
 if is_held and not (queue and redis.call('EXISTS', queue) == 1) then
   return redis.call('DEL', lock)
 end

@@ -1,9 +1,9 @@
--- Releases units, or gives up a place in their queue.
+-- Releases permits, or removes a queue entry.
 --
--- KEYS  held, units, and, if they are at hand: queue, places, news
+-- KEYS  held, units; optionally: queue, places, news
 -- ARGV  id
--- Returns  1: released; 0: this lease is not in force, and its place in the queue is given up. The ids of the claims that were called up
---          may follow.
+-- Returns  1: released; 0: this lease is not in force, and its queue entry was removed. The ids of
+--          the woken claims may follow.
 local held, units, queue, places, news = unpack(KEYS)
 local id = ARGV[1]
 
@@ -20,9 +20,11 @@ end
 local now = math.floor(clock() / 1000)
 local used = 0
 if ends then
-  -- Counted first: with its last member the key goes, and while its slot moves away the server ends a script that names a missing key.
+  -- Counted first, because the key disappears with its last element. While its slot moves, the
+  -- server ends a script with a missing key.
   local is_last = redis.call('ZCARD', held) == 1
-  -- This write is allowed when memory is full. After it, the others are too: the server ends no script half-way.
+  -- This write works when the memory is full. After it, all later writes work too, because the
+  -- server never ends a script halfway.
   redis.call('ZREM', held, id)
   local freed = units_of(redis.call('HGET', units, id))
   if is_last then
@@ -36,7 +38,8 @@ if ends then
   end
 end
 local outcome = ends and tonumber(ends) > now and 1 or 0
--- A lock without waiters is done with before anything else is set up, which takes longer than this.
+-- A lock without waiters is completed first, because preparing the remaining cases takes longer
+-- than this.
 if not is_queued then
   return outcome
 end

@@ -1,8 +1,9 @@
 -- Renews a mutex.
 --
--- KEYS  lock, and, if it is at hand: revoke
+-- KEYS  lock; optionally: revoke
 -- ARGV  value, TTL in ms
--- Returns  1: renewed; 2: renewed, and its holder is asked to finish; 0: no lock lies under the key; -1: another one does
+-- Returns  1: renewed; 2: renewed, and the holder is asked to finish; 0: the key does not exist;
+--          -1: the key contains another lock
 local lock, revoke = unpack(KEYS)
 local value, ttl = unpack(ARGV)
 --- @include "renew_mutex"

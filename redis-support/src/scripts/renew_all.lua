@@ -2,9 +2,10 @@
 --
 -- KEYS  crowd, the locks
 -- ARGV  TTL in ms, the value of each lock in the order of the keys
--- Returns  the numbers (from 1) of the locks that it did not renew. Each of those takes a script of its own.
+-- Returns  the numbers (from 1) of the locks that were not renewed. Each of these locks needs its
+--          own script.
 --
--- Uses no command that fails when memory is full.
+-- Uses only commands that work when the memory is full.
 local call, locks, values = redis.call, {unpack(KEYS, 2)}, {unpack(ARGV, 2)}
 local crowd, ttl = KEYS[1], ARGV[1]
 local marks = call('EXISTS', crowd) == 1 and call('ZMSCORE', crowd, unpack(locks))
@@ -16,6 +17,7 @@ for n = 1, #locks do
     reply[#reply + 1] = n
   end
 end
--- Read after the writes, so that the server tells this connection when others change the locks.
+-- Read after the writes, so that the server notifies this connection when other clients change the
+-- locks.
 call('EXISTS', unpack(locks))
 return reply

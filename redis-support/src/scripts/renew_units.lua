@@ -1,9 +1,9 @@
--- Renews units, and gives some of them back if fewer are wanted.
+-- Renews permits, and returns some of them if the new number is smaller.
 --
--- KEYS  held, units, and, if they are at hand: queue, places, news, revoke, lock, crowd
--- ARGV  id, TTL in ms, number of units, description
--- Returns  1: renewed; 2: renewed, and its holder is asked to finish; 0: the key is free; -1: others hold it. The ids of the claims that
---          were called up may follow.
+-- KEYS  held, units; optionally: queue, places, news, revoke, lock, crowd
+-- ARGV  id, TTL in ms, number of permits, description
+-- Returns  1: renewed; 2: renewed, and the holder is asked to finish; 0: the key is free; -1: other
+--          leases are in force. The ids of the woken claims may follow.
 local held, units, queue, places, news, revoke, lock, crowd = unpack(KEYS)
 local id, ttl, wants, description = unpack(ARGV)
 
@@ -15,7 +15,8 @@ if ends <= now then
   return last_end(held, now) and -1 or 0
 end
 
--- This write is allowed when memory is full. After it, the others are too: the server ends no script half-way.
+-- This write works when the memory is full. After it, all later writes work too, because the server
+-- never ends a script halfway.
 redis.call('PEXPIRE', held, ttl)
 if crowd then
   mark(crowd, lock, now + ttl, now)
@@ -24,7 +25,7 @@ redis.call('ZADD', held, 'XX', digits(now + ttl), id)
 keep(held, units, now)
 
 local before, is_asked = unpack(redis.call('HMGET', units, id, asked(id)))
--- Read last, so that the server tells this connection when it is asked for back.
+-- Read last, so that the server notifies this connection of a revocation request.
 local function outcome()
   return revoke and redis.call('GET', revoke) == '1' and 2 or is_asked and 2 or 1
 end

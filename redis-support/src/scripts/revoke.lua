@@ -1,8 +1,8 @@
 -- Asks holders of a key to finish early.
 --
 -- KEYS  lock, held, units, revoke, crowd
--- ARGV  the fingerprint of the lease whose holder is asked; empty: all holders
--- Returns  1: they are asked; 0: the key is free, or no lease has the fingerprint
+-- ARGV  the fingerprint of the holder's lease (empty: all holders)
+-- Returns  1: the holders are asked; 0: the key is free, or no lease has the fingerprint
 local lock, held, units, revoke, crowd = unpack(KEYS)
 local wanted = ARGV[1]
 
@@ -17,13 +17,13 @@ end
 if value then
   local left = redis.call('PTTL', lock)
   if left <= 0 then
-    -- A lock for ever is another client's, which does not ask.
+    -- A lock without a TTL belongs to another program, which does not read revocation requests.
     return 1
   end
   mark(crowd, lock, now + left, now)
-  -- For this very holder: the next one has another value.
+  -- The request is only for the current holder, because the next holder has another value.
   redis.call('SET', revoke, value, 'PX', left)
-  -- A write that changes nothing tells the holder to look.
+  -- A write that changes nothing notifies the holder.
   redis.call('PEXPIRE', lock, left)
   return 1
 end

@@ -1,9 +1,10 @@
--- Tells how the server stands as a member of a quorum.
+-- Returns the membership status of the server.
 --
 -- KEYS  member
--- ARGV  key of its floor, an identity for a member that has none, id of the process that was asked for its settings, whether that has all
---       that it answers on disk (1 or 0)
--- Returns  see `stand`
+-- ARGV  key of the minimum token, identity for a member without one, id of the process that
+--       reported its settings, whether this process writes data to the disk before it replies (1 or
+--       0)
+-- Returns  as in `stand`
 local member = KEYS[1]
 local floor, fresh, process, is_durable = unpack(ARGV)
 --- @include "stand"

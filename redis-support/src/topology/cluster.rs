@@ -1,4 +1,4 @@
-//! Many servers, each with a part of the keys.
+//! A cluster, in which each server has a part of the keys.
 
 mod map;
 mod survey;
@@ -31,14 +31,16 @@ use map::State;
 use survey::{Map, Survey, senseless};
 use view::replicas_of_myself;
 
-/// How often one call may be sent on. Each time the server has refused it as a whole.
+/// How often a call may be redirected. Each time, the server has rejected it completely.
 pub(super) const MAX_REDIRECTIONS: usize = 5;
 
 /// The servers of a cluster.
 ///
-/// A primary that is cut off from the others goes on for a while after it was replaced, and everything it says is lost. So the map of owners
-/// is good only as long as enough owners have confirmed it of late ([`Confirmation`]); they are asked again at once when a server fails, is slow or
-/// says that the map is out of date. A redirection is followed at once.
+/// A primary that is cut off from the cluster continues for a while after it was replaced, and all
+/// of its replies are worthless. The map of slot owners is therefore valid only as long as enough
+/// owners have confirmed it recently ([`Confirmation`]). They are asked again immediately when a
+/// server fails, is slow or reports that the map is outdated. Redirections are followed
+/// immediately.
 pub(crate) struct Cluster<D: Driver> {
     seeds: Vec<Address>,
     access: Access,
@@ -48,9 +50,9 @@ pub(crate) struct Cluster<D: Driver> {
     state: Mutex<State<D>>,
 }
 
-/// The consequence of a reply.
+/// What to do after a reply.
 enum Routing<D: Driver> {
-    /// The answer stands, be it a result or a refusal.
+    /// The reply is final. It may be a result or an error.
     Answered,
     Moved(Arc<Node<D>>),
     Ask(Arc<Node<D>>),
@@ -68,12 +70,12 @@ impl<D: Driver> Cluster<D> {
         Arc::new(Self { seeds, access, layout, context: Arc::clone(context), confirmation, state })
     }
 
-    /// Asks for the map, and connects to all owners.
+    /// Requests the map, and connects to all owners.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
         Confirmation::ensure(self).await?;
         let owners = self.state().owners();
         let connected = join_all(owners.iter().map(|owner| owner.connect())).await;
-        // The others are of use if one is down.
+        // The remaining servers can be used even if one is down.
         let mut failure = None;
         for connected in connected {
             match connected {
@@ -84,7 +86,7 @@ impl<D: Driver> Cluster<D> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// All servers that have slots.
+    /// Returns all servers that have slots.
     pub(super) async fn primaries(self: &Arc<Self>) -> Result<Primaries<D>, Error> {
         Confirmation::ensure(self).await?;
         let state = self.state();
@@ -99,7 +101,7 @@ impl<D: Driver> Cluster<D> {
         servers.iter().for_each(|server| server.disconnect());
     }
 
-    /// How many replicas the server with the key of `call` has, up or down.
+    /// Returns the number of replicas, running or not, of the server that has the key of `call`.
     pub(super) async fn replicas(self: &Arc<Self>, call: &Call) -> Result<u32, Error> {
         let owner = self.owner(slot_of(call)).await?;
         let nodes = match owner.ask([Request::Words(&["CLUSTER", "NODES"])]).await {
@@ -143,9 +145,9 @@ impl<D: Driver> Cluster<D> {
                         continue;
                     }
                     match self.route(&importing, slot, &asked) {
-                        // Where keys are moved about, no replica was waited for.
+                        // While keys are moving, the server did not wait for replicas.
                         Routing::Answered => return Ok(Answer::unacknowledged(asked)),
-                        // It has arrived meanwhile, or gone back.
+                        // The slot has arrived in the meantime, or has moved back.
                         Routing::Moved(owner) | Routing::Ask(owner) => node = owner,
                     }
                 }
@@ -155,7 +157,8 @@ impl<D: Driver> Cluster<D> {
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
-    /// Acquires or releases a mutex together with others on its server. A mutex whose slot moves takes a script of its own.
+    /// Acquires or releases a mutex as part of a batch on its server. A mutex whose slot is moving
+    /// needs its own script.
     pub(super) async fn change(
         self: &Arc<Self>,
         change: Change,
@@ -169,7 +172,7 @@ impl<D: Driver> Cluster<D> {
         Ok(outcome)
     }
 
-    /// Each server gets its part, and none waits for another.
+    /// Sends each server its part of the calls. The servers do not wait for each other.
     pub(super) async fn run_all(self: &Arc<Self>, calls: &[Call]) -> Vec<Result<Received, Error>> {
         let mut by_owner: HashMap<Address, (Arc<Node<D>>, Vec<usize>)> = HashMap::new();
         let mut results: Vec<Option<Result<Received, Error>>> = Vec::new();
@@ -215,20 +218,20 @@ impl<D: Driver> Cluster<D> {
                 self.verify_slow(slot, owner, asked_at).await?;
                 return Ok(reply);
             }
-            // It was refused, and nothing applied.
+            // The call was rejected, so nothing was applied.
             Ok(self.run(call, None).await?.received)
         });
         join_all(believed).await
     }
 
-    /// Whether a server has answered, or another one is to be asked.
+    /// Decides whether a reply is final or another server must be asked.
     fn route(&self, server: &Arc<Node<D>>, slot: u16, reply: &Received) -> Routing<D> {
         let Err(refusal) = reply else {
             return Routing::Answered;
         };
         match refusal.redirection(server.address()) {
             Some(Redirection::Moved(address)) => {
-                // Other slots may have moved as well.
+                // Other slots may have moved too.
                 self.context.suspect();
                 let owner = self.server_at(&address);
                 let before = self.state().set_owner(slot, &owner);
@@ -245,7 +248,7 @@ impl<D: Driver> Cluster<D> {
         }
     }
 
-    /// Makes sure that a server that has taken long to answer still owned the slot.
+    /// Checks that a server that was slow to reply still owned the slot.
     async fn verify_slow(
         self: &Arc<Self>,
         slot: u16,
@@ -272,7 +275,8 @@ impl<D: Driver> Cluster<D> {
         Error::new(ErrorKind::Unavailable, message)
     }
 
-    /// The addresses to ask: those of the owners, then those that may have taken over from them, then those that were named at first.
+    /// Returns the addresses to ask: first the owners, then the replicas that may have replaced
+    /// them, and then the configured addresses.
     fn candidates(&self) -> Vec<Address> {
         let (mut owners, mut replicas) = {
             let state = self.state();
@@ -322,13 +326,14 @@ impl<D: Driver> Witnesses<D> for Cluster<D> {
     fn adopt(&self, map: Map) {
         let before = self.state().adopt(map, |state, address| self.server_in(state, address));
         if before.is_different {
-            // On servers that have got something, no waiter is known.
+            // Servers with new slots do not know any waiters yet.
             self.context.news.interrupted();
         }
     }
 }
 
-/// The call to send instead, if a server has refused because it has only some of the keys.
+/// Returns the call to send instead, if a server has rejected a call because it has only some of
+/// the keys.
 fn half_moved(call: &Call, reply: &Received) -> Option<Call> {
     let refused = reply.as_ref().is_err_and(ServerError::is_half_moved);
     refused.then(|| call.with_essential_keys()).flatten()

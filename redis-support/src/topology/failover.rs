@@ -1,4 +1,5 @@
-//! Failover: how long a server is believed to be in charge, and which replies may come from one that was replaced.
+//! Decides how long a server is considered the primary, and which replies may come from a replaced
+//! server.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,74 +11,79 @@ use crate::context::Context;
 use crate::driver::Driver;
 use crate::shared_task::SharedTask;
 
-/// No failover is faster: a server that takes longer to reply may have been replaced meanwhile and not know it yet, so the reply is believed
-/// only after others were asked again.
+/// No failover is faster than this. A slower server may have been replaced in the meantime without
+/// knowing it. Its reply is accepted only after the primary was confirmed again.
 pub(super) const SLOW: Duration = Duration::from_millis(200);
 
-/// The witnesses are asked again after so long while calls go on, so that calls in close order never wait for an answer.
-/// Frequent enough that a lost question is repeated before [`BELIEVED_FOR`] is over.
+/// While calls continue, the primary is confirmed again after this time, so that frequent calls
+/// never wait for a confirmation. The interval is short enough to repeat a lost request before
+/// [`BELIEVED_FOR`] has passed.
 pub(super) const ASKED_AFTER: Duration = Duration::from_secs(1);
 
-/// No server is believed for longer than this after the last question that the witnesses answered. Together with the TTL it bounds how long
-/// a holder on the wrong side of a partition believes; `docs/promises.md` names the sum.
+/// How long a server is considered the primary after the last confirmed request. Together with the
+/// TTL, this limits how long a holder on the wrong side of a partition considers itself the holder.
+/// `docs/promises.md` states the sum.
 pub(super) const BELIEVED_FOR: Duration = Duration::from_secs(2);
 
-/// The least time between two questions that no call waits for, so that refused connections cause no storm of them.
+/// The minimum time between two requests that no call waits for. It prevents a flood of requests
+/// after refused connections.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Servers that know which servers are in charge: sentinels, or the servers of a cluster.
+/// Servers that know the current primaries: sentinels, or the servers of a cluster.
 pub(super) trait Witnesses<D: Driver>: Send + Sync + 'static {
-    /// The word of enough of them.
+    /// The answer of enough of these servers.
     type Word: Send;
 
-    /// How long their last word is good.
+    /// Returns the state of the last confirmation.
     fn confirmation(&self) -> &Confirmation<D>;
 
-    /// Asks enough of them.
+    /// Asks enough servers.
     fn ask(&self) -> impl Future<Output = Result<Self::Word, Error>> + Send;
 
-    /// Has calls sent to the servers that they name.
+    /// Uses the primaries of this answer for later calls.
     fn adopt(&self, word: Self::Word);
 }
 
-/// Whether the last word of the witnesses is still good: for a limited time, and only until there is a doubt.
+/// Whether the last answer about the primaries is still valid. It is valid for a limited time, and
+/// only as long as there is no doubt.
 ///
-/// A server that was replaced while it was frozen or cut off goes on answering, and everything it says is lost. It cannot know; so
-/// calls are sent to servers that the witnesses confirmed of late, and to no others.
+/// A server that was replaced while it was frozen or cut off continues to answer, and all of its
+/// replies are worthless. It cannot know this. Calls are therefore sent only to servers that were
+/// confirmed recently.
 pub(super) struct Confirmation<D: Driver> {
     context: Arc<Context<D>>,
     asking: SharedTask<Asked>,
-    /// Locked while a word is adopted.
+    /// Locked while an answer is applied.
     adopting: Mutex<()>,
     last: Mutex<Last>,
 }
 
-/// The last questions.
+/// The last requests for confirmation.
 #[derive(Default)]
 struct Last {
-    /// How many were begun.
+    /// The number of requests that were started.
     begun: u64,
-    /// When the last one was.
+    /// When the last request was started.
     begun_at: Option<Instant>,
-    /// The last one that was answered.
+    /// The last request that was answered.
     confirmed: Option<Question>,
 }
 
-/// A question and its outcome.
+/// A request and its outcome.
 #[derive(Clone)]
 struct Asked {
     question: Question,
     outcome: Result<(), Arc<Error>>,
 }
 
-/// A question that was sent.
+/// A request that was sent.
 #[derive(Clone, Copy)]
 struct Question {
-    /// How many were begun by then, this one included.
+    /// The number of requests so far, including this one.
     number: u64,
-    /// When it was sent.
+    /// When the request was sent.
     at: Instant,
-    /// How many suspicions there were by then.
+    /// The number of suspicions at that time.
     suspicions: u64,
 }
 
@@ -91,11 +97,12 @@ impl<D: Driver> Confirmation<D> {
         }
     }
 
-    /// Makes sure that the witnesses have answered of late, and after the last doubt.
+    /// Ensures that the primaries were confirmed recently, and after the last doubt.
     ///
     /// # Errors
     ///
-    /// The errors of [`Witnesses::ask`], and [`ErrorKind::Unavailable`] if others ask for too long.
+    /// Returns the errors of [`Witnesses::ask`], and [`ErrorKind::Unavailable`] if another caller's
+    /// request takes too long.
     pub(super) async fn ensure<W: Witnesses<D>>(witnesses: &Arc<W>) -> Result<(), Error> {
         let this = witnesses.confirmation();
         this.context.ensure_open()?;
@@ -108,7 +115,8 @@ impl<D: Driver> Confirmation<D> {
             _ => {}
         }
         let begun = this.last().begun;
-        // Once more if the first question began before this call, and maybe before its doubt, or if a runtime or the machine stood still.
+        // A second request is needed if the first one started before this call, or if a runtime or
+        // the machine was paused.
         for _ in 0..2 {
             let asked = this.asking.outcome(this.limit(), || Self::ask(witnesses)).await;
             match asked.filter(|asked| asked.question.number > begun) {
@@ -122,12 +130,14 @@ impl<D: Driver> Confirmation<D> {
         Err(no_answer())
     }
 
-    /// How long callers wait for the question of another: longer than servers take that swallow connections.
+    /// Returns how long callers wait for the request of another caller. This is longer than servers
+    /// that silently drop connections need.
     fn limit(&self) -> Duration {
         2 * self.context.timeout
     }
 
-    /// How long ago the question was sent that was answered last; `None` if there has been a doubt since.
+    /// Returns how long ago the last confirmed request was sent. Returns `None` if there has been a
+    /// doubt since then.
     fn age(&self) -> Option<Duration> {
         let confirmed = self.last().confirmed?;
         (confirmed.suspicions == self.context.suspicions()).then(|| self.age_of(&confirmed))
@@ -137,7 +147,7 @@ impl<D: Driver> Confirmation<D> {
         self.context.now().since(question.at)
     }
 
-    /// Asks before it has to be, and has no call wait for that.
+    /// Starts a request early, so that no call has to wait for it.
     fn ask_ahead<W: Witnesses<D>>(witnesses: &Arc<W>) {
         let this = witnesses.confirmation();
         let begun_at = this.last().begun_at;
@@ -148,7 +158,7 @@ impl<D: Driver> Confirmation<D> {
         this.asking.begin(this.limit(), || Self::ask(witnesses));
     }
 
-    /// Asks, and waits for no caller meanwhile.
+    /// Sends a request, independently of its callers.
     fn ask<W: Witnesses<D>>(witnesses: &Arc<W>) -> impl Future<Output = Asked> + use<W, D> {
         let witnesses = Arc::clone(witnesses);
         async move {
@@ -170,7 +180,8 @@ impl<D: Driver> Confirmation<D> {
         Question { number: last.begun, at, suspicions }
     }
 
-    /// Adopts the word of the witnesses, unless they have answered a later question: a runtime may have stood still meanwhile.
+    /// Applies an answer, unless a later request has already been answered. This can happen if a
+    /// runtime was paused.
     fn adopt<W: Witnesses<D>>(&self, witnesses: &W, question: Question, word: W::Word) {
         let _adopting = self.adopting.lock().unwrap_or_else(PoisonError::into_inner);
         if self.last().confirmed.is_none_or(|confirmed| confirmed.number < question.number) {
@@ -189,7 +200,8 @@ fn no_answer() -> Error {
     Error::new(ErrorKind::Unavailable, message)
 }
 
-/// The error for the reply of a server that was, or may have been, replaced while it answered: its work is lost, or was done nowhere.
+/// Returns the error for a reply of a server that may have been replaced in the meantime. Its
+/// changes may be lost.
 pub(super) fn replaced() -> Error {
     let message = "the server may have been replaced while it answered, outcome unknown";
     Error::new(ErrorKind::Indeterminate, message)

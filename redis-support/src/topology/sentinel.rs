@@ -1,4 +1,4 @@
-//! One server at a time, and sentinels that know which.
+//! A primary that may change, and the sentinels that report it.
 
 mod answer;
 
@@ -26,11 +26,12 @@ use crate::reply::Received;
 
 use answer::{Answer, Answers, read_others};
 
-/// The server that sentinels name.
+/// The primary that sentinels report.
 ///
-/// A master that was replaced while it was frozen or cut off goes on answering, and everything it says is lost. So it is believed only as
-/// long as a majority of all sentinels has confirmed it of late ([`Confirmation`]). The sentinels also tell when they switch; and a call that
-/// fails or is slow has them asked again at once.
+/// A primary that was replaced while it was frozen or cut off continues to answer, and all of its
+/// replies are worthless. It is therefore used only as long as a majority of all sentinels has
+/// confirmed it recently ([`Confirmation`]). The sentinels also send a notification when they
+/// switch to another primary. After a failed or slow call, they are asked again immediately.
 pub(crate) struct Sentinel<D: Driver> {
     master: String,
     sentinel_access: Access,
@@ -38,9 +39,10 @@ pub(crate) struct Sentinel<D: Driver> {
     layout: Layout,
     context: Arc<Context<D>>,
     confirmation: Confirmation<D>,
-    /// The sentinels of the configuration.
+    /// The configured sentinels.
     named: Vec<Arc<ConnectionManager<D>>>,
-    /// Others that they named last, when there was no majority without these.
+    /// Other sentinels that were reported last. They are used when there is no majority without
+    /// them.
     found: Mutex<Vec<Arc<ConnectionManager<D>>>>,
     known: Mutex<Option<Known<D>>>,
 }
@@ -51,11 +53,11 @@ struct Known<D: Driver> {
     replicas: u32,
 }
 
-/// The master that is asked, and when.
+/// The primary that is asked, and the time of the request.
 pub(super) struct Asked<D: Driver> {
     pub(super) node: Arc<Node<D>>,
     at: Instant,
-    /// How many suspicions there were before it was confirmed.
+    /// The number of suspicions before the primary was confirmed.
     suspicions: u64,
 }
 
@@ -100,7 +102,7 @@ impl<D: Driver> Sentinel<D> {
         }
     }
 
-    /// How many replicas the sentinels know of, up or down.
+    /// Returns the number of replicas that the sentinels know, running or not.
     pub(super) async fn replicas(self: &Arc<Self>) -> Result<u32, Error> {
         self.primary().await?;
         Ok(self.known().as_ref().map_or(0, |known| known.replicas))
@@ -133,7 +135,7 @@ impl<D: Driver> Sentinel<D> {
         replies.await.unwrap_or_else(all)
     }
 
-    /// Acquires or releases a mutex together with others.
+    /// Acquires or releases a mutex as part of a batch.
     pub(super) async fn change(
         self: &Arc<Self>,
         change: Change,
@@ -155,7 +157,7 @@ impl<D: Driver> Sentinel<D> {
         self.believe(&asked, renewed, |_renewed| false).await
     }
 
-    /// The master that a majority of the sentinels confirmed of late.
+    /// Returns the primary that a majority of the sentinels has recently confirmed.
     pub(super) async fn primary(self: &Arc<Self>) -> Result<Asked<D>, Error> {
         let suspicions = self.context.suspicions();
         Confirmation::ensure(self).await?;
@@ -163,8 +165,8 @@ impl<D: Driver> Sentinel<D> {
         Ok(Asked { node, at: self.context.now(), suspicions })
     }
 
-    /// Believes the answer of a server if it is still the master. A failure, a slow answer and one that `is_suspect` have the sentinels asked
-    /// again.
+    /// Accepts the answer of a server if it is still the primary. The sentinels are asked again
+    /// after a failure, after a slow answer, and after an answer that `is_suspect`.
     async fn believe<T>(
         self: &Arc<Self>,
         asked: &Asked<D>,
@@ -197,7 +199,8 @@ impl<D: Driver> Sentinel<D> {
                     Err(error) => failure = Some(error),
                 }
                 if let Some(answer) = answers.of_majority() {
-                    // The others are listened to as well: a connection counts as hung when replies do not come.
+                    // All remaining replies are awaited too, because a connection without replies
+                    // would count as hung.
                     tokio::spawn(async move { while asked.next().await.is_some() {} });
                     return Ok(answer);
                 }
@@ -211,7 +214,8 @@ impl<D: Driver> Sentinel<D> {
         })
     }
 
-    /// Finds the sentinels that others name, and forgets those that none names any more. Returns those that were not known before.
+    /// Finds sentinels that other sentinels report, and forgets those that are not reported any
+    /// more. Returns the new ones.
     async fn find_more(&self) -> Vec<Arc<ConnectionManager<D>>> {
         let known = self.sentinels();
         let words = ["SENTINEL", "SENTINELS", &self.master];
@@ -241,7 +245,7 @@ impl<D: Driver> Sentinel<D> {
             found.push(sentinel);
         }
         let before = mem::replace(&mut *self.found(), found);
-        // Not locked any more: a connection that ends may wake others.
+        // The lock is released first, because closing a connection may wake other tasks.
         drop(before);
         new
     }
@@ -320,7 +324,7 @@ async fn ask_one<D: Driver>(
     Answer::read(sentinel.sentinel(), &master_fields, sentinel.address()).ok_or_else(senseless)
 }
 
-/// Whether a server refused a script since it is a replica.
+/// Returns whether a server refused a script because it is a replica.
 fn is_of_a_replica(received: &Received) -> bool {
     received.as_ref().is_err_and(ServerError::is_replica)
 }

@@ -23,7 +23,7 @@ use crate::watch::News;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The servers of a topology, and the requests that they received: script calls by port, oldest first.
+/// The servers of a topology, and the script calls that they received, by port and in order.
 struct Store {
     clock: Skewed,
     fake: Fake,
@@ -47,7 +47,7 @@ impl Store {
         Self { clock, fake, news, context, servers, calls: Arc::default() }
     }
 
-    /// Puts a server there that says so of the others, and replies so to scripts.
+    /// Adds a server that describes the other servers in this way and answers scripts in this way.
     fn serve(
         &self,
         port: u16,
@@ -65,18 +65,18 @@ impl Store {
         });
     }
 
-    /// As the backend does it.
+    /// Closes the topology like the backend does.
     fn close(&self) {
         self.context.close();
         self.servers.disconnect();
     }
 
-    /// The ports of the servers that received scripts.
+    /// Returns the ports of the servers that received scripts.
     fn called(&self) -> Vec<u16> {
         self.calls.lock().unwrap().drain(..).map(|(port, _)| port).collect()
     }
 
-    /// The commands that they received for scripts.
+    /// Returns the commands with which the servers received scripts.
     fn commands(&self) -> Vec<String> {
         self.calls.lock().unwrap().drain(..).map(|(_, command)| command).collect()
     }
@@ -92,7 +92,7 @@ impl Topology<Fake> {
     }
 }
 
-/// Tokio's time, and the time of suspensions on top.
+/// Tokio's time plus the time of suspensions.
 #[derive(Clone, Debug)]
 struct Skewed {
     clock: TokioClock,
@@ -139,7 +139,7 @@ fn bytes(text: impl ToString) -> Reply {
     Reply::Bytes(text.to_string().into_bytes())
 }
 
-/// Knows a script once it has seen its source.
+/// Returns a server that knows a script after it has received its source.
 fn learns() -> impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static {
     let knows = AtomicBool::new(false);
     move |words| match words[0].as_str() {
@@ -152,7 +152,8 @@ fn learns() -> impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static {
     }
 }
 
-/// The server runs a release at once. It does not know the script of the other call, and does not reply to its repetition.
+/// The server runs a release immediately. It does not know the script of the other call, and does
+/// not answer when the call is repeated.
 fn first_is_done_and_second_hangs(words: &[String]) -> Option<Received> {
     match words[0].as_str() {
         "EVAL" => None,
@@ -161,12 +162,12 @@ fn first_is_done_and_second_hangs(words: &[String]) -> Option<Received> {
     }
 }
 
-/// A release, and another call.
+/// Returns a release and another call.
 fn two_calls() -> [Call; 2] {
     [call(), Call::inspect(&Layout::default(), &key())]
 }
 
-/// The kind of error, if it is one; or the number that was replied.
+/// Returns the kind of the error, or the number in the reply.
 fn outcome(result: Result<Received, Error>) -> Result<i64, ErrorKind> {
     match result.map_err(|error| error.kind())?.map_err(|refusal| refusal.into_error().kind())? {
         Reply::Int(number) => Ok(number),

@@ -1,12 +1,12 @@
-//! The meaning of each error's number.
+//! Maps MySQL and MariaDB error numbers.
 
 use std::error::Error as StdError;
 
 use crate::failure::Failure;
 use crate::remote::{Row, RunError};
 
-/// Creates the error of a text for which the server reported the error with this number, after these rows: they tell whether it is one of
-/// the commit.
+/// Creates the error of a query batch for which the server reported this error number. `rows` are
+/// the rows that arrived before the error. They show whether the commit failed.
 pub fn reported(
     code: u16,
     rows: &[Row],
@@ -17,54 +17,60 @@ pub fn reported(
     RunError::new(failure, message.unwrap_or(failure.message()), source)
 }
 
-/// Whether these rows are all that come before the commit, so that only it can fail after them.
+/// Returns whether these are all rows that precede the commit, so that only the commit can have
+/// failed.
 fn end_before_commit(rows: &[Row]) -> bool {
     rows.last().is_some_and(|row| row.first().and_then(Option::as_deref) == Some("commit"))
 }
 
-/// Finds the failure of a transaction for which the server reported the error with this number before its commit began.
+/// Maps an error number that the server reported before the commit.
 ///
-/// The statement that failed was the last that ran: the transaction is open or rolled back, and the end of its connection ends it.
+/// The failed statement was the last one that ran. The transaction is open or rolled back, and
+/// closing the connection ends it.
 fn failure(code: u16) -> Failure {
     match code {
-        // A lock that others kept, deadlock victim, a row that changed, a node of a cluster that lost.
+        // Lock wait timeout, deadlock victim, changed row, or a conflict in a cluster.
         1205 | 1213 | 1020 | 3101 => Failure::Conflict,
-        // The limits of time of MariaDB and MySQL.
+        // The time limits of MariaDB and MySQL.
         1969 | 3024 => Failure::NotApplied,
         // The server or the transaction is read-only.
         1290 | 1792 | 1836 => Failure::ReadOnly,
         // A node has lost its cluster.
         1047 | 3100 => Failure::NotApplied,
-        // It shuts down, or an operator ended the statement or the connection, or it was idle for too long.
+        // The server is shutting down, an operator ended the statement or the connection, or the
+        // connection was idle for too long.
         1053 | 1317 | 1927 | 3169 | 4031 => Failure::NotApplied,
-        // Too many connections, of all or of this user; no memory, no threads.
+        // Too many connections in total or for this user, out of memory, or out of threads.
         1040 | 1203 | 1226 | 1037 | 1038 | 1041 | 1135 => Failure::NotApplied,
-        // The disk or the table is full; the storage engine, or a file, fails.
+        // The disk or the table is full, or the storage engine or a file failed.
         3 | 1021 | 1026 | 1030 | 1114 => Failure::Full,
-        // A password, a right, a host, a kind of authentication, an account that is locked or expired.
+        // A wrong password, permission, host or authentication method, or an account that is locked
+        // or expired.
         1044 | 1045 | 1129 | 1130 | 1142 | 1143 | 1227 | 1251 | 1275 | 1370 | 1698 | 1820
         | 1862 | 3118 | 3159 | 4151 => Failure::Denied,
         1146 => Failure::Missing,
-        // A subquery with two rows: no row of a member has the charter.
+        // A subquery with two rows, because no membership row has the quorum configuration.
         1242 => Failure::NotEnlisted,
-        // An overflow: a stripe is missing. Databases, columns and their types.
+        // An overflow, because a partition is missing. Missing databases, or columns with another
+        // type.
         1690 | 1046 | 1049 | 1050 | 1054 | 1136 | 1264 | 1364 | 1366 | 1406 => Failure::Layout,
-        // A syntax, a setting or a feature that it does not know: too old. A binary log of statements.
+        // Unknown syntax, settings or features, because the server is too old. A statement-based
+        // binary log.
         1064 | 1193 | 1231 | 1235 | 1665 => Failure::Layout,
         _ => Failure::Unexpected,
     }
 }
 
-/// The same of an error of the commit itself.
+/// Maps an error number that the server reported for the commit itself.
 fn failure_of_commit(code: u16) -> Failure {
     match failure(code) {
-        // The nodes of a cluster vote in the commit.
+        // The nodes of a cluster decide about conflicts during the commit.
         Failure::Conflict => Failure::Conflict,
         _ => Failure::Unknown,
     }
 }
 
-/// Says more than the failure does.
+/// Returns a message that is more precise than the message of the failure.
 fn message(code: u16) -> Option<&'static str> {
     Some(match code {
         1205 => "other transactions kept a database lock for too long, nothing was applied",

@@ -1,4 +1,4 @@
-//! The settings of a server that can endanger locks.
+//! Checks the settings of a server that can endanger locks.
 
 use leasehold_core::Error;
 use leasehold_core::backend::Finding;
@@ -6,10 +6,10 @@ use leasehold_core::backend::Finding;
 use crate::remote::Rows;
 use crate::request::time_of;
 
-/// The oldest versions that the statements run on.
+/// The oldest supported versions.
 const OLDEST: [(&str, (u32, u32)); 2] = [("MariaDB", (10, 6)), ("MySQL", (8, 0))];
 
-/// Reads the reply to [`texts::DIAGNOSE`](super::texts::DIAGNOSE).
+/// Evaluates the reply to [`texts::DIAGNOSE`](super::texts::DIAGNOSE).
 pub(super) fn findings(rows: &Rows) -> Result<Vec<Finding>, Error> {
     let clock = time_of(rows.one("clock")?.number()?);
     let value = |name| rows.of(name).next().and_then(|mut row| row.text()).unwrap_or_default();
@@ -49,14 +49,14 @@ fn role(read_only: &str) -> Finding {
 fn risks<'a>(value: impl Fn(&'static str) -> &'a str) -> Vec<String> {
     let mut risks = Vec::new();
     let flush = value("innodb_flush_log_at_trx_commit");
-    // MariaDB has 3, which flushes more often than 1.
+    // MariaDB also supports 3, which flushes more often than 1.
     if !matches!(flush, "1" | "3") {
         risks.push(format!(
             "innodb_flush_log_at_trx_commit {flush}: a crash may free locks that are held; 1 keeps them"
         ));
     }
     let sync = value("sync_binlog");
-    // Recovery rolls back transactions that are not in the binary log.
+    // Crash recovery rolls back transactions that are not in the binary log.
     if value("log_bin") != "OFF" && sync != "1" {
         risks.push(format!(
             "sync_binlog {sync}: a crash may free locks that are held; 1 keeps them"
@@ -86,7 +86,7 @@ mod tests {
         ("innodb_doublewrite", "ON"),
     ];
 
-    /// The findings for a server where `name` has another value.
+    /// Returns the findings for a server where `name` has another value.
     fn found(name: &str, value: &str) -> Vec<Finding> {
         let row = |(known, good): (&str, &str)| {
             let value = if known == name { value } else { good };

@@ -1,4 +1,4 @@
-//! The text of each transaction.
+//! Creates the query batch of each transaction.
 
 use std::time::Duration;
 
@@ -12,10 +12,13 @@ use crate::remote::{self, Rows, Text, bind};
 use crate::reply::Inspected;
 use crate::request::{Acquire, Key, List, Named, Renew, micros, token, token_at};
 
-/// One claim of so many looks for rows to clear, for as many as the others together: the look takes an eighth of a lock, as it finds nothing.
+/// One of this many claims deletes expired rows, for all of them. Looking for expired rows takes
+/// one eighth of the time of a lock, even if there are none.
 const CLEARING: u8 = 8;
 
-/// The texts of all transactions on the tables of one layout.
+/// Creates the query batches of all transactions on the tables of one layout.
+///
+/// The example of [`mysql`](super) creates a query batch.
 #[derive(Clone, Debug)]
 pub struct Statements {
     layout: Layout,
@@ -23,25 +26,27 @@ pub struct Statements {
 }
 
 impl Statements {
-    /// Creates the texts for tables that are named so, by the database's clock.
+    /// Creates a generator for tables with this layout.
     ///
-    /// Tests have another `clock`: a query for microseconds, which must not go back.
+    /// By default, the database's clock is used. Tests pass another `clock`: a query that returns
+    /// microseconds and never goes backwards.
     pub fn new(layout: &Layout, clock: Option<&str>) -> Self {
         let clock = clock.unwrap_or(texts::DATABASE_CLOCK).to_owned();
         Self { layout: layout.clone(), clock }
     }
 
-    /// Finds out the kind of the server.
+    /// Returns the query batch that detects the type of the server.
     pub fn survey(&self) -> Text {
         complete(texts::SURVEY.to_owned())
     }
 
-    /// Tries whether all is there, and allowed.
+    /// Returns the query batch that checks whether all tables exist and all permissions are
+    /// granted.
     pub fn attempt(&self) -> Text {
         complete(self.layout.fill(&[texts::START, texts::TRY].concat(), '`'))
     }
 
-    /// Creates the tables where there are none.
+    /// Returns the query batch that creates missing tables.
     pub fn install(&self) -> Text {
         complete([texts::WRITES, &super::migration(&self.layout)].concat())
     }
@@ -53,7 +58,8 @@ impl Statements {
         self.decide(&[key], &bind(&parts.concat(), &values))
     }
 
-    /// A transaction that locks the stripes of all keys, each once and in ascending order.
+    /// Returns a transaction that locks the partitions of all keys, each once and in ascending
+    /// order.
     fn decide(&self, keys: &[&Key], text: &str) -> Text {
         let mut stripes: Vec<_> = keys.iter().map(|key| key.stripe).collect();
         stripes.sort_unstable();
@@ -62,7 +68,8 @@ impl Statements {
         self.text(texts::START, &stripes.into_iter().map(lock).collect::<String>(), text)
     }
 
-    /// The look for the charters that claims name; nothing, if none names one.
+    /// Returns the statements that check the claims' quorum configurations. Returns an empty text
+    /// if no claim has one.
     fn under_charters(claims: &[Acquire]) -> String {
         let mut charters: Vec<_> =
             claims.iter().filter_map(|claim| claim.charter.as_ref()).map(Charter::as_str).collect();
@@ -72,7 +79,8 @@ impl Statements {
         if looks.is_empty() { looks } else { texts::INCARNATION.to_owned() + &looks }
     }
 
-    /// Clears rows with one claim in [`CLEARING`], by the tag of its lease, which is random: two for each claim.
+    /// Returns the statements that delete expired rows, for one claim in [`CLEARING`]. The random
+    /// tag of the lease selects this claim, which deletes two rows per claim.
     fn clear(claim: &Acquire) -> String {
         if claim.lease.tag.as_bytes()[0].is_multiple_of(CLEARING) {
             texts::BEGIN_CLEAR.to_owned() + &texts::CLEAR.repeat(2 * usize::from(CLEARING))
@@ -84,7 +92,8 @@ impl Statements {
     fn text(&self, start: &str, locks: &str, text: &str) -> Text {
         let clock = bind(texts::CLOCK, &[("clock", self.clock.clone())]);
         let fill = |text: &str| self.layout.fill(text, '`');
-        // Values have no braces: text is in hexadecimal. The clock's query is not ours to fill.
+        // Values do not contain braces, because text is written in hexadecimal. The clock's query
+        // may contain braces, so it is not filled.
         complete([start, &fill(locks), &clock, &fill(text)].concat())
     }
 }
@@ -119,7 +128,7 @@ impl remote::Statements for Statements {
             let values = claims.iter().enumerate().map(|(n, claim)| claim_values(n, claim));
             values.map(|values| bind(text, &values)).collect()
         };
-        // All wait for rows in the same order.
+        // All transactions wait for rows in the same order.
         let mut keys: Vec<_> = claims.iter().map(|claim| &claim.lease.key).collect();
         keys.sort_unstable_by_key(|key| key.name());
         let expired = keys.iter().map(|key| bind(texts::EXPIRE, &[("key", bytes(key.name()))]));
@@ -136,12 +145,12 @@ impl remote::Statements for Statements {
 
     fn renew(&self, leases: &[Renew]) -> Text {
         let mut rows: Vec<_> = leases.iter().enumerate().collect();
-        // All wait for rows in the same order.
+        // All transactions wait for rows in the same order.
         rows.sort_unstable_by_key(|(_, lease)| (lease.lease.key.name(), lease.lease.tag));
         let list: Vec<_> = rows.iter().map(|(n, lease)| renewal(*n, lease)).collect();
         let mut text = bind(texts::RENEW, &[("leases", list.join(" UNION ALL "))]);
         text.extend(rows.iter().map(|(_, lease)| bind(texts::RENEW_ONE, &renew_values(lease))));
-        // Only leases of units can give some back.
+        // Only leases of permits can return permits.
         let shared = rows.iter().filter(|(_, lease)| !lease.whole);
         let shared: Vec<_> = shared.map(|(n, lease)| key_of(*n, lease)).collect();
         if !shared.is_empty() {
@@ -213,12 +222,12 @@ impl remote::Statements for Statements {
     }
 }
 
-/// Adds the settings of the session and the commit.
+/// Adds the session settings and the commit.
 fn complete(text: String) -> Text {
     Text::new(settings, text + texts::COMMIT)
 }
 
-/// Locks are waited for in whole seconds, for at most half of the time, but for one second at least.
+/// Lock waits have a limit in whole seconds: at most half of the time, but at least one second.
 fn settings(limit: Duration) -> String {
     let millis = limit.as_millis().max(1);
     let values = [
@@ -232,7 +241,7 @@ fn settings(limit: Duration) -> String {
 
 type Values = Vec<(&'static str, String)>;
 
-/// The condition for the leases that an operator means.
+/// Returns the condition that selects the leases for an operator's request.
 fn meant(only: Option<Fingerprint>) -> String {
     let equals = |lease: Fingerprint| format!("fingerprint = {}", bytes(lease.to_string()));
     only.map_or_else(|| "TRUE".to_owned(), equals)
@@ -259,7 +268,8 @@ fn claim_values(n: usize, claim: &Acquire) -> Values {
     values
 }
 
-/// The number that a token reaches: the clock's, or that of the wish for a larger one.
+/// Returns the token that a grant reaches: the token of the clock, or a larger requested minimum
+/// token.
 fn number(wish: i64) -> String {
     if wish == 0 {
         return texts::CLOCK_TOKEN.to_owned();
@@ -284,7 +294,7 @@ fn floor_values(renew: &Renew) -> Values {
     values
 }
 
-/// A row of the leases to be renewed.
+/// Returns the row of a lease to renew.
 fn renewal(n: usize, renew: &Renew) -> String {
     format!(
         "{}, {} AS tag, {} AS whole",
@@ -298,7 +308,7 @@ fn key_of(n: usize, renew: &Renew) -> String {
     format!("SELECT {n} AS n, {} AS `key`", bytes(renew.lease.key.name()))
 }
 
-/// A text as a literal of bytes, which means the same in all modes and character sets.
+/// Returns a text as a byte literal, which means the same in all SQL modes and character sets.
 fn bytes(text: impl AsRef<[u8]>) -> String {
     let digits = text.as_ref().iter().map(|byte| format!("{byte:02X}"));
     format!("X'{}'", digits.collect::<String>())
@@ -312,7 +322,7 @@ fn flag(flag: bool) -> String {
     u8::from(flag).to_string()
 }
 
-/// Microseconds, so few that they can be added to the clock.
+/// Returns a time in microseconds. It is small enough to be added to the clock.
 fn span(time: Duration) -> String {
     micros(time).min(i64::MAX / 2).to_string()
 }

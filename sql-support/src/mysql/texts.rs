@@ -1,21 +1,25 @@
-//! The parts of which the texts of transactions consist.
+//! The statements of which query batches consist.
 //!
-//! `{name}` is a table, see [`Layout::fill`](crate::Layout::fill), and `:name` a value. Each row of the reply begins with a word that
-//! `rows.rs` knows. Every variable of the session is assigned in the text that uses it, in a `SET` of its own where it uses others:
-//! one `SET` evaluates all before it assigns any. Writes name their index, as a scan would wait for rows of other keys, and are on one
-//! table, as MariaDB keeps the rows of a join in a file until it writes them.
+//! `{name}` is a table, which [`Layout::fill`](crate::Layout::fill) replaces. `:name` is a value.
+//! Each row of the reply starts with a word that `rows.rs` expects. Each batch assigns every
+//! session variable that it uses. A variable that depends on others needs a separate `SET`, because
+//! a `SET` evaluates all values before it assigns any. Writes specify an index, because a scan
+//! would wait for rows of other keys. Writes change a single table, because MariaDB stores the rows
+//! of a join in a file until it writes them.
 
-/// The defaults of the session are not ours: a text sets all that its meaning depends on.
+/// Sets everything that the meaning of a batch depends on, because the defaults of the session are
+/// unknown.
 ///
-/// The server gives up before the client does. It also ends, by `wait_timeout`, a transaction that failed while the client is stopped, and,
-/// by `net_write_timeout`, one whose reply is not read. Each server has a limit for statements that the other does not know.
+/// The server gives up before the client. `wait_timeout` ends a failed transaction while the client
+/// is paused. `net_write_timeout` ends a transaction whose reply is not read. Each server has a
+/// statement time limit that the other server does not know.
 pub(super) const SETTINGS: &str = "SET NAMES utf8mb4;
 SET sql_mode = 'STRICT_ALL_TABLES', time_zone = '+00:00', sql_safe_updates = 0, sql_select_limit = 18446744073709551615,
   wait_timeout = :seconds, net_write_timeout = :seconds, lock_wait_timeout = :seconds, innodb_lock_wait_timeout = :wait
   /*M! , max_statement_time = :fraction */ /*!80000 , max_execution_time = :millis */;
 ";
 
-/// Without it, a session that is read-only by default could create nothing.
+/// Needed to create tables in a session that is read-only by default.
 pub(super) const WRITES: &str = "SET SESSION TRANSACTION READ WRITE;
 ";
 
@@ -27,59 +31,64 @@ pub(super) const START_TO_READ: &str = "SET TRANSACTION ISOLATION LEVEL REPEATAB
 START TRANSACTION READ ONLY;
 ";
 
-/// After the row, only the commit can fail.
+/// After this row, only the commit can fail.
 pub(super) const COMMIT: &str = "SELECT 'commit';
 COMMIT AND NO CHAIN NO RELEASE;
 SET wait_timeout = DEFAULT";
 
-/// Locks the row, and overflows (1690) unless it is there.
+/// Locks the row. Overflows (1690) if the row is missing.
 pub(super) const LOCK: &str =
     "SELECT MAX(token) INTO @token FROM {stripe} WHERE stripe = :stripe FOR UPDATE;
 SET @token = CAST(COALESCE(@token, 9223372036854775807) AS SIGNED) + 1;
 ";
 
-/// Locks all rows, in ascending order, and overflows unless they are there.
+/// Locks all rows in ascending order. Overflows if rows are missing.
 pub(super) const LOCK_ALL: &str =
     "SELECT COUNT(*) INTO @stripes FROM {stripe} FORCE INDEX (PRIMARY) FOR UPDATE;
 SET @token = CAST(IF(@stripes = :all, 0, 9223372036854775807) AS SIGNED) + 1;
 ";
 
-/// All statements that follow go by this one reading.
+/// All later statements use this value of the clock.
 pub(super) const CLOCK: &str = "SET @now = CAST((:clock) AS SIGNED);
 ";
 
-/// The token of that time: each microsecond has two ([`TOKENS_PER_MICROSECOND`](leasehold_core::backend::Grant::TOKENS_PER_MICROSECOND)).
+/// The token of this time. Each microsecond has two tokens
+/// ([`TOKENS_PER_MICROSECOND`](leasehold_core::backend::Grant::TOKENS_PER_MICROSECOND)).
 pub(super) const CLOCK_TOKEN: &str = "2 * @now";
 
-/// The database's clock in microseconds since 1970: in UTC, as the time zone was set so, and the real one, also in a session that sets `timestamp`.
+/// The database's clock in microseconds since 1970. It is in UTC because the time zone was set, and
+/// `SYSDATE` ignores a `timestamp` that the session has set.
 pub(super) const DATABASE_CLOCK: &str =
     "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
 
-/// Names the incarnation of the database, unless it may lose commits that it has acknowledged: `NULL` is none. The id of a server tells it from
-/// those that it replicates with.
+/// Names the incarnation of the database, or `NULL` if the database may lose acknowledged commits.
+/// The server id distinguishes a server from its replicas.
 pub(super) const INCARNATION: &str =
     "SET @incarnation = IF(@@GLOBAL.innodb_flush_log_at_trx_commit IN (1, 3)
     AND (NOT @@GLOBAL.log_bin OR @@GLOBAL.sync_binlog = 1),
   CONCAT_WS('/', @@GLOBAL.server_id, @@hostname, @@port /*!80000 , @@server_uuid */), NULL);
 ";
 
-/// Finds two rows where one is expected (1242) unless the store is enlisted under the charter.
+/// Fails with two rows where one is expected (1242) unless the store has joined the quorum with
+/// this configuration.
 pub(super) const CHARTERED: &str = "SET @enlisted = (SELECT 0 UNION ALL SELECT 1 FROM DUAL
   WHERE NOT EXISTS (SELECT 1 FROM {member} WHERE charter = :charter AND incarnation = @incarnation));
 ";
 
-/// A deletion, and no condition of the statements that follow: it waits for a renewal under way, and then passes by a row that is in
-/// force again.
+/// Deletes expired rows. A condition in later statements would not be sufficient. The deletion
+/// waits for a concurrent renewal, and then skips a row that is in force again.
 pub(super) const EXPIRE: &str =
     "DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.ends <= @now;
 ";
 
-/// Before the first look for room: there may be places.
+/// Runs before the first count of permits, because there may be queue entries.
 pub(super) const BEGIN_ROOM: &str = "SET @queued = TRUE;
 ";
 
-/// Counts the units that are held and the places, and finds the first place that there is no room for. A later look is left out if there were no
-/// places: each passes all rows of the key that InnoDB has not purged yet. The window takes a table of its own, which no lock without a queue needs.
+/// Counts the permits in use and the queue entries, and finds the first queue entry that does not
+/// fit. If there were no queue entries, later counts are skipped, because each count visits all
+/// rows that InnoDB has not purged yet. The window function needs a temporary table, which locks
+/// without a queue do not need.
 pub(super) const ROOM: &str =
     "SELECT COALESCE(SUM(IF(place IS NULL, units, 0)), 0), COUNT(place) INTO @used, @queued FROM {lease}
   WHERE @queued AND `key` = :key;
@@ -88,22 +97,22 @@ SET @stop = IF(@queued, (SELECT COALESCE(MIN(place), 9223372036854775807) FROM (
     FROM {lease} WHERE `key` = :key AND place IS NOT NULL) AS sums WHERE is_full), 9223372036854775807);
 ";
 
-/// Keeps the places that there is room for no longer than for their patience, if `:up`.
+/// Limits the queue entries that can be granted now to their patience, if `:up` is set.
 pub(super) const CALL_UP: &str =
     "UPDATE {lease} FORCE INDEX (PRIMARY) SET ends = LEAST(ends, @now + patience)
   WHERE @queued AND `key` = :key AND place < @stop AND patience IS NOT NULL AND :up;
 ";
 
-/// Names the places that there is room for.
+/// Returns the queue entries that can be granted now.
 pub(super) const CALLED: &str =
     "SELECT 'called', HEX(tag) FROM {lease} WHERE @queued AND `key` = :key AND place < @stop AND tag <> :tag;
 ";
 
-/// Before the first claim: whether there is room for all.
+/// Runs before the first claim. The variable records whether all claims can be granted.
 pub(super) const BEGIN_CLAIMS: &str = "SET @all = TRUE;
 ";
 
-/// Decides one claim by the rows that are left; a claim without room answers why.
+/// Decides one claim by the remaining rows. A refused claim returns the reason.
 pub(super) const ADMIT: &str = "SELECT MAX(place), COALESCE(MAX(place IS NULL), FALSE) INTO @place, @again
   FROM {lease} WHERE `key` = :key AND tag = :tag;
 SELECT COALESCE(SUM(units), 0), COUNT(*) > COUNT(place), COALESCE(MAX(place IS NULL AND whole <> :whole), FALSE),
@@ -119,7 +128,8 @@ SELECT IF(@other, 'other', 'refused'), :n, NULL, NULL, h.fingerprint, h.descript
   WHERE NOT @fits;
 ";
 
-/// Grants one claim, if there is room for all. Assignments go in order, so that it reads an old row before it writes.
+/// Grants one claim if all claims can be granted. Assignments run in order, so an old row is read
+/// before it is written.
 pub(super) const GRANT: &str = "SELECT token + 1 INTO @next FROM {stripe} WHERE stripe = :stripe;
 SET @token = GREATEST(@next, :number);
 SET @first = GREATEST(@next, @token - :spare);
@@ -132,7 +142,7 @@ INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, 
 SELECT 'granted', :n, @first, @token - @first FROM DUAL WHERE @all;
 ";
 
-/// Gives a claim that was refused its place.
+/// Creates or refreshes the queue entry of a refused claim.
 pub(super) const QUEUE: &str = "SET @place = IF(@fits, NULL,
   COALESCE(@place, (SELECT COALESCE(MAX(place), 0) + 1 FROM {lease} WHERE `key` = :key)));
 INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, fingerprint, description)
@@ -141,12 +151,14 @@ INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, 
   ON DUPLICATE KEY UPDATE patience = :patience, ends = @now + :place, description = :description;
 ";
 
-/// Before the first row that is cleared: whether there may be one.
+/// Runs before the first deletion of an expired row. The variable records whether there may be
+/// another one.
 pub(super) const BEGIN_CLEAR: &str = "SET @more = @all;
 ";
 
-/// Clears a row of any key that ended a minute ago, if the claims were granted, without waiting for other transactions. It keeps that row locked: no
-/// statement after it waits for another. The look passes all rows that were deleted lately and that InnoDB has not purged yet.
+/// If the claims were granted, deletes one row of any key that expired a minute ago, without
+/// waiting for other transactions. The row stays locked, but no later statement waits for another
+/// row. The search visits all recently deleted rows that InnoDB has not purged yet.
 pub(super) const CLEAR: &str = "SET @key = NULL, @tag = NULL;
 SELECT `key`, tag INTO @key, @tag FROM {lease} FORCE INDEX ({=lease_ends})
   WHERE ends < IF(@more, @now - 60000000, NULL) ORDER BY ends LIMIT 1 FOR UPDATE SKIP LOCKED;
@@ -154,7 +166,8 @@ SET @more = @key IS NOT NULL;
 DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE @more AND l.`key` = @key AND l.tag = @tag;
 ";
 
-/// Renews without the stripe: only rows that are in force. A lease whose row an acquisition deletes meanwhile is not.
+/// Renews leases in force without locking the partition. A lease whose row is deleted by a
+/// concurrent acquisition is not in force.
 pub(super) const RENEW: &str =
     "SELECT 'renewed', a.n, l.asked > @now, l.tag IS NULL AND EXISTS (SELECT 1 FROM {lease} AS o
     WHERE o.`key` = a.`key` AND o.place IS NULL AND o.ends > @now AND o.whole = a.whole)
@@ -168,13 +181,14 @@ pub(super) const RENEW_ONE: &str = "UPDATE {lease} FORCE INDEX (PRIMARY)
   WHERE `key` = :key AND tag = :tag AND place IS NULL AND ends > @now;
 ";
 
-/// Raises a stripe, which is locked, to the floor of a lease, if the renewal before found it in force.
+/// Raises a locked partition to the minimum token of a lease, if the previous renewal found the
+/// lease in force.
 pub(super) const RAISE: &str = "SELECT COUNT(*) > 0 INTO @held FROM {lease}
   WHERE `key` = :key AND tag = :tag AND place IS NULL AND ends > @now;
 UPDATE {stripe} FORCE INDEX (PRIMARY) SET token = GREATEST(token, :floor) WHERE stripe = :stripe AND @held;
 ";
 
-/// Finds the places of these keys that there is room for, as it is after renewals.
+/// Returns the queue entries of these keys that can be granted after the renewals.
 pub(super) const CALLED_OF_ALL: &str = "SELECT 'called', HEX(tag) FROM (
   SELECT tag, MAX(is_full) OVER (PARTITION BY n ORDER BY place) AS is_full FROM (
     SELECT a.n, l.tag, l.place, COALESCE((SELECT SUM(h.units) FROM {lease} AS h WHERE h.`key` = a.`key` AND h.place IS NULL), 0)
@@ -183,7 +197,7 @@ pub(super) const CALLED_OF_ALL: &str = "SELECT 'called', HEX(tag) FROM (
 WHERE NOT is_full;
 ";
 
-/// Ends a lease or gives up a place.
+/// Ends a lease or removes a queue entry.
 pub(super) const RELEASE: &str = "SELECT COUNT(*) > 0 INTO @held FROM {lease} WHERE `key` = :key AND tag = :tag AND place IS NULL;
 DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.tag = :tag;
 SELECT 'released', @held;
@@ -219,37 +233,39 @@ pub(super) const LIST: &str = "SELECT DISTINCT 'key', `key` FROM {lease}
   WHERE `key` >= :from AND `key` > :after AND `key` < :to AND ends > @now ORDER BY `key` LIMIT :listed;
 ";
 
-/// Gives the member's row an identity if it has none, or is one of another incarnation.
+/// Gives the membership row an identity if it has none, or if it belongs to another incarnation.
 pub(super) const FOUND: &str = "UPDATE {member} FORCE INDEX (PRIMARY)
   SET store = :fresh, charter = NULL, since = @now, incarnation = @incarnation
   WHERE id = 0 AND @incarnation IS NOT NULL AND (store IS NULL OR incarnation <> @incarnation);
 ";
 
-/// Enlists the store of this identity, unless it is a member under another charter, and raises all stripes, which are locked.
+/// Joins the store with this identity to the quorum, unless it is a member under another
+/// configuration. Raises all partitions, which are already locked.
 pub(super) const ENLIST: &str = "SELECT COUNT(*) > 0 INTO @held FROM {member}
   WHERE store = :store AND incarnation = @incarnation AND COALESCE(charter, :charter) = :charter;
 UPDATE {member} FORCE INDEX (PRIMARY) SET charter = :charter WHERE id = 0 AND @held;
 UPDATE {stripe} FORCE INDEX (PRIMARY) SET token = GREATEST(token, :floor) WHERE @held;
 ";
 
-/// Overflows unless all stripes are there.
+/// Overflows if a partition is missing.
 pub(super) const STANDING: &str = "SELECT MAX(token), COUNT(*) INTO @first, @stripes FROM {stripe};
 SET @token = CAST(IF(@stripes = :all, 0, 9223372036854775807) AS SIGNED) + 1;
 SELECT 'standing', @incarnation IS NOT NULL, HEX(store), charter, @first, @now - since FROM {member};
 ";
 
-/// The settings by which the server keeps acknowledged commits. The query needs no right.
+/// Reads the settings that decide whether the server keeps acknowledged commits. The query needs no
+/// permission.
 pub(super) const SURVEY: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN
   ('innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on');
 ";
 
-/// Reads what can endanger locks.
+/// Reads the settings that can endanger locks.
 pub(super) const DIAGNOSE: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN
   ('innodb_doublewrite', 'innodb_flush_log_at_trx_commit', 'log_bin', 'read_only', 'sync_binlog', 'version');
 SELECT 'clock', (:clock);
 ";
 
-/// Changes nothing, with all tables, columns and rights that the other texts need.
+/// Changes nothing, but uses all tables, columns and permissions that the other statements need.
 pub(super) const TRY: &str = "UPDATE {stripe} SET token = token WHERE stripe < 0;
 INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, asked, token, fingerprint, description)
   SELECT `key`, tag, place, whole, units, capacity, patience, ends, asked, token, fingerprint, description FROM {lease} WHERE FALSE;

@@ -1,52 +1,55 @@
-//! The meaning of each error's code.
+//! Maps PostgreSQL error codes.
 
 use std::error::Error as StdError;
 
 use crate::failure::Failure;
 use crate::remote::RunError;
 
-/// Creates the error of a text for which the server reported the error with this `SQLSTATE`: it has rolled back, except where the code
-/// says that the connection ended, too.
+/// Creates the error of a query batch for which the server reported this `SQLSTATE`. The
+/// transaction was rolled back, unless the code means that the connection ended too.
 pub fn reported(code: &str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> RunError {
     let failure = failure(code);
     RunError::new(failure, message(code).unwrap_or(failure.message()), source)
 }
 
-/// Finds the failure of a transaction for which the server reported the error with this `SQLSTATE`.
+/// Maps the `SQLSTATE` that the server reported for a transaction.
 ///
-/// An error that the server reports is one of a transaction that it has rolled back. Not so when it ends the connection at the same
-/// time: that may be between the commit and its reply.
+/// An error that the server reports means that the transaction was rolled back. This is not certain
+/// if the server ends the connection at the same time, because this can happen between the commit
+/// and its reply.
 fn failure(code: &str) -> Failure {
     match code {
-        // Serialization failure, deadlock victim.
+        // A serialization failure or a deadlock victim.
         "40001" | "40P01" => Failure::Conflict,
-        // The database is read-only, including a standby.
+        // The database is read-only, for example on a standby.
         "25006" => Failure::ReadOnly,
         // The time limits of the database for locks and statements.
         "55P03" | "57014" => Failure::NotApplied,
-        // An aborted or an open transaction in a session that is not ours alone.
+        // An aborted or open transaction, in a session that other code uses too.
         "25001" | "25P01" | "25P02" => Failure::NotApplied,
-        // A prepared statement is missing, or is there already: a pooler has handed the transaction to another connection.
+        // A prepared statement is missing or exists already, because a pooler has used another
+        // connection.
         "26000" | "42P05" => Failure::Unprepared,
-        // It is about to start or to end; too many connections, no memory.
+        // The server is starting or stopping, has too many connections, or is out of memory.
         "57P03" | "53200" | "53300" | "53400" => Failure::NotApplied,
         // The disk is full.
         "53100" => Failure::Full,
         "42P01" => Failure::Missing,
-        // The logarithm of zero: no row of a member has the charter.
+        // A logarithm of zero, because no membership row has the quorum configuration.
         "2201E" => Failure::NotEnlisted,
-        // Division by zero: a stripe is missing. Columns, the schema, the database, their kind.
+        // A division by zero, because a partition is missing. Missing columns, schemas or
+        // databases, or other types.
         "22012" | "42703" | "42804" | "42809" | "42883" | "3F000" | "3D000" => Failure::Layout,
-        // A right is missing, also the right to connect.
+        // A permission is missing, including the permission to connect.
         "42501" | "28000" | "28P01" => Failure::Denied,
-        // It was shut down, crashed, or a pooler lost the server; the disk failed.
+        // The server was shut down or crashed, a pooler lost the server, or the disk failed.
         "57P01" | "57P02" | "57P05" | "58030" => Failure::Unknown,
         _ if code.starts_with("08") => Failure::Unknown,
         _ => Failure::Unexpected,
     }
 }
 
-/// Says more than the failure does.
+/// Returns a message that is more precise than the message of the failure.
 fn message(code: &str) -> Option<&'static str> {
     Some(match code {
         "53100" => "the database's disk is full",

@@ -1,4 +1,4 @@
-//! The settings of a server that can endanger locks.
+//! Checks the settings of a server that can endanger locks.
 
 use leasehold_core::Error;
 use leasehold_core::backend::Finding;
@@ -6,12 +6,12 @@ use leasehold_core::backend::Finding;
 use crate::remote::Rows;
 use crate::request::time_of;
 
-/// The oldest version that the statements run on, as `server_version_num` counts.
+/// The oldest supported version, in the format of `server_version_num`.
 const OLDEST: u32 = 12_00_00;
 
-/// Reads the reply to [`texts::DIAGNOSE`](super::texts::DIAGNOSE).
+/// Evaluates the reply to [`texts::DIAGNOSE`](super::texts::DIAGNOSE).
 ///
-/// `synchronous_commit` is not among the settings, because each transaction on the tables sets it.
+/// `synchronous_commit` is not included, because each transaction on the tables sets it.
 pub(super) fn findings(rows: &Rows) -> Result<Vec<Finding>, Error> {
     let mut row = rows.one("diagnosis")?;
     let version = row.text().unwrap_or_default().to_owned();

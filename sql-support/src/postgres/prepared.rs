@@ -1,17 +1,19 @@
-//! Statements that a connection prepares once, so that the server plans them once.
+//! Prepares statements once per connection, so that the server plans them only once.
 //!
-//! A prepared statement belongs to a session of the server. Behind a pooler that hands each transaction to another session, one is missing
-//! or is there already, and the server refuses the whole text.
+//! A prepared statement belongs to a session of the server. A pooler may run each transaction in
+//! another session, where a statement is missing or exists already. The server then rejects the
+//! whole batch.
 
 use uuid::Uuid;
 
 use super::texts;
 use crate::remote::{Preparable, replace};
 
-/// Drawn once. The name of a statement is made of its text, so that two versions of it never mean each other's.
+/// A random namespace. The name of a prepared statement is derived from its text, so different
+/// versions never share a name.
 const NAMESPACE: Uuid = Uuid::from_u128(0x9c1f_7d3e_52ab_4b0e_8d64_03f7_c2a9_5e18);
 
-/// The types of the values that statements name.
+/// The types of the values in statements.
 const TYPES: [(&str, &str); 13] = [
     ("capacity", "bigint"),
     ("description", "text"),
@@ -28,7 +30,7 @@ const TYPES: [(&str, &str); 13] = [
     ("whole", "boolean"),
 ];
 
-/// Makes statements preparable, of which each ends in a semicolon.
+/// Converts statements, each ending with a semicolon, to statements that can be prepared.
 pub(super) fn preparable(statements: &[String]) -> Preparable {
     let all = statements.concat();
     let name = Uuid::new_v5(&NAMESPACE, all.as_bytes()).simple();

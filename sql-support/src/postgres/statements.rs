@@ -1,4 +1,4 @@
-//! The text of each transaction.
+//! Creates the query batch of each transaction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,9 @@ use crate::remote::{self, Preparable, Rows, Text, Value, bind, replace};
 use crate::reply::Inspected;
 use crate::request::{Acquire, Key, List, Named, Renew, micros, token, token_at};
 
-/// The texts of all transactions on the tables of one layout.
+/// Creates the query batches of all transactions on the tables of one layout.
+///
+/// The example of [`postgres`](super) creates a query batch.
 #[derive(Clone, Debug)]
 pub struct Statements {
     layout: Layout,
@@ -26,10 +28,11 @@ pub struct Statements {
 }
 
 impl Statements {
-    /// Creates the texts for tables that are named so, by the database's clock.
+    /// Creates a generator for tables with this layout.
     ///
-    /// The layout should name a schema: the texts leave nothing to the session's search path, and find tables without a schema nowhere.
-    /// Tests have another `clock`: a query for microseconds, which must not go back.
+    /// The layout should contain a schema, because the batches do not use the session's search
+    /// path. By default, the database's clock is used. Tests pass another `clock`: a query that
+    /// returns microseconds and never goes backwards.
     pub fn new(layout: &Layout, clock: Option<&str>) -> Self {
         let clock = clock.unwrap_or(texts::DATABASE_CLOCK).to_owned();
         let acquire = [texts::EXPIRE, texts::CALL_UP, texts::ACQUIRE, texts::CLEAR];
@@ -41,24 +44,26 @@ impl Statements {
         Self { layout: layout.clone(), clock, acquire, release }
     }
 
-    /// The channel on which transactions tell other clients, as [`News::heard`](crate::News::heard) reads it.
+    /// Returns the channel on which transactions notify other clients.
+    /// [`News::heard`](crate::News::heard) reads the messages.
     pub fn channel(&self) -> String {
         channel(&self.layout)
     }
 
-    /// Listens to the channel.
+    /// Returns the statement that listens to the channel.
     pub fn listen(&self) -> String {
         format!("LISTEN \"{}\"", self.channel())
     }
 
-    /// Looks for the tables. The session's own limits of time apply.
+    /// Returns the query batch that finds the tables. The session's own time limits apply.
     pub fn survey(&self) -> Text {
         let name = |table: &str| literal(&self.layout.object(table, '"'));
         let values = ["stripe", "lease", "member"].map(|table| (table, name(table)));
         Text::new(no_limit, bind(texts::SURVEY, &values))
     }
 
-    /// Creates the tables where there are none, one client after the other. The session's own limits of time apply.
+    /// Returns the query batch that creates missing tables. Only one client at a time creates
+    /// tables. The session's own time limits apply.
     pub fn install(&self) -> Text {
         Text::new(no_limit, [texts::ONE_BY_ONE, &super::migration(&self.layout)].concat())
     }
@@ -91,7 +96,7 @@ impl Statements {
     }
 }
 
-/// The locks that a transaction takes before it reads the clock, and the keys that it is about.
+/// The locks that a transaction acquires before it reads the clock, and the keys that it uses.
 enum Lock<'a> {
     Stripes(&'a [&'a Key]),
     AllStripes,
@@ -182,7 +187,7 @@ impl remote::Statements for Statements {
         let mut values = vec![("leases", rows.join(", ")), ("passing", passing.to_owned())];
         let mut parts = vec![texts::RENEW];
         if leases.iter().any(|lease| !lease.whole) {
-            // The description of a mutex is of no concern to waiters.
+            // Waiters do not depend on the description of a mutex.
             parts.push(texts::TELL_CHANGED);
         }
         let raised: Vec<_> = leases.iter().filter(|lease| lease.floor > 0).collect();
@@ -256,7 +261,8 @@ impl remote::Statements for Statements {
     }
 }
 
-/// The statements of transactions on one key, with these values and a name for each other one.
+/// Returns the statements of transactions on one key. `:name` placeholders remain for all values
+/// that are not given.
 fn on_one_key(
     layout: &Layout,
     clock: &str,
@@ -282,20 +288,21 @@ fn on_one_key(
     Arc::new(preparable(&statements))
 }
 
-/// The condition for the leases that an operator means.
+/// Returns the condition that selects the leases for an operator's request.
 fn meant(only: Option<Fingerprint>) -> String {
     let equals = |lease: Fingerprint| format!("fingerprint = {}", literal(&lease.to_string()));
     only.map_or_else(|| "true".to_owned(), equals)
 }
 
-/// The text of a transaction on `key`.
+/// Returns the query batch of a transaction on `key`.
 fn of_key(statements: &Arc<Preparable>, key: &Key, mut values: Vec<Value>) -> Text {
     values.push(("key", literal(key.name())));
     values.push(("stripe", key.stripe.to_string()));
     Text::preparable(begin, statements, values)
 }
 
-/// The look for the charters that claims name, with its values; nothing, if none names one.
+/// Returns the statement that checks the claims' quorum configurations, with its values. Returns an
+/// empty text if no claim has one.
 fn under_charters(claims: &[Acquire]) -> (&'static str, Vec<(&'static str, String)>) {
     let charters = claims.iter().filter_map(|claim| claim.charter.as_ref());
     let charters: Vec<_> = charters.map(|charter| literal(charter.as_str())).collect();
@@ -306,30 +313,31 @@ fn under_charters(claims: &[Acquire]) -> (&'static str, Vec<(&'static str, Strin
     (texts::CHARTERED, vec![("charters", charters.join(", ")), ("incarnation", incarnation)])
 }
 
-/// The number that the tokens of these claims reach: the clock's, or, where a claim wishes for a larger one, its.
+/// Returns the token that these claims reach: the token of the clock, or a larger requested minimum
+/// token.
 fn number(claims: &[Acquire]) -> String {
     let wish = claims.iter().map(|claim| claim.least_token).max().unwrap_or_default();
     if wish == 0 {
         return texts::CLOCK_TOKEN.to_owned();
     }
-    // All claims of a stripe share its number, and the first of them gets the smallest token.
+    // All claims of a partition share its token, and the first claim gets the smallest one.
     let others = i64::try_from(claims.len() - 1).expect("they are few");
     let (reached, ahead) = (wish.saturating_add(others), token_at(micros(Claim::WISHED_AHEAD)));
     let clock = texts::CLOCK_TOKEN;
     format!("greatest({clock}, CASE WHEN {wish} <= {clock} + {ahead} THEN {reached} END)")
 }
 
-/// Begins a transaction, with at least a millisecond for each of its statements.
+/// Starts a transaction with a time limit of at least one millisecond per statement.
 fn begin(limit: Duration) -> String {
     bind(texts::BEGIN, &[("limit", literal(&limit.as_millis().max(1).to_string()))])
 }
 
-/// Leaves a text to the session's own limits of time.
+/// Sets no time limit, so that the session's own limits apply.
 fn no_limit(_: Duration) -> String {
     String::new()
 }
 
-/// A text as a literal that means the same with each value of `standard_conforming_strings`.
+/// Returns a text as a literal that does not depend on `standard_conforming_strings`.
 fn literal(text: &str) -> String {
     format!("E'{}'::text", text.replace('\\', r"\\").replace('\'', "''"))
 }

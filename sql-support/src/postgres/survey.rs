@@ -1,19 +1,20 @@
-//! The tables of a database, and its settings.
+//! Checks the tables and settings of a database.
 
 use leasehold_core::Error;
 
 use crate::remote::Rows;
 
-/// The tables, rights and settings in a database.
+/// The tables, permissions and settings in a database.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Survey {
-    /// The schema of the tables or, if there are none, the one where they would be made; `None`: there is none.
+    /// The schema of the tables. If there are no tables, the schema in which they would be created,
+    /// or `None` if there is no schema either.
     pub schema: Option<String>,
-    /// Whether all tables are there.
+    /// Whether all tables exist.
     pub has_tables: bool,
-    /// Whether the user has the rights on them that the texts need.
+    /// Whether the user has the permissions that the statements need.
     pub has_rights: bool,
-    /// Whether the server waits for the disk, so that a crash loses nothing that it acknowledged.
+    /// Whether commits wait for the disk, so that a crash does not lose acknowledged data.
     pub is_durable: bool,
 }
 
@@ -22,7 +23,8 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// [`Unexpected`](leasehold_core::ErrorKind::Unexpected) if it is none.
+    /// Returns [`Unexpected`](leasehold_core::ErrorKind::Unexpected) if the reply does not match
+    /// the request.
     pub fn read(rows: &Rows) -> Result<Self, Error> {
         let mut row = rows.one("survey")?;
         Ok(Self {

@@ -1,13 +1,16 @@
-//! The parts of which the texts of transactions consist.
+//! The statements of which query batches consist.
 //!
-//! `{name}` is a table, see [`Layout::fill`](crate::Layout::fill), and `:name` a value. Rows that begin with a word that
-//! `rows.rs` knows are the reply; rows that begin with `set` are there for the effect of their functions.
+//! `{name}` is a table, which [`Layout::fill`](crate::Layout::fill) replaces. `:name` is a value.
+//! The reply consists of rows that start with a word that `rows.rs` expects. Rows that start with
+//! `set` exist only for the effects of their functions.
 
-/// The defaults of the session are not ours: a text sets all that its meaning depends on.
+/// Sets everything that the meaning of a batch depends on, because the defaults of the session are
+/// unknown.
 ///
-/// The server gives up before the client does, acknowledges no commit that a crash would lose, and warns of one that its replica may lack.
-/// It scans indexes one entry at a time, which marks those of leases that ended: a key that is locked again and again leaves one each time,
-/// and a bitmap of all of them would have each transaction look them up anew.
+/// The server gives up before the client, does not acknowledge a commit that a crash would lose,
+/// and warns about a commit that its replica may lack. Index scans read one entry at a time, which
+/// marks the entries of expired leases. A key that is locked repeatedly leaves one such entry each
+/// time. A bitmap scan would look up all of them again in every transaction.
 pub(super) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL search_path = pg_catalog;
 SELECT 'set', set_config('statement_timeout', :limit, true), set_config('lock_timeout', :limit, true),
@@ -16,52 +19,59 @@ SELECT 'set', set_config('statement_timeout', :limit, true), set_config('lock_ti
   set_config('enable_bitmapscan', 'off', true);
 ";
 
-/// The plans of prepared statements are made once, for any value, and may be made while a table is empty: they use its indexes all the same.
+/// The plans of prepared statements are created once for all values, possibly while a table is
+/// empty. They must use indexes nevertheless.
 pub(super) const PLANNED_ONCE: &str =
     "SELECT 'set', set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
   set_config('jit', 'off', true);
 ";
 
-/// Divides by zero unless all the rows are there. They are locked in one order by all transactions.
+/// Locks the rows in the same order in all transactions. Divides by zero if a row is missing.
 pub(super) const LOCK: &str = "WITH locked AS (SELECT stripe FROM {stripe} WHERE stripe IN (:stripes) ORDER BY stripe FOR UPDATE)
 SELECT 'set', 1 / (count(*) = :locked)::integer FROM locked;
 ";
 
-/// All statements that follow go by this one reading.
+/// All later statements use this value of the clock.
 pub(super) const CLOCK: &str = "SELECT 'set', set_config('leasehold.now', (:clock)::text, true);
 ";
 
-/// The database's clock, which goes on within a transaction, in microseconds since 1970.
+/// The database's clock in microseconds since 1970. It continues within a transaction.
 pub(super) const DATABASE_CLOCK: &str =
     "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
-/// The reading.
+/// The value of the clock that was read.
 pub(super) const NOW: &str = "current_setting('leasehold.now')::bigint";
 
-/// Its token: each microsecond has two ([`TOKENS_PER_MICROSECOND`](leasehold_core::backend::Grant::TOKENS_PER_MICROSECOND)).
+/// The token of this time. Each microsecond has two tokens
+/// ([`TOKENS_PER_MICROSECOND`](leasehold_core::backend::Grant::TOKENS_PER_MICROSECOND)).
 pub(super) const CLOCK_TOKEN: &str = "2 * current_setting('leasehold.now')::bigint";
 
-/// Names the incarnation of the database. The system's identifier tells it from others, and a promotion begins a timeline. A server that does not
-/// wait for the disk may lose commits whenever it starts.
+/// Names the incarnation of the database. The system identifier distinguishes databases, and each
+/// promotion starts a new timeline. If commits do not wait for the disk, every start of the server
+/// may lose commits.
 ///
-/// `pg_control_checkpoint` has the timeline of the last checkpoint, which may be older than a promotion.
+/// `pg_control_checkpoint` is not used, because it returns the timeline of the last checkpoint,
+/// which may be older than a promotion.
 pub(super) const INCARNATION: &str =
     "(SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) || CASE current_setting('fsync')
     WHEN 'on' THEN '' ELSE '/' || (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint END FROM pg_control_system())";
 
-/// Takes the logarithm of zero unless the store is enlisted under the charter, which is that of all claims.
+/// Computes the logarithm of zero unless the store has joined the quorum with the configuration of
+/// all claims.
 pub(super) const CHARTERED: &str =
     "SELECT 'set', ln(count(*)) FROM {member} WHERE charter = ALL (ARRAY[:charters]) AND incarnation = :incarnation;
 ";
 
-/// A deletion, and no condition of the statements that follow: it waits for a renewal under way, and then passes by a row that is in
-/// force again.
+/// Deletes expired rows. A condition in later statements would not be sufficient. The deletion
+/// waits for a concurrent renewal, and then skips a row that is in force again.
 pub(super) const EXPIRE: &str = "DELETE FROM {lease} WHERE key IN (:keys) AND ends <= :now;
 ";
 
-/// Keeps the places that there is room for no longer than for their patience, if `:up`, and names them.
+/// Returns the queue entries that can be granted now. Also limits them to their patience, if `:up`
+/// is set.
 ///
-/// A message to other clients has room for some names; if there are more, an empty one has all of them look.
+/// A message to other clients has space for a few tags. If there are more, an empty message makes
+/// all waiters read the queue.
 pub(super) const CALL_UP: &str = "WITH sums AS (
   SELECT tag, patience, place, sum(units) OVER (ORDER BY place) + (
       SELECT coalesce(sum(units), 0) FROM {lease} WHERE key = :key AND place IS NULL) <= capacity AS fits
@@ -79,17 +89,18 @@ SELECT 'called', string_agg(tag::text, ' ') FILTER (WHERE fits AND tag <> :tag),
 FROM queue;
 ";
 
-/// Tells other clients of the places called up, if `:told`.
+/// Notifies other clients of the entries that can be granted now, if `:told` is set.
 pub(super) const TELL: &str =
     "SELECT 'set', pg_notify(:channel, current_setting('leasehold.news')) WHERE :told;
 ";
 
-/// A transaction that tells makes all others of the server wait while it commits: it tells waiters, which left a row. Observers of an election
-/// leave none.
+/// Returns whether anyone needs the notification, because a commit with a notification blocks all
+/// other notifying transactions of the server. Waiters have rows. Observers of an election do not
+/// have rows.
 pub(super) const IS_HEARD: &str = "current_setting('leasehold.observed')::boolean
   OR current_setting('leasehold.queued')::boolean AND current_setting('leasehold.there')::boolean";
 
-/// Decides a claim by the rows that are left, and writes the decision.
+/// Decides a claim by the remaining rows, and writes the result.
 pub(super) const ACQUIRE: &str = "WITH own AS (
   SELECT place FROM {lease} WHERE key = :key AND tag = :tag
 ), others AS (
@@ -123,9 +134,9 @@ SELECT CASE WHEN d.other THEN 'other' WHEN d.fits THEN 'granted' ELSE 'refused' 
 FROM decision d LEFT JOIN counted c ON true LEFT JOIN holder h ON NOT d.fits;
 ";
 
-/// Decides several claims: first all of them, then, if there is room for each, their grants.
+/// Decides several claims. First all claims are decided. If all of them fit, they are granted.
 ///
-/// Claims of one stripe share its number, and those beside another get no spare ones.
+/// Claims of one partition share its token. Claims that share a partition get no spare tokens.
 pub(super) const ACQUIRE_ALL: &str = "WITH claim (n, stripe, key, tag, whole, units, capacity, ttl, spare, fingerprint, description) AS (VALUES :claims),
 decision AS (
   SELECT c.n, o.*, NOT o.other AND (o.used + c.units <= c.capacity OR EXISTS (
@@ -163,10 +174,11 @@ FROM obstacle o JOIN claim c USING (n) LEFT JOIN LATERAL (
 ORDER BY 2;
 ";
 
-/// Renews without the stripe: only rows that are in force. A lease whose row an acquisition deletes meanwhile is not.
+/// Renews leases in force without locking the partition. A lease whose row is deleted by a
+/// concurrent acquisition is not in force.
 ///
-/// `passing` is `SKIP LOCKED` for several leases: a row that another transaction keeps is passed by and reported, since a wait for it would keep
-/// all others waiting.
+/// `passing` is `SKIP LOCKED` for several leases. A row that another transaction has locked is
+/// skipped and reported, because waiting for it would delay all other leases.
 pub(super) const RENEW: &str = "WITH lease (n, key, tag, whole, units, ttl, description) AS (VALUES :leases),
 before AS (
   SELECT a.n, l.units, l.description, l.place IS NULL AND l.ends > :now AS held FROM lease a JOIN {lease} l ON l.key = a.key AND l.tag = a.tag
@@ -187,7 +199,8 @@ FROM lease a LEFT JOIN before b USING (n) LEFT JOIN renewed r USING (n)
 UNION ALL SELECT 'set', length(keys), NULL, NULL FROM changed;
 ";
 
-/// Raises stripes, which are locked, to the floors of the leases that the renewal before found in force.
+/// Raises locked partitions to the minimum tokens of the leases that the previous renewal found in
+/// force.
 pub(super) const RAISE: &str = "WITH lease (stripe, key, tag, floor) AS (VALUES :floors),
 raised AS (
   SELECT stripe, max(floor) AS floor FROM lease a
@@ -196,7 +209,8 @@ raised AS (
 UPDATE {stripe} s SET token = r.floor FROM raised r WHERE s.stripe = r.stripe AND s.token < r.floor;
 ";
 
-/// Tells waiters that a holder has given units back, and observers that it says something else.
+/// Notifies waiters when a holder has returned permits, and observers when it has changed its
+/// published value.
 pub(super) const TELL_CHANGED: &str = "WITH sums AS (
   SELECT l.key, l.tag, l.place, sum(l.units) OVER (PARTITION BY l.key ORDER BY l.place) + (
       SELECT coalesce(sum(h.units), 0) FROM {lease} h WHERE h.key = l.key AND h.place IS NULL) <= l.capacity AS fits
@@ -211,7 +225,7 @@ SELECT 'called', tags, pg_notify(:channel, CASE WHEN places > 64 THEN '' ELSE 'w
 FROM called;
 ";
 
-/// Ends a lease or gives up a place.
+/// Ends a lease or removes a queue entry.
 pub(super) const RELEASE: &str = "WITH gone AS (
   DELETE FROM {lease} WHERE key = :key AND tag = :tag
   RETURNING place IS NULL AND ends > :now AS held, place IS NULL AND NOT whole AND capacity = 1 AS observed
@@ -222,15 +236,15 @@ SELECT 'released', coalesce(bool_or(held), false), set_config('leasehold.held', 
 FROM gone;
 ";
 
-/// Whether the release before has ended a lease.
+/// Whether the previous release has ended a lease.
 pub(super) const WAS_HELD: &str = "current_setting('leasehold.held')::boolean";
 
-/// Clears rows of any key that ended a minute ago, without waiting for other transactions.
+/// Deletes rows of any key that expired a minute ago, without waiting for other transactions.
 pub(super) const CLEAR: &str = "DELETE FROM {lease} WHERE (key, tag) IN (
   SELECT key, tag FROM {lease} WHERE ends < :now - 60000000 ORDER BY ends LIMIT 2 FOR UPDATE SKIP LOCKED);
 ";
 
-/// A holder who is asked alone is asked for as long as it has the lease.
+/// A request to a single holder lasts as long as the holder has the lease.
 pub(super) const REQUEST_REVOCATION: &str = "WITH asked AS (
   UPDATE {lease} SET asked = CASE WHEN asked = 9223372036854775807 OR :alone THEN 9223372036854775807
     ELSE (SELECT max(ends) FROM {lease} WHERE key = :key AND place IS NULL) END
@@ -270,25 +284,29 @@ pub(super) const LIST: &str = "SELECT DISTINCT 'key', key FROM {lease}
   WHERE key >= :from AND key > :after AND key < :to AND ends > :now ORDER BY key LIMIT :listed;
 ";
 
-/// Gives the member's row an identity if it has none, or is one of another incarnation. A server that is read-only refuses this in any case.
+/// Gives the membership row an identity if it has none, or if it belongs to another incarnation. A
+/// read-only server rejects this statement in any case.
 pub(super) const FOUND: &str =
     "UPDATE {member} SET store = :fresh, charter = NULL, since = :now, incarnation = :incarnation
 WHERE store IS NULL OR incarnation IS DISTINCT FROM :incarnation;
 ";
 
-/// Enlists the store of this identity, unless it is a member under another charter, and raises all stripes, which are locked.
+/// Joins the store with this identity to the quorum, unless it is a member under another
+/// configuration. Raises all partitions, which are already locked.
 pub(super) const ENLIST: &str = "WITH enlisted AS (
   UPDATE {member} SET charter = :charter WHERE store = :store AND coalesce(charter, :charter) = :charter RETURNING 1
 )
 UPDATE {stripe} SET token = :floor WHERE token < :floor AND EXISTS (SELECT FROM enlisted);
 ";
 
-/// Divides by zero unless all stripes are there. All members of this kind are durable, or lose their identity with a restart.
+/// Divides by zero if a partition is missing. All members of this kind are durable, or lose their
+/// identity with a restart.
 pub(super) const STANDING: &str = "SELECT 'standing', true, store, charter,
   (SELECT coalesce(max(token), 0) / (count(*) = :all)::integer FROM {stripe}), :now - since FROM {member};
 ";
 
-/// Whether the tables are there, in which schema, and whether this user has the rights that the texts need.
+/// Checks whether the tables exist, in which schema, and whether the user has the permissions that
+/// the statements need.
 pub(super) const SURVEY: &str = "SELECT 'survey', coalesce(n.nspname, current_schema()), l.oid IS NOT NULL AND s.oid IS NOT NULL AND m.oid IS NOT NULL,
   coalesce(has_table_privilege(s.oid, 'SELECT') AND has_table_privilege(s.oid, 'UPDATE')
     AND has_table_privilege(l.oid, 'SELECT') AND has_table_privilege(l.oid, 'INSERT')
@@ -299,12 +317,12 @@ FROM (SELECT 1) one LEFT JOIN pg_class s ON s.oid = to_regclass(:stripe) LEFT JO
 LEFT JOIN pg_class m ON m.oid = to_regclass(:member) LEFT JOIN pg_namespace n ON n.oid = s.relnamespace;
 ";
 
-/// Reads what can endanger locks. The session's own settings apply.
+/// Reads the settings that can endanger locks. The session's own settings apply.
 pub(super) const DIAGNOSE: &str = "SELECT 'diagnosis', current_setting('server_version'), current_setting('server_version_num'), pg_is_in_recovery(),
   current_setting('default_transaction_read_only'), current_setting('fsync'), current_setting('full_page_writes'), (:clock);
 ";
 
-/// Two that create a table at the same time would be in each other's way. The number was drawn once.
+/// Prevents two clients from creating a table at the same time. The number is a random constant.
 pub(super) const ONE_BY_ONE: &str =
     "SELECT 'set', pg_catalog.pg_advisory_xact_lock(4417392650162286021);
 ";

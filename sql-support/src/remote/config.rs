@@ -1,4 +1,4 @@
-//! Which database, and how to speak to it.
+//! The settings for the connection to a database.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,67 +11,78 @@ use leasehold_core::{Error, ErrorKind};
 use crate::layout::Layout;
 use crate::remote::{Driver, Hears, Run};
 
-/// Which database to use with the driver `D`, and how. `Debug` shows neither user nor password.
+/// Selects the database for the driver `D` and sets its options. `Debug` shows neither the user nor
+/// the password.
+///
+/// The crates of the databases define a type alias for this type, for example `PostgresConfig`, and
+/// document the URL.
 pub struct Config<D: Driver> {
     pub(crate) source: Source<D>,
     pub(crate) settings: Settings,
 }
 
-/// Where connections come from.
+/// The origin of connections.
 pub(crate) enum Source<D: Driver> {
-    /// We make them.
+    /// Leasehold opens the connections.
     Own(D::Servers),
-    /// The application has some.
+    /// The application provides the connections.
     Theirs(Arc<dyn Run>),
 }
 
-/// All that a [`Config`] says beside where the database is.
+/// All settings of a [`Config`] except the location of the database.
+///
+/// Drivers get these settings in [`Driver::read_url`] and [`Driver::open`].
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The names of the tables.
     pub layout: Layout,
-    /// How long a call may take in all.
+    /// The time limit for a call.
     pub timeout: Duration,
-    /// How many connections acquire at the same time.
+    /// The number of connections for acquisitions.
     pub connections: usize,
-    /// Whether to hear of other clients, if the database tells.
+    /// Whether the client listens for changes by other clients, if the database supports this.
     pub push: bool,
-    /// Whether to create missing tables.
+    /// Whether missing tables are created.
     pub create_tables: bool,
-    /// A query for microseconds, in place of the database's clock.
+    /// A query that returns microseconds and replaces the database's clock.
     pub clock: Option<String>,
 }
 
-/// A transaction takes some milliseconds: so many connections keep a database of a few cores busy.
+/// The default number of connections for acquisitions. A transaction takes some milliseconds, so
+/// four connections keep a database with a few cores busy.
 const DEFAULT_CONNECTIONS: usize = 4;
 
 impl<D: Driver> Config<D> {
-    /// The driver's own: short enough that a renewal is tried several times within a lease.
+    /// The default time limit for a call, which depends on the driver. It is short enough for
+    /// several renewal attempts within one TTL.
     pub const DEFAULT_TIMEOUT: Duration = D::DEFAULT_TIMEOUT;
 
-    /// How many connections acquire at the same time, if the application does not say.
+    /// The default number of connections for acquisitions.
     pub const DEFAULT_CONNECTIONS: usize = DEFAULT_CONNECTIONS;
 
-    /// Reads a URL as the ecosystem of the database writes them; the type's own documentation has the parameters.
+    /// Reads a URL in the usual format of the database. The documentation of the type alias lists
+    /// the parameters.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it cannot be understood, [`ErrorKind::Unsupported`] for TLS without the Cargo feature `tls`. Neither
-    /// shows the URL, which may hold a password.
+    /// Returns [`ErrorKind::Invalid`] if the URL is not valid, and [`ErrorKind::Unsupported`] if it
+    /// needs TLS and the Cargo feature `tls` is disabled. No error shows the URL, because it may
+    /// contain a password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         let mut settings = Settings::new(Self::DEFAULT_TIMEOUT);
         let servers = D::read_url(url, &mut settings).map_err(in_backend::<D>)?;
         Ok(Self { source: Source::Own(servers), settings })
     }
 
-    /// Takes servers, credentials, the database and TLS from the driver's own `options`.
+    /// Creates a configuration from the driver's own `options`, which contain the servers, the
+    /// credentials, the database and the TLS settings.
     pub fn from_options(options: impl Into<D::Servers>) -> Self {
         Self { source: Source::Own(options.into()), settings: Settings::new(Self::DEFAULT_TIMEOUT) }
     }
 
-    /// Has `run` execute all transactions: the connections stay the application's.
+    /// Creates a configuration that runs all transactions on the application's own connections.
     ///
-    /// Waiters poll then: hearing of changes takes a connection of our own.
+    /// Waiters poll, because listening for changes needs a connection that belongs to Leasehold.
     pub fn from_run(run: impl Run) -> Self {
         Self {
             source: Source::Theirs(Arc::new(run)),
@@ -79,52 +90,56 @@ impl<D: Driver> Config<D> {
         }
     }
 
-    /// Sets the beginning of the tables' names. Default: `leasehold_`.
+    /// Sets the prefix of all table names. Default: `leasehold_`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] unless it has 1 to 32 of the characters `a-z 0-9 _` and does not begin with a digit.
+    /// Returns [`ErrorKind::Invalid`] if the prefix is empty, is longer than 32 characters,
+    /// contains characters other than `a-z 0-9 _`, or begins with a digit.
     pub fn prefix(self, prefix: impl Into<String>) -> Result<Self, Error> {
         self.with(|settings| settings.set_prefix(prefix))
     }
 
-    /// Sets the schema of the tables, which in MySQL is a database of the server. Default: the one where the connection finds the tables,
-    /// or would make them.
+    /// Sets the schema of the tables. In MySQL, this is a database. Default: the schema in which
+    /// the connection finds the tables or would create them.
     ///
     /// # Errors
     ///
-    /// As [`Config::prefix`].
+    /// Returns [`ErrorKind::Invalid`] if the schema is empty, is longer than 32 characters,
+    /// contains characters other than `a-z 0-9 _`, or begins with a digit.
     pub fn schema(self, schema: impl Into<String>) -> Result<Self, Error> {
         self.with(|settings| settings.set_schema(schema))
     }
 
-    /// Sets how long a call may take in all. Default: [`Config::DEFAULT_TIMEOUT`].
+    /// Sets the time limit for a call. Default: [`Config::DEFAULT_TIMEOUT`].
     ///
-    /// The server is told to give up a little earlier, so that most calls that are too slow have not been applied. MySQL waits for locks in
-    /// whole seconds, so less than three seconds leave more outcomes unknown there.
+    /// The server gets a slightly shorter limit, so that most calls that are too slow have not been
+    /// applied. MySQL waits for locks in whole seconds. With less than 3 s, more calls have an
+    /// unknown outcome on MySQL.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is less than 10 ms or more than a minute.
+    /// Returns [`ErrorKind::Invalid`] if the limit is less than 10 ms or more than 60 s.
     pub fn timeout(self, timeout: Duration) -> Result<Self, Error> {
         self.with(|settings| settings.set_timeout(timeout))
     }
 
-    /// Sets how many connections acquire at the same time. Default: [`Config::DEFAULT_CONNECTIONS`].
+    /// Sets the number of connections for acquisitions. Default: [`Config::DEFAULT_CONNECTIONS`].
     ///
-    /// One more is for renewals alone, and one for releases; a database that tells of changes has one that listens while anything is waited
-    /// for or held.
+    /// There is one more connection for renewals and one for releases. If the database supports
+    /// notifications, there is another one as long as a lock is held or waited for.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] unless there are 1 to 100.
+    /// Returns [`ErrorKind::Invalid`] if the number is 0 or more than 100.
     pub fn connections(self, connections: usize) -> Result<Self, Error> {
         self.with(|settings| settings.set_connections(connections))
     }
 
-    /// Does not listen to the database: waiters poll.
+    /// Disables listening for changes, so that waiters poll.
     ///
-    /// For poolers that hand each transaction to another connection, where nothing is heard.
+    /// Use this option with a pooler that runs each transaction on another connection. Such a
+    /// pooler does not forward notifications.
     #[must_use]
     pub fn without_push(mut self) -> Self
     where
@@ -134,19 +149,21 @@ impl<D: Driver> Config<D> {
         self
     }
 
-    /// Expects the tables to be there: an administrator ran the statements of [`migration`](Self::migration).
+    /// Disables creating tables. An administrator must have run the statements of
+    /// [`migration`](Self::migration).
     #[must_use]
     pub fn without_creating_tables(mut self) -> Self {
         self.settings.create_tables = false;
         self
     }
 
-    /// The statements that create the tables, for an administrator to run where the application may not.
+    /// Returns the statements that create the tables. An administrator runs them if the application
+    /// cannot create tables.
     pub fn migration(&self) -> String {
         D::migration(&self.settings.layout)
     }
 
-    /// Goes by another clock than the database's: a query for microseconds. For tests of time.
+    /// Replaces the database's clock by a query that returns microseconds. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn with_clock(mut self, query: impl Into<String>) -> Self {
@@ -161,7 +178,7 @@ impl<D: Driver> Config<D> {
 }
 
 impl Settings {
-    /// Creates the settings of an application that chooses none but how long a call may take.
+    /// Creates default settings with this time limit for a call.
     pub fn new(timeout: Duration) -> Self {
         Self {
             layout: Layout::default(),
@@ -173,13 +190,13 @@ impl Settings {
         }
     }
 
-    /// Sets the value of a parameter that the URLs of all databases have: `prefix`, `schema`, `timeout-ms`, `connections`, `tables=exist`.
-    ///
-    /// Returns whether it is one of these.
+    /// Sets a parameter that the URLs of all databases support: `prefix`, `schema`, `timeout-ms`,
+    /// `connections` or `tables=exist`. Returns whether `name` is one of these parameters.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for a value that is not possible. It does not show the value, which may be the rest of a password.
+    /// Returns [`ErrorKind::Invalid`] if the value is not valid. The error does not show the value,
+    /// because it may be the rest of a password.
     pub fn read(&mut self, name: &str, value: &str) -> Result<bool, Error> {
         match name {
             "prefix" => self.set_prefix(value)?,
@@ -226,7 +243,7 @@ fn number<T: FromStr>(name: &str, value: &str) -> Result<T, Error> {
     value.parse().map_err(|_| invalid(format!("{name} in the URL must be a number")))
 }
 
-/// Creates the error of a setting that is not possible.
+/// Creates the error for an invalid setting.
 pub fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }

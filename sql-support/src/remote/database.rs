@@ -1,4 +1,4 @@
-//! The operations, each one transaction.
+//! The operations of the store. Each operation is one transaction.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,9 @@ use crate::remote::{Config, Driver, Opened, Pool, Rows, Run, RunError, Statement
 use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
 use crate::request::{Acquire, Key, List, Named, Renew};
 
-/// A database on a server that keeps leases.
+/// A database on a server that stores leases.
+///
+/// The crates `leasehold-postgres` and `leasehold-mysql` use this type with their drivers.
 pub struct Remote<D> {
     driver: D,
     run: Arc<dyn Run>,
@@ -36,7 +38,8 @@ impl<D: Driver> Remote<D> {
         run(&*self.run, &text, Urgency::Asks, self.timeout).await
     }
 
-    /// Asks for leases in a task, which goes on if the caller does not: a release on another connection must not overtake it.
+    /// Runs an acquisition in a task, which continues even if the caller is dropped. Otherwise a
+    /// release on another connection could overtake the acquisition.
     async fn acquire_to_the_end(&self, claims: &[Acquire], text: Text) -> Result<Rows, RunError> {
         let (runs, limit) = (Arc::clone(&self.run), self.timeout);
         let under_way = self.under_way.begin(claims.iter().map(|claim| claim.lease.tag));
@@ -49,17 +52,19 @@ impl<D: Driver> Remote<D> {
         asking.await.unwrap_or_else(|error| Err(RunError::no_reply(error)))
     }
 
-    /// Renews leases with one text, which is run once.
+    /// Renews leases with one query batch, without repeating it.
     async fn renew_once(&self, leases: &[Renew], give_up: Instant) -> Result<Rows, RunError> {
         let left = give_up.saturating_duration_since(Instant::now());
         let text = self.statements.renew(leases);
-        // A floor waits for its stripe, and other renewals must not wait behind it.
+        // A renewal with a minimum token waits for its partition. Other renewals must not wait
+        // behind it.
         let has_floor = leases.iter().any(|lease| lease.floor > 0);
         let urgency = if has_floor { Urgency::Asks } else { Urgency::Renews };
         self.run.run(&text, urgency, left).await.map(Rows)
     }
 
-    /// Renews one lease by itself, and waits for a transaction that keeps its row, within the time that is left.
+    /// Renews a single lease. Waits for a transaction that has locked its row, within the remaining
+    /// time.
     async fn renew_alone(&self, lease: &Renew, give_up: Instant) -> Result<Renewed, Error> {
         let is_kept =
             || Failure::NotApplied.error("another transaction keeps the lease's row locked");
@@ -120,11 +125,11 @@ impl<D: Driver> Database for Remote<D> {
     async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>> {
         let give_up = Instant::now() + self.timeout;
         let (together, give_up) = match self.renew_once(&leases, give_up).await {
-            // One of them may be the reason that all fail.
+            // One of the leases may be the reason that all renewals failed.
             Err(error) if matches!(error.failure(), Failure::Conflict | Failure::Unexpected) => {
                 (Ok(vec![None; leases.len()]), give_up)
             }
-            // The replies to the others wait for the rows that are kept.
+            // The results of all other leases are delayed until the locked rows are done.
             rows => (
                 rows.map_err(Error::from).and_then(|rows| rows.renewed(&leases)),
                 give_up.min(Instant::now() + self.timeout / 4),
@@ -199,11 +204,11 @@ impl<D: Driver> Database for Remote<D> {
     }
 }
 
-/// How often a text is run at most. A database rolls back a victim as a whole, and in a crowd InnoDB picks the same one a few times in a
-/// row.
+/// How often a query batch runs at most. A database rolls back a deadlock victim completely. Under
+/// contention, InnoDB may choose the same victim several times in a row.
 const TRIES: usize = 5;
 
-/// Runs a text, and again if it was rolled back because of another.
+/// Runs a query batch. Repeats it if it was rolled back because of a conflict.
 async fn run(
     run: &dyn Run,
     text: &Text,

@@ -1,4 +1,4 @@
-//! The part of a driver: how it connects, and how its server gets ready.
+//! The part of a driver: connects to servers and prepares the database.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,62 +12,70 @@ use crate::layout::Layout;
 use crate::news::News;
 use crate::remote::{Connector, Run, Settings, Statements};
 
-/// The driver of one kind of server, for [`Remote`](crate::Remote).
+/// The driver for one type of server, which [`Remote`](crate::Remote) uses.
+///
+/// The crates `leasehold-postgres` and `leasehold-mysql` contain complete implementations.
 #[async_trait]
 pub trait Driver: Send + Sync + Sized + 'static {
-    /// How errors and logs name the backend.
+    /// The name of the backend in errors and logs.
     const NAME: &'static str;
 
-    /// How long a call may take in all, if the application does not say.
+    /// The default time limit for a call.
     const DEFAULT_TIMEOUT: Duration;
 
-    /// The servers to connect to, and how. `Debug` shows neither user nor password.
+    /// The servers and the options for connections. `Debug` must show neither the user nor the
+    /// password.
     type Servers: Clone + Debug + Send + Sync + 'static;
 
-    /// Connects to them.
+    /// The type that opens connections.
     type Connector: Connector;
 
-    /// Reads a URL, and has `settings` read the parameters that are its own.
+    /// Reads a URL. The driver passes parameters that it does not know to `settings`.
     ///
     /// # Errors
     ///
-    /// As [`Database::read_url`](crate::Database::read_url).
+    /// Returns [`Invalid`](leasehold_core::ErrorKind::Invalid) if the URL is not valid. The error
+    /// does not show the URL, because it may contain a password.
     fn read_url(url: &str, settings: &mut Settings) -> Result<Self::Servers, Error>;
 
-    /// The statements that create the tables.
+    /// Returns the statements that create the tables.
     fn migration(layout: &Layout) -> String;
 
-    /// Creates the connector to the servers. A call takes `timeout` at most.
+    /// Creates a connector for the servers. `timeout` is the time limit for a call.
     fn connector(servers: Self::Servers, timeout: Duration) -> Self::Connector;
 
-    /// Finds out whether the tables are there, and creates them where it may. `connector` is missing if the connections of `run` are the
-    /// application's.
+    /// Checks whether the tables exist, and creates them if this is allowed. `connector` is `None`
+    /// if the application provides the connections.
     ///
     /// # Errors
     ///
-    /// As [`Database::open`](crate::Database::open).
+    /// Returns the errors of [`Database::open`](crate::Database::open).
     async fn open(
         run: &dyn Run,
         connector: Option<Arc<Self::Connector>>,
         settings: &Settings,
     ) -> Result<Opened<Self>, Error>;
 
-    /// Closes connections that are not of the pool.
+    /// Closes connections that do not belong to the pool.
     fn close(&self) {}
 }
 
-/// A driver whose server tells of changes.
+/// A driver whose server sends notifications about changes.
+///
+/// [`Config::without_push`](super::Config::without_push) is available for these drivers.
 pub trait Hears: Driver {}
 
-/// A database that is ready.
+/// A database that is ready for use.
+///
+/// [`Driver::open`] returns this type.
 #[derive(Debug)]
 pub struct Opened<D> {
     /// The driver.
     pub driver: D,
-    /// The texts for its tables.
+    /// The query batches for its tables.
     pub statements: Box<dyn Statements>,
-    /// How far its tokens are in order.
+    /// The strength of its fencing tokens.
     pub fencing: Fencing,
-    /// Where its clients hear of changes.
+    /// The source of change notifications for its clients.
     pub news: News,
 }

@@ -1,4 +1,4 @@
-//! Connections of our own.
+//! The connections that Leasehold opens.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,33 +14,42 @@ use tokio::time::{Instant, timeout};
 use crate::failure::Failure;
 use crate::remote::{Preparable, Row, Run, RunError, Text, Urgency};
 
-/// Makes connections.
+/// Opens connections for a [`Pool`].
+///
+/// The crates `leasehold-postgres` and `leasehold-mysql` contain complete implementations.
 #[async_trait]
 pub trait Connector: Send + Sync + 'static {
-    /// A connection.
+    /// The type of a connection.
     type Link: Link;
 
-    /// The hosts and ports of the servers, for errors.
+    /// Returns the hosts and ports of the servers, for error messages.
     fn address(&self) -> String;
 
-    /// Makes a connection on the caller's runtime. The caller limits the time by dropping the future.
+    /// Opens a connection on the caller's runtime. The caller limits the time by dropping the
+    /// future.
     ///
     /// # Errors
     ///
-    /// A [`RunError`] of a text that was not sent.
+    /// Returns [`RunError::not_sent`] if no connection could be opened.
     async fn connect(&self) -> Result<Self::Link, RunError>;
 }
 
-/// A host and a port, as URLs have them.
+/// Formats a host and a port as in a URL.
+///
+/// ```
+/// use leasehold_sql_support::remote::host_and_port;
+///
+/// assert_eq!(host_and_port("::1", 5432), "[::1]:5432");
+/// ```
 pub fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// The addresses of a host, each once.
+/// Returns the addresses of a host, without duplicates.
 ///
 /// # Errors
 ///
-/// A [`RunError`] of a text that was not sent.
+/// Returns [`RunError::not_sent`] if the name cannot be resolved.
 pub async fn addresses_of(host: &str) -> Result<Vec<IpAddr>, RunError> {
     let found = lookup_host((host, 0)).await.map_err(RunError::not_sent)?;
     let mut addresses = Vec::new();
@@ -52,40 +61,47 @@ pub async fn addresses_of(host: &str) -> Result<Vec<IpAddr>, RunError> {
     Ok(addresses)
 }
 
-/// Why none of several addresses gave a connection in time: the last of the failures, if there is one.
+/// Returns the error if none of several addresses accepted a connection. This is the last of the
+/// failures, or a timeout if there is none.
 pub fn no_connection(mut failures: Vec<RunError>) -> RunError {
     let late = || RunError::not_sent(io::Error::from(io::ErrorKind::TimedOut));
     failures.pop().unwrap_or_else(late)
 }
 
-/// A connection. It is closed when dropped, also in mid-reply.
+/// A connection to a database. Dropping it closes it, even in the middle of a reply.
+///
+/// The crates `leasehold-postgres` and `leasehold-mysql` contain complete implementations.
 #[async_trait]
 pub trait Link: Send + 'static {
-    /// Whether the caller may use it, as far as this process knows.
+    /// Returns whether the caller can use the connection, as far as this process knows.
     fn is_usable(&self) -> bool;
 
-    /// Whether the server is there. A driver that is not told of its end asks the server, within `limit`.
+    /// Returns whether the server still serves this connection. A driver that is not notified about
+    /// closed connections asks the server within `limit`.
     async fn is_alive(&mut self, limit: Duration) -> bool;
 
-    /// Runs a text, and gives all rows of all of its statements.
+    /// Runs a query batch and returns the rows of all of its statements.
     ///
     /// # Errors
     ///
-    /// As [`Run::run`].
+    /// Returns a [`RunError`] that states whether the server may have applied the transaction.
     async fn exchange(&mut self, text: String) -> Result<Vec<Row>, RunError>;
 }
 
-/// Many connections for acquisitions, one for releases, which may wait for a stripe, and one for renewals, which come in batches.
+/// Connections in three groups: several for acquisitions, one for releases, and one for renewals. A
+/// release may have to wait for a partition, and renewals are sent in batches.
+///
+/// [`Remote`](crate::Remote) creates a pool unless the application provides the connections.
 pub struct Pool<C: Connector> {
     connector: Arc<C>,
     asks: Lane<C::Link>,
     releases: Lane<C::Link>,
     renews: Lane<C::Link>,
-    /// Whether statements are prepared: until a transaction misses its own.
+    /// Whether statements are prepared. Ends when a prepared statement is missing.
     prepares: AtomicBool,
 }
 
-/// Some connections, made when they are needed.
+/// A group of connections, which are opened when they are needed.
 struct Lane<L> {
     turns: Semaphore,
     idle: Mutex<Vec<Connection<L>>>,
@@ -93,18 +109,18 @@ struct Lane<L> {
 
 struct Connection<L> {
     link: L,
-    /// The statements that it has prepared.
+    /// The statements that are prepared on this connection.
     prepared: Vec<Arc<Preparable>>,
 }
 
 impl<C: Connector> Pool<C> {
-    /// Creates a pool with so many `connections` for acquisitions.
+    /// Creates a pool with `connections` connections for acquisitions.
     pub fn new(connector: Arc<C>, connections: usize) -> Self {
         let [asks, releases, renews] = [connections, 1, 1].map(Lane::new);
         Self { connector, asks, releases, renews, prepares: AtomicBool::new(true) }
     }
 
-    /// Takes an idle connection that is still there, or makes one.
+    /// Returns an idle connection that still works, or opens a new one.
     async fn take(
         &self,
         lane: &Lane<C::Link>,
@@ -114,7 +130,7 @@ impl<C: Connector> Pool<C> {
             if connection.link.is_alive(limit / 4).await {
                 return Ok(connection);
             }
-            // It ended: so may have the others.
+            // This connection was closed, so the other idle connections may be closed too.
             lane.disconnect();
         }
         match self.connector.connect().await {
@@ -123,7 +139,7 @@ impl<C: Connector> Pool<C> {
         }
     }
 
-    /// Runs a text on a connection of the lane, until `give_up`.
+    /// Runs a query batch on a connection of this group, until `give_up`.
     async fn run_on(
         &self,
         lane: &Lane<C::Link>,
@@ -139,7 +155,8 @@ impl<C: Connector> Pool<C> {
         let text = prepared.unwrap_or_else(|| text.at(limit));
         let reply = timeout(left(), connection.link.exchange(text)).await;
         let rows = reply.unwrap_or_else(|elapsed| Err(RunError::no_reply(elapsed)))?;
-        // Only one that has answered in full, without an error, is used again: another may be in a transaction.
+        // Only a connection with a complete reply and without an error is used again. Any other
+        // connection may be in a transaction.
         lane.put_back(connection);
         Ok(rows)
     }
@@ -172,7 +189,8 @@ impl<C: Connector> Run for Pool<C> {
         }
         rows.inspect_err(|error| {
             if error.failure() == Failure::Unknown {
-                // The server may be gone: each of the others would cost a call all of its time.
+                // The server may be down. Each other idle connection would cost a call all of its
+                // time.
                 lane.disconnect();
             }
         })
@@ -209,15 +227,15 @@ impl<L: Link> Lane<L> {
         }
     }
 
-    /// Closes all connections that are idle.
+    /// Closes all idle connections.
     fn disconnect(&self) {
         let idle = mem::take(&mut *self.idle());
-        // Not locked any more: a connection may tell others of its end.
+        // The lock is released first, because dropping a connection may run other code.
         drop(idle);
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Connection<L>>> {
-        // It is as it should be between any two statements.
+        // The list is consistent after every statement, so a panic cannot corrupt it.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -234,10 +252,10 @@ mod tests {
 
     use super::*;
 
-    /// The answer to a text, if there is one.
+    /// The reply to a query batch, if there is one.
     type Answer = Option<Result<Vec<Row>, RunError>>;
 
-    /// Connections to a server that notes texts.
+    /// Connections to a server that records query batches.
     #[derive(Clone)]
     struct Server {
         texts: Arc<Mutex<Vec<String>>>,
@@ -249,7 +267,7 @@ mod tests {
             Self { texts: Arc::default(), answer }
         }
 
-        /// A server that answers nothing but `renew`.
+        /// Returns a server that answers only `renew`.
         fn that_hangs() -> Self {
             Self::new(|text| (text == "renew").then(|| Ok(Vec::new())))
         }
@@ -294,7 +312,8 @@ mod tests {
         let pool = Pool::new(Arc::new(Server::that_hangs()), 2);
         let text = |body: &str| Text::new(|_| String::new(), body.to_owned());
         let (acquire, release, renew) = (text("acquire"), text("release"), text("renew"));
-        // The connections of the first two are free no earlier than the third gives up.
+        // The connections of the first two calls become free only after the third call has given
+        // up.
         let hang = |limit| pool.run(&acquire, Urgency::Asks, limit);
         let hanging = futures_util::future::join_all([limit, limit, limit / 2].map(hang));
         let started = Instant::now();
@@ -326,7 +345,7 @@ mod tests {
         assert_eq!((pool.asks.idle().len(), pool.renews.idle().len()), (0, 1));
     }
 
-    /// The texts of three transactions with the same statements, of which each has a number.
+    /// Returns the query batches of three transactions with the same numbered statements.
     async fn texts_of_three(server: Server) -> Vec<String> {
         let texts = Arc::clone(&server.texts);
         let pool = Pool::new(Arc::new(server), 1);

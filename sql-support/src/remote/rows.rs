@@ -1,6 +1,7 @@
-//! The rows of a reply, and their meaning.
+//! Reads the rows of a reply.
 //!
-//! Each row of a text begins with a word, which names the columns that follow. Both dialects send the same rows.
+//! Each row starts with a word that determines the following columns. Both dialects return the same
+//! rows.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -16,18 +17,20 @@ use crate::reply::{
 };
 use crate::request::Renew;
 
-/// A row as the server sends it in text: a column is `None` if it is null.
+/// A row in text form. A column is `None` if it is null.
 pub type Row = Vec<Option<String>>;
 
-/// The rows of all statements of a text, in order.
+/// The rows of all statements of a query batch, in order.
+///
+/// [`Run::run`](crate::remote::Run::run) returns these rows.
 #[derive(Clone, Debug)]
 pub struct Rows(pub Vec<Row>);
 
-/// The columns of one row, taken in order.
+/// The columns of one row, which are read in order.
 pub(crate) struct Columns<'a>(std::slice::Iter<'a, Option<String>>);
 
 impl Rows {
-    /// The reply to [`Statements::acquire`](crate::remote::Statements::acquire).
+    /// Reads the reply to [`Statements::acquire`](crate::remote::Statements::acquire).
     pub fn acquired(&self) -> Result<Acquired, Error> {
         let called = self.called()?;
         Ok(match self.verdict()? {
@@ -37,7 +40,8 @@ impl Rows {
         })
     }
 
-    /// The reply to [`Statements::acquire_all`](crate::remote::Statements::acquire_all) of so many claims.
+    /// Reads the reply to [`Statements::acquire_all`](crate::remote::Statements::acquire_all) for
+    /// this number of claims.
     pub fn acquired_all(&self, claims: usize) -> Result<AcquiredAll, Error> {
         match self.verdict()? {
             (index, Verdict::Refused(refused)) => return Ok(AcquiredAll::Refused(index, refused)),
@@ -48,8 +52,8 @@ impl Rows {
         if granted.len() == claims { Ok(AcquiredAll::Granted(granted)) } else { Err(nonsense()) }
     }
 
-    /// The reply to [`Statements::renew`](crate::remote::Statements::renew) of so many leases. `None` is one of several whose row another
-    /// transaction keeps.
+    /// Reads the reply to [`Statements::renew`](crate::remote::Statements::renew) for these leases.
+    /// The result of a lease is `None` if another transaction has locked its row.
     pub fn renewed(&self, leases: &[Renew]) -> Result<Vec<Option<Renewed>>, Error> {
         let called = self.called()?;
         let mut renewed = vec![None; leases.len()];
@@ -68,22 +72,23 @@ impl Rows {
         renewed.into_iter().map(|renewed| renewed.ok_or_else(nonsense)).collect()
     }
 
-    /// The reply to [`Statements::release`](crate::remote::Statements::release).
+    /// Reads the reply to [`Statements::release`](crate::remote::Statements::release).
     pub fn released(&self) -> Result<Released, Error> {
         Ok(Released { was_held: self.one("released")?.flag()?, called: self.called()? })
     }
 
-    /// The reply to [`Statements::request_revocation`](crate::remote::Statements::request_revocation).
+    /// Reads the reply to
+    /// [`Statements::request_revocation`](crate::remote::Statements::request_revocation).
     pub fn asked(&self) -> Result<Asked, Error> {
         Ok(Asked { is_held: self.one("asked")?.flag()? })
     }
 
-    /// The reply to [`Statements::force_release`](crate::remote::Statements::force_release).
+    /// Reads the reply to [`Statements::force_release`](crate::remote::Statements::force_release).
     pub fn forced(&self) -> Result<Forced, Error> {
         Ok(Forced { ended: self.holders()?, min_token: self.token()?, called: self.called()? })
     }
 
-    /// The reply to [`Statements::inspect`](crate::remote::Statements::inspect).
+    /// Reads the reply to [`Statements::inspect`](crate::remote::Statements::inspect).
     pub fn inspected(&self) -> Result<Inspected, Error> {
         let units = self.one("units")?.optional()?.unwrap_or(0);
         let last_token = self.token()?.filter(|token| *token > 0);
@@ -93,13 +98,13 @@ impl Rows {
         Ok(Inspected { holders, queue, waiting, clock, units, last_token })
     }
 
-    /// The reply to [`Statements::list`](crate::remote::Statements::list).
+    /// Reads the reply to [`Statements::list`](crate::remote::Statements::list).
     pub fn listed(&self) -> Result<Vec<String>, Error> {
         let name = |mut row: Columns<'_>| row.text().map(str::to_owned).ok_or_else(nonsense);
         self.of("key").map(name).collect()
     }
 
-    /// The reply to [`Statements::standing`](crate::remote::Statements::standing).
+    /// Reads the reply to [`Statements::standing`](crate::remote::Statements::standing).
     pub fn standing(&self) -> Result<Standing, Error> {
         let mut row = self.of("standing").next().ok_or_else(|| {
             Failure::Layout.error("the row of the member is missing; run the statements that leasehold tables URL prints")
@@ -115,7 +120,7 @@ impl Rows {
         Ok(standing.with_age(micros(row.number()?)))
     }
 
-    /// The first claim without room and why, or the first grant.
+    /// Returns the first refused claim and the reason, or the first grant.
     fn verdict(&self) -> Result<(usize, Verdict), Error> {
         for mut row in self.0.iter().map(|row| Columns(row.iter())) {
             match row.text() {
@@ -145,19 +150,19 @@ impl Rows {
         self.of("token").next().map(|mut row| row.number()).transpose()
     }
 
-    /// Each row has some tags, or none, with blanks between.
+    /// Each row contains tags separated by spaces, or no tag.
     fn called(&self) -> Result<Vec<Uuid>, Error> {
         let rows = self.of("called").filter_map(|mut row| row.text());
         let tags = rows.flat_map(str::split_whitespace);
         tags.map(|tag| tag.parse().map_err(|_| nonsense())).collect()
     }
 
-    /// The first row that begins with this word.
+    /// Returns the first row that starts with this word.
     pub(crate) fn one(&self, word: &str) -> Result<Columns<'_>, Error> {
         self.of(word).next().ok_or_else(nonsense)
     }
 
-    /// The rows that begin with this word, without it.
+    /// Returns the rows that start with this word, without the word.
     pub(crate) fn of(&self, word: &str) -> impl Iterator<Item = Columns<'_>> {
         let rows = self.0.iter().map(|row| Columns(row.iter()));
         rows.filter_map(move |mut row| (row.text() == Some(word)).then_some(row))
@@ -177,7 +182,7 @@ fn granted(mut row: Columns<'_>) -> Result<Granted, Error> {
 
 /// Reads a row after its index.
 fn refused(mut row: Columns<'_>) -> Result<Refused, Error> {
-    // A grant has its tokens here.
+    // In a grant, these columns contain the tokens.
     let _tokens = (row.text(), row.text());
     let holder = row.holder()?;
     let first_place_ends = row.optional()?.map(micros);
@@ -212,7 +217,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// A boolean as one of the dialects writes it.
+/// A boolean in the format of either dialect.
 struct Flag(bool);
 
 impl FromStr for Flag {
@@ -227,7 +232,7 @@ impl FromStr for Flag {
     }
 }
 
-/// A span of time, zero if it has passed.
+/// Returns a span of time, or zero if it has passed.
 fn micros(micros: i64) -> Duration {
     Duration::from_micros(micros.try_into().unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! The seam between the texts of transactions and the connections that run them.
+//! The interface between query batches and the connections that run them.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -13,23 +13,26 @@ use leasehold_core::backend::why_unreachable;
 use crate::failure::Failure;
 use crate::remote::{Row, Text};
 
-/// Runs the texts of transactions: connections that the application has, in a pool of any crate.
+/// Runs query batches on connections of the application, for example from a pool of any crate.
 ///
-/// Each text goes to the server as it is, in *one message*, on a connection that is outside of a transaction. The backend's crate says
-/// which message that is.
+/// Each query batch must be sent unchanged, in *one message*, on a connection that is not in a
+/// transaction. The documentation of the database's crate specifies the message. The example of the
+/// crate `leasehold-postgres` implements this trait.
 #[async_trait]
 pub trait Run: Debug + Send + Sync + 'static {
-    /// Runs a text within `limit`, and gives the rows of all of its statements.
+    /// Runs a query batch within `limit`. Returns the rows of all of its statements.
     ///
-    /// The server must give up before: [`Text::at`] takes the limit of the server.
+    /// The server must give up before the client. [`Text::at`] accepts the time limit for the
+    /// server.
     ///
     /// # Errors
     ///
-    /// A [`RunError`] that says whether the server may have applied the transaction.
+    /// Returns a [`RunError`] that states whether the server may have applied the transaction.
     ///
     /// # Cancel safety
     ///
-    /// Must be safe to drop: the connection is used again only when its reply was read to the end.
+    /// Implementations must be cancel safe. A connection may be used again only after its reply was
+    /// read completely.
     async fn run(
         &self,
         text: &Text,
@@ -37,36 +40,48 @@ pub trait Run: Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> Result<Vec<Row>, RunError>;
 
-    /// Gives up the connections that are not the application's. Later texts make others.
+    /// Drops the connections that do not belong to the application. Later query batches open new
+    /// ones.
     fn disconnect(&self) {}
 
-    /// Closes connections that are not the application's.
+    /// Closes the connections that do not belong to the application.
     async fn close(&self) {}
 }
 
-/// How urgent a transaction is.
+/// The urgency of a transaction.
+///
+/// [`Run::run`] gets this value, so that an implementation can reserve connections for renewals.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Urgency {
-    /// An acquisition, a look: it may wait for a connection.
+    /// An acquisition or a read. It may wait for a connection.
     Asks,
-    /// A release: acquisitions must not keep connections from it, however many there are.
+    /// A release. Acquisitions must not occupy its connection, however many there are.
     Releases,
-    /// A renewal: neither acquisitions nor releases must keep connections from it.
+    /// A renewal. Neither acquisitions nor releases may occupy its connection.
     Renews,
 }
 
-/// Why a text was not run, or may not have been.
+/// Why a query batch did not run, or may not have run.
+///
+/// ```
+/// use leasehold_sql_support::Failure;
+/// use leasehold_sql_support::remote::RunError;
+///
+/// let error = RunError::no_reply(std::io::Error::other("the connection broke"));
+/// assert_eq!(error.failure(), Failure::Unknown);
+/// ```
 #[derive(Debug)]
 pub struct RunError {
     failure: Failure,
     message: Cow<'static, str>,
-    /// `None` where the message says all of it.
+    /// `None` if the message is complete without a cause.
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl RunError {
-    /// Creates the error of a text that failed so; `message` is lower case, without a full stop, and without a secret.
+    /// Creates the error of a failed query batch. `message` is lower case, has no full stop and
+    /// contains no secret.
     pub fn new(
         failure: Failure,
         message: impl Into<Cow<'static, str>>,
@@ -75,7 +90,8 @@ impl RunError {
         Self { failure, message: message.into(), source: Some(source.into()) }
     }
 
-    /// There is no connection, or none in time: the text was not sent.
+    /// Creates the error for a query batch that was not sent, because no connection was available
+    /// in time.
     pub fn not_sent(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let source = source.into();
         match why_unreachable(&*source) {
@@ -84,12 +100,14 @@ impl RunError {
         }
     }
 
-    /// The text was sent, and no reply came: the connection broke, or time is up.
+    /// Creates the error for a query batch without a reply, because the connection broke or the
+    /// time limit passed.
     pub fn no_reply(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::new(Failure::Unknown, "no reply, outcome unknown", source)
     }
 
-    /// No connection was made, since one side does not trust the other. The message ends in the first of the causes.
+    /// Creates the error for a connection that was not opened because one side does not trust the
+    /// other. The message ends with the root cause.
     pub fn not_trusted(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let source = source.into();
         let causes = iter::successors(Some(&*source as &dyn StdError), |&cause| cause.source());
@@ -102,18 +120,19 @@ impl RunError {
         Self { failure, message: message.into(), source: None }
     }
 
-    /// The same of an attempt to connect to the servers at `address`.
+    /// Adds the address of the servers to the error of a connection attempt.
     #[must_use]
     pub(crate) fn at(self, address: &str) -> Self {
         Self { message: format!("{address}: {}", self.message).into(), ..self }
     }
 
-    /// The failure of the transaction.
+    /// Returns the failure of the transaction.
     pub fn failure(&self) -> Failure {
         self.failure
     }
 
-    /// The same error of a text that changes nothing, or nothing the second time: an unknown outcome does no harm.
+    /// Returns the error for a query batch that may be repeated without harm. An unknown outcome
+    /// then counts as not applied.
     #[must_use]
     pub fn harmless(self) -> Self {
         match self.failure {

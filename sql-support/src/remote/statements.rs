@@ -1,4 +1,4 @@
-//! The part of a dialect.
+//! The interface of an SQL dialect.
 
 use std::fmt::Debug;
 
@@ -8,43 +8,49 @@ use leasehold_core::backend::{Enlistment, Finding, Fingerprint, StoreId};
 use crate::remote::{Rows, Text};
 use crate::request::{Acquire, Key, List, Named, Renew};
 
-/// The texts of the transactions that [`Database`](crate::Database) lists, in one dialect. Both dialects reply in the same
-/// [`Rows`](crate::remote::Rows).
+/// Creates the query batches for the transactions of [`Database`](crate::Database) in one SQL
+/// dialect. Both dialects reply with the same [`Rows`](crate::remote::Rows).
+///
+/// [`mysql::Statements`](crate::mysql::Statements) and
+/// [`postgres::Statements`](crate::postgres::Statements) implement this trait.
 pub trait Statements: Debug + Send + Sync + 'static {
-    /// Decides a claim.
+    /// Returns the query batch that decides a claim.
     fn acquire(&self, claim: &Acquire) -> Text;
 
-    /// Decides several claims, 1 to [`Acquire::MAX_TOGETHER`], on keys of which each is different.
+    /// Returns the query batch that decides 1 to [`Acquire::MAX_TOGETHER`] claims on different
+    /// keys.
     fn acquire_all(&self, claims: &[Acquire]) -> Text;
 
-    /// Renews 1 to [`Renew::MAX_TOGETHER`] leases.
+    /// Returns the query batch that renews 1 to [`Renew::MAX_TOGETHER`] leases.
     fn renew(&self, leases: &[Renew]) -> Text;
 
-    /// Ends a lease, or gives up a place.
+    /// Returns the query batch that ends a lease or removes a queue entry.
     fn release(&self, lease: &Named) -> Text;
 
-    /// Asks the holders to finish.
+    /// Returns the query batch that asks holders to finish.
     fn request_revocation(&self, key: &Key, only: Option<Fingerprint>) -> Text;
 
-    /// Ends all holders.
+    /// Returns the query batch that revokes leases.
     fn force_release(&self, key: &Key, only: Option<Fingerprint>) -> Text;
 
-    /// Reads the holders.
+    /// Returns the query batch that reads the holders.
     fn inspect(&self, key: &Key) -> Text;
 
-    /// Reads the names of keys in use.
+    /// Returns the query batch that reads the names of keys in use.
     fn list(&self, list: &List) -> Text;
 
-    /// Reads the settings of the server that can endanger locks.
+    /// Returns the query batch that reads the settings that can endanger locks.
     fn diagnose(&self) -> Text;
 
-    /// Judges the reply to [`diagnose`](Self::diagnose).
+    /// Evaluates the reply to [`diagnose`](Self::diagnose).
     ///
     /// # Errors
     ///
-    /// Returns [`Unexpected`](leasehold_core::ErrorKind::Unexpected) if it is none.
+    /// Returns [`Unexpected`](leasehold_core::ErrorKind::Unexpected) if the reply does not match
+    /// the request.
     fn findings(&self, rows: &Rows) -> Result<Vec<Finding>, Error>;
 
-    /// Reads the standing as a member of a quorum, after the enlistment, if there is one.
+    /// Returns the query batch that reads the membership status. If `enlistment` is given, the
+    /// batch joins the quorum first.
     fn standing(&self, fresh: StoreId, enlistment: Option<&Enlistment>) -> Text;
 }

@@ -1,13 +1,15 @@
-//! The text of one transaction.
+//! The query batch of one transaction.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The text of one transaction. `Debug` does not show it.
+/// The query batch of one transaction. `Debug` does not show its statements.
+///
+/// The example of [`postgres`](crate::postgres) creates a query batch.
 #[derive(Clone)]
 pub struct Text {
-    /// Begins the text, with the limit of time that the server gives itself.
+    /// Returns the start of the batch, with the time limit for the server.
     begin: fn(Duration) -> String,
     body: Body,
 }
@@ -19,10 +21,10 @@ enum Body {
     Preparable(Arc<Preparable>, Vec<Value>),
 }
 
-/// A value, and its name in statements.
+/// A value, and its name in the statements.
 pub(crate) type Value = (&'static str, String);
 
-/// The statements of a transaction, with `:name`s for its values.
+/// The statements of a transaction, with a `:name` for each value.
 #[derive(Debug)]
 pub(crate) struct Preparable {
     /// The statements themselves.
@@ -34,12 +36,12 @@ pub(crate) struct Preparable {
 }
 
 impl Text {
-    /// Creates a text that `begin` begins for each limit of time.
+    /// Creates a query batch. `begin` returns its start for a time limit.
     pub(crate) fn new(begin: fn(Duration) -> String, body: String) -> Self {
         Self { begin, body: Body::Whole(body) }
     }
 
-    /// Creates the text of statements that a connection may prepare.
+    /// Creates a query batch whose statements a connection may prepare.
     pub(crate) fn preparable(
         begin: fn(Duration) -> String,
         statements: &Arc<Preparable>,
@@ -48,9 +50,10 @@ impl Text {
         Self { begin, body: Body::Preparable(Arc::clone(statements), values) }
     }
 
-    /// The text that has the server end each of its statements after `limit`.
+    /// Returns the query batch for the server. The server ends each of its statements after
+    /// `limit`.
     ///
-    /// MySQL counts whole seconds for locks, at least one, and waits for at most half of `limit`.
+    /// MySQL waits for locks in whole seconds, for at least one second and at most half of `limit`.
     pub fn at(&self, limit: Duration) -> String {
         let begin = (self.begin)(limit);
         match &self.body {
@@ -59,7 +62,8 @@ impl Text {
         }
     }
 
-    /// The text for a connection that has `prepared` these statements, and prepares its own unless it is among them. `None` if it has no
+    /// Returns the query batch for a connection that has `prepared` these statements. If the
+    /// batch's own statements are missing, it prepares them. Returns `None` if the batch has no
     /// statements to prepare.
     pub(crate) fn prepared(
         &self,
@@ -82,7 +86,8 @@ impl fmt::Debug for Text {
     }
 }
 
-/// Replaces each `:name` by its value, in which nothing is replaced any more. A colon without a name stays, as in a cast.
+/// Replaces each `:name` by its value. Values are not searched for other names. A colon without a
+/// name is kept, for example in a cast.
 pub(crate) fn bind(text: &str, values: &[(&str, String)]) -> String {
     replace(text, |name| {
         let value = values.iter().find(|(known, _)| *known == name);
@@ -90,7 +95,7 @@ pub(crate) fn bind(text: &str, values: &[(&str, String)]) -> String {
     })
 }
 
-/// Replaces each `:name`, as [`bind`] does, by its value.
+/// Replaces each `:name` by the value that `value` returns, with the rules of [`bind`].
 pub(crate) fn replace<'t, V: AsRef<str>>(
     text: &'t str,
     mut value: impl FnMut(&'t str) -> V,

@@ -1,4 +1,4 @@
-//! Acquisitions that the database may not have seen yet.
+//! Remembers acquisitions that the database may not have received yet.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use futures_util::future::{Shared, join_all};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-/// Acquisitions under way, by the tags of their leases.
+/// Acquisitions in progress, by the tags of their leases.
 #[derive(Clone, Default)]
 pub(super) struct UnderWay(Arc<Mutex<Calls>>);
 
@@ -23,7 +23,7 @@ struct Call {
     ended: Shared<oneshot::Receiver<()>>,
 }
 
-/// One acquisition. It ends when dropped.
+/// An acquisition in progress. It ends when this value is dropped.
 pub(super) struct Begun {
     under_way: UnderWay,
     id: u64,
@@ -32,7 +32,7 @@ pub(super) struct Begun {
 }
 
 impl UnderWay {
-    /// Notes the acquisition of these leases.
+    /// Records the acquisition of these leases.
     pub(super) fn begin(&self, tags: impl Iterator<Item = Uuid>) -> Begun {
         let (ends, ended) = oneshot::channel();
         let (ended, tags) = (ended.shared(), tags.collect::<Vec<_>>());
@@ -46,7 +46,7 @@ impl UnderWay {
         Begun { under_way: self.clone(), id, tags, _ends: ends }
     }
 
-    /// Waits until all acquisitions of this lease that have begun have ended.
+    /// Waits until all earlier acquisitions of this lease have ended.
     pub(super) async fn ended(&self, tag: Uuid) {
         let ended = |call: &Call| call.ended.clone();
         let calls: Vec<_> = self.lock().by_tag.get(&tag).into_iter().flatten().map(ended).collect();
@@ -54,7 +54,7 @@ impl UnderWay {
     }
 
     fn lock(&self) -> MutexGuard<'_, Calls> {
-        // Its map is as it should be between any two statements.
+        // The map is consistent after every statement, so a panic cannot corrupt it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

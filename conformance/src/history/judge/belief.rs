@@ -1,4 +1,4 @@
-//! The times for which callers believed in their leases.
+//! The times for which callers considered themselves holders.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::history::run::{End, HoldRow, Kind};
 
 use super::time::Timeline;
 
-/// The time for which a caller surely believed in its lease.
+/// The time for which a caller certainly considered itself a holder.
 #[derive(Clone, Debug)]
 pub(super) struct Belief {
     pub(super) process: u32,
@@ -18,24 +18,25 @@ pub(super) struct Belief {
     pub(super) token: u64,
     pub(super) units: u32,
     pub(super) limit: u32,
-    /// When its caller asked, if the record tells.
+    /// When the caller requested the lock, if this was recorded.
     pub(super) asked: Option<Duration>,
     pub(super) from: Duration,
     pub(super) until: Duration,
     pub(super) end: End,
-    /// When the caller heard of a loss, and the reason.
+    /// When the caller was notified of a loss, and the reason.
     pub(super) lost: Option<(Duration, String)>,
-    /// The last deadline that is known. A caller that was stopped believes up to then, whether it looks or not.
+    /// The last known deadline. A paused caller counts as a holder until this time, even if it does
+    /// not check its guard.
     pub(super) deadline: Duration,
     is_over: bool,
 }
 
-/// All beliefs of a history, in the order in which they began.
+/// All holds of a history, in the order of their start.
 #[derive(Debug)]
 pub(super) struct Beliefs {
     all: Vec<Belief>,
     places: HashMap<(u32, u64), usize>,
-    /// When each call began.
+    /// When each call started.
     asked: HashMap<(u32, u64), Duration>,
 }
 
@@ -57,7 +58,7 @@ impl Beliefs {
         self.places.get(&(process, hold)).copied()
     }
 
-    /// The places of the beliefs in each key, in the order in which they began.
+    /// Returns the indices of the holds of each key, in the order of their start.
     pub(super) fn by_key(&self) -> Vec<(&str, Vec<usize>)> {
         let mut keys: Vec<(&str, Vec<usize>)> = Vec::new();
         for (place, belief) in self.all.iter().enumerate() {
@@ -113,7 +114,7 @@ impl Beliefs {
             });
             return;
         }
-        // A process that has finished shuts its client down, which releases guards that were forgotten.
+        // A process that has finished shuts its client down, which releases forgotten guards.
         let end_of_process = match kind {
             EventKind::Killed => Some(End::Killed),
             EventKind::Finished(_) => Some(End::Dropped),
@@ -166,7 +167,7 @@ impl Beliefs {
 }
 
 impl Belief {
-    /// Whether it leaves no room for another.
+    /// Returns whether the holder excludes all other holders.
     pub(super) fn is_alone(&self) -> bool {
         self.units == self.limit
     }
@@ -175,7 +176,8 @@ impl Belief {
         self.from <= at && at < self.until
     }
 
-    /// Whether it was granted before `entered`, and entered after it: its grant was on the way for long.
+    /// Returns whether this hold was granted before `entered` but received its guard later, because
+    /// its grant took long to arrive.
     pub(super) fn is_late(&self, entered: &Self) -> bool {
         self.token < entered.token && self.asked.is_some_and(|asked| asked < entered.from)
     }
@@ -187,7 +189,7 @@ impl Belief {
         }
     }
 
-    /// Ends it at `at`, or at its last deadline if that was earlier.
+    /// Ends the hold at `at`, or at its last deadline if that was earlier.
     fn end_by(&mut self, at: Duration, deadline: Option<Duration>, end: End) {
         if self.is_over {
             return;

@@ -1,4 +1,4 @@
-//! The counts and extremes of a run.
+//! Computes the counts and extremes of a run.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::rules::Rules;
 use super::time::Timeline;
 use super::{History, stalls};
 
-/// Counts the history, and hands the violations over to the run.
+/// Adds the figures and the violations to the run.
 pub(super) fn fill(run: &mut Run, history: &History, beliefs: &Beliefs, rules: Rules<'_>) {
     let timeline = Timeline::new(history.start);
     let ms = |time: Duration| time.as_secs_f64() * 1_000.0;
@@ -73,9 +73,11 @@ pub(super) fn fill(run: &mut Run, history: &History, beliefs: &Beliefs, rules: R
     run.figures = figures;
 }
 
-/// The time from a deadline to the signal: median, 99th percentile and maximum, in milliseconds.
+/// Returns the time from a deadline to the loss notification in milliseconds: median, 99th
+/// percentile and maximum.
 ///
-/// A process that is stopped hears of nothing: a signal after a fault on the process itself, or a stall of the machine, does not count.
+/// A paused process cannot be notified. A notification after a fault of the process itself or after
+/// a stall of the machine does not count.
 fn loss_latency(history: &History, beliefs: &Beliefs) -> [f64; 3] {
     let mut stops: HashMap<u32, Vec<(Duration, Duration)>> = HashMap::new();
     for hit in &history.faults {
@@ -99,7 +101,7 @@ fn loss_latency(history: &History, beliefs: &Beliefs) -> [f64; 3] {
     [50, 99, 100].map(|percent| percentile(&latencies, percent))
 }
 
-/// The value below which so many percent of the sorted `values` are; zero without values.
+/// Returns the given percentile of the sorted `values`, or zero if there are no values.
 fn percentile(values: &[f64], percent: usize) -> f64 {
     let place = (values.len() * percent).div_ceil(100).saturating_sub(1);
     values.get(place).copied().unwrap_or_default()

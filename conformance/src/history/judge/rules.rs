@@ -1,4 +1,4 @@
-//! The rules.
+//! The rules that a history is checked against.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::belief::{Belief, Beliefs};
 use super::time::Timeline;
 use super::{Bounds, stalls};
 
-/// The errors that a store may answer with while it, or the way to it, is disturbed.
+/// The errors that a store may return while it or the network is disturbed.
 const EXPECTED: [&str; 8] = [
     "granted",
     "busy",
@@ -23,7 +23,7 @@ const EXPECTED: [&str; 8] = [
     "denied",
 ];
 
-/// More file descriptors than a client has at work are those of connections that it forgot.
+/// A client with more additional file descriptors than this has forgotten connections.
 const SPARE_FDS: u64 = 32;
 
 /// The violations of a history.
@@ -38,7 +38,7 @@ pub(super) struct Rules<'a> {
     pub(super) until_free: Duration,
 }
 
-/// A broken rule, before it is written down.
+/// A violation of a rule before it is added to the run.
 struct Violation<'k> {
     rule: &'static str,
     at: Duration,
@@ -72,7 +72,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// V1: no more units are believed to be held than there are.
+    /// V1: the holders of a key never have more permits than its limit.
     pub(super) fn judge_units(&mut self, beliefs: &Beliefs) {
         let all = beliefs.all();
         for (key, places) in beliefs.by_key() {
@@ -97,7 +97,8 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// V2: the resource accepts no write by a holder that a later one has succeeded there, and refuses none of one without a successor.
+    /// V2: the resource never accepts a write of a holder after a later holder has written, and
+    /// never rejects a write of the latest holder.
     pub(super) fn judge_writes(&mut self, events: &[Event], beliefs: &Beliefs) {
         let all = beliefs.all();
         let mut last: HashMap<&str, usize> = HashMap::new();
@@ -113,7 +114,8 @@ impl<'a> Rules<'a> {
             };
             let Belief { key, token, .. } = &all[place];
             if !accepted {
-                // A holder with a successor is a matter of V1 while it believes, and of the order of entries if it entered late.
+                // A holder with a successor violates V1 if it still considers itself the holder,
+                // and violates the order of entries if it received its guard late.
                 let is_successor =
                     |it: &Belief| it.key == *key && it.token > *token && it.from <= event.at;
                 if all[place].is_at(event.at) && !all.iter().any(is_successor) {
@@ -122,7 +124,7 @@ impl<'a> Rules<'a> {
                 }
                 continue;
             }
-            // The order of grants counts, which that of late entries is not.
+            // The order of grants counts. The order of late entries differs from it.
             let succeeds = |it: &Belief| it.from > all[place].from && !it.is_late(&all[place]);
             let before = last.insert(key, place).filter(|it| succeeds(&all[*it]));
             if let Some(before) = before {
@@ -133,10 +135,12 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Tokens grow in the order of grants: of two holders that exclude each other, the later one has the larger token.
+    /// Tokens increase in the order of grants. If two holders exclude each other, the later one has
+    /// the larger token.
     ///
-    /// A lease that ends early lets another in while its own grant may still be on the way. Its caller, which has asked before the other
-    /// entered, then enters late: the order of the entries is broken, and not that of the grants.
+    /// If a lease ends early, another caller may get a lease while the first grant is still on its
+    /// way. The first caller, which requested the lock earlier, then receives its guard late. This
+    /// violates the order of entries but not the order of grants.
     pub(super) fn judge_tokens(&mut self, beliefs: &Beliefs) {
         let all = beliefs.all();
         for (key, places) in beliefs.by_key() {
@@ -164,7 +168,8 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// V4: no guard says *held* after it has said *lost*, or after its deadline, and no work goes on after a loss.
+    /// V4: a guard never reports *held* after *lost* or after its deadline, and work never
+    /// continues after a loss.
     pub(super) fn judge_looks(&mut self, events: &[Event], beliefs: &Beliefs) {
         let mut lost = HashSet::new();
         for event in events {
@@ -189,7 +194,8 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Liveness: no caller waits for long for a key in which no caller believes, while no fault is in force.
+    /// Liveness: a caller never waits too long for a key that no caller considers held, while no
+    /// fault is in effect.
     pub(super) fn judge_service(&mut self, events: &[Event], beliefs: &Beliefs) {
         let mut calls = HashMap::new();
         let busy = self.busy_times(events, beliefs);
@@ -227,7 +233,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Leaks, and processes that have ended by themselves or of which a line is missing.
+    /// Checks for leaks, for processes that ended on their own, and for missing lines.
     pub(super) fn judge_end(&mut self, events: &[Event]) {
         let mut at_work: BTreeMap<u32, u64> = BTreeMap::new();
         let mut finished = HashSet::new();
@@ -278,7 +284,8 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// The times, key by key, in which a caller believes, a fault is in force or the machine stands still, in order and apart.
+    /// Returns for each key the times in which it is held, a fault is in effect or the machine
+    /// stalls. The times are sorted and do not overlap.
     fn busy_times<'e>(
         &self,
         events: &[Event],
@@ -291,7 +298,8 @@ impl<'a> Rules<'a> {
             let times = keys.entry(&belief.key).or_insert_with(|| faults.clone());
             times.push((belief.from, belief.until));
         }
-        // A caller that wants several keys keeps those that it has while it waits for the others.
+        // A caller of a multi-lock keeps the keys that it already has while it waits for the
+        // remaining keys.
         for belief in beliefs.all().iter().filter(|belief| belief.kind == Kind::Multi) {
             keys.remove(belief.key.as_str());
         }
@@ -315,7 +323,7 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// A time in which more units are believed than there are.
+/// A time in which more permits are held than the limit allows.
 struct Overlap {
     from: Duration,
     until: Duration,
@@ -328,7 +336,7 @@ fn overlaps(all: &[Belief], places: &[usize]) -> Vec<Overlap> {
         steps.push((all[*place].from, true, *place));
         steps.push((all[*place].until, false, *place));
     }
-    // At the same time, ends come first.
+    // Ends come before starts with the same time.
     steps.sort_by_key(|(at, begins, _)| (*at, *begins));
     let (mut overlaps, mut present): (Vec<Overlap>, Vec<usize>) = (Vec::new(), Vec::new());
     let mut open: Option<Overlap> = None;
@@ -364,7 +372,7 @@ fn join_overlapping(times: &mut Vec<(Duration, Duration)>) {
     *times = joined;
 }
 
-/// The longest time between `from` and `until` that is not one of `times`, with its start.
+/// Returns the longest time between `from` and `until` that is not part of `times`, with its start.
 fn longest_gap(
     times: &[(Duration, Duration)],
     from: Duration,

@@ -1,4 +1,4 @@
-//! Times of the machine's clock as times of the run.
+//! Converts times of the machine's clock to times of the run.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Rows as columns: a third of the text, and the form that the page searches.
+//! Stores rows as columns. This takes one third of the space and is the format that the page
+//! searches.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,7 +8,7 @@ use serde::Serialize;
 
 use crate::history::run::{End, HoldRow, Kind, Register, WriteRow};
 
-/// All holds of a run. Keys, kinds and ends are places in lists of the distinct ones.
+/// All holds of a run. Keys, types and ends are indices into lists of distinct values.
 #[derive(Serialize)]
 pub(super) struct Holds<'a> {
     keys: Vec<&'a str>,
@@ -22,7 +23,7 @@ struct Columns {
     task: Vec<u32>,
     key: Vec<usize>,
     kind: Vec<usize>,
-    /// Texts, since numbers of JavaScript have 53 bits.
+    /// Stored as text, because numbers in JavaScript have 53 bits.
     token: Vec<String>,
     units: Vec<u32>,
     limit: Vec<u32>,
@@ -78,7 +79,7 @@ impl Writes {
     }
 }
 
-/// Values in the order in which they first occur.
+/// Distinct values in the order of their first occurrence.
 struct Distinct<T> {
     values: Vec<T>,
     places: HashMap<T, usize>,
@@ -99,7 +100,7 @@ impl<T: Copy + Eq + Hash> Distinct<T> {
     }
 }
 
-/// A time in whole microseconds: more digits would be half of the page.
+/// Rounds a time to whole microseconds. More digits would make up half of the page.
 fn brief(ms: f64) -> f64 {
     (ms * 1000.0).round() / 1000.0
 }

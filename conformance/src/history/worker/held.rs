@@ -1,4 +1,4 @@
-//! The life of a guard.
+//! The use of a guard.
 
 use std::mem;
 use std::pin::{Pin, pin};
@@ -17,18 +17,18 @@ use crate::history::run::Register;
 /// The longest time between the read and the write of an update.
 const UPDATE: Duration = Duration::from_millis(5);
 
-/// The reports on one guard.
+/// Reports the state of one guard.
 pub(super) struct Belief {
     teller: Arc<Teller>,
     hold: u64,
     key: String,
     token: u64,
-    /// It excludes all others, so that it may write.
+    /// Whether the holder excludes all other holders, so that it may write.
     is_alone: bool,
 }
 
 impl Belief {
-    /// Says that the lock is had by a task, which its call has returned to, unless it is lost already.
+    /// Reports that a task has received the lock from its call, unless the lock is already lost.
     pub(super) fn enter(
         teller: &Arc<Teller>,
         (task, call): (u32, u64),
@@ -57,7 +57,7 @@ impl Belief {
         Some(Self { teller: Arc::clone(teller), hold, key, token, is_alone })
     }
 
-    /// Says whether the guard is held.
+    /// Checks whether the guard is held, and reports it.
     fn look(&self, guard: &LockGuard) -> bool {
         let (at, hold) = (now(), self.hold);
         let state = guard.state();
@@ -75,7 +75,7 @@ impl Belief {
         }
     }
 
-    /// Work that `run` ends if the lock is lost. It says so if it goes on although it was told.
+    /// Work that `run` ends if the lock is lost. Reports if it continues after a loss notification.
     pub(super) async fn work(&self, guard: &LockGuard, ttl: Duration, time: Duration) {
         let until = Instant::now() + time;
         let mut is_held = true;
@@ -90,13 +90,13 @@ impl Belief {
         self.end(guard, true);
     }
 
-    /// Says that the guard, which `run` has ended, was lost.
+    /// Reports that a guard was lost whose work `run` has ended.
     pub(super) fn tell_loss(&self) {
         let (hold, reason) = (self.hold, "told by run".to_owned());
         self.teller.tell(EventKind::Lost { hold, deadline: None, reason });
     }
 
-    /// Says that the guard is about to end, unless it is lost.
+    /// Reports that the guard is about to be released, unless it is lost.
     fn end(&self, guard: &LockGuard, waits: bool) {
         let (at, hold) = (now(), self.hold);
         let deadline = since_boot(guard.deadline());
@@ -107,7 +107,7 @@ impl Belief {
         }
     }
 
-    /// Without another look: a process that was stopped before writes when it is too late.
+    /// Writes without another check. A process that was paused before this point writes too late.
     async fn write(&self, register: Register) {
         let (hold, key, token) = (self.hold, self.key.clone(), self.token);
         match register {
@@ -123,14 +123,14 @@ impl Belief {
     }
 }
 
-/// The guards of a call, and the beliefs that they stand for.
+/// The guards of a call, and the reports about them.
 pub(super) struct Held {
     beliefs: Vec<Belief>,
     guards: Guards,
 }
 
 impl Held {
-    /// Says that the lock is had, unless a part of it is lost already.
+    /// Reports that the lock was received, unless a part of it is already lost.
     pub(super) fn enter(
         teller: &Arc<Teller>,
         caller: (u32, u64),
@@ -141,14 +141,14 @@ impl Held {
         let enter = |guard: &&LockGuard| Belief::enter(teller, caller, lock, guard);
         let beliefs: Vec<_> = all.iter().map_while(enter).collect();
         if beliefs.len() < all.len() {
-            // The parts that are held end with the others.
+            // The parts that are still held end together with the lost ones.
             beliefs.iter().zip(all).for_each(|(belief, guard)| belief.end(guard, false));
             return None;
         }
         Some(Self { beliefs, guards })
     }
 
-    /// Works for a while, and ends the guard in one way or another.
+    /// Works for a while, and then releases the guard in one of several ways.
     pub(super) async fn live(self, ttl: Duration, renewal: RenewalMode) {
         let lost = lost(&self.guards.all());
         let mut lost = pin!(lost);
@@ -172,12 +172,14 @@ impl Held {
             }
         }
         match fastrand::u8(..32) {
-            // The lease ends by its TTL. A task that forgot a reentrant guard would be let in again.
+            // The lease expires after its TTL. With a reentrant lock, a task that forgets its guard
+            // could lock again.
             0 if renewal == RenewalMode::Off && self.is_plain() => mem::forget(self.guards),
             1 | 2 => self.end(false),
             _ => {
                 self.tell_end(true);
-                // A release that fails goes on in the background, as that of a guard that is dropped.
+                // A failed release continues in the background, like the release of a dropped
+                // guard.
                 drop(self.guards.release().await);
             }
         }
@@ -188,7 +190,7 @@ impl Held {
     }
 
     fn look(&self) -> bool {
-        // All parts say how they stand.
+        // All parts report their state.
         let states: Vec<_> =
             self.beliefs.iter().zip(self.guards.all()).map(|(it, guard)| it.look(guard)).collect();
         states.into_iter().all(|is_held| is_held)
@@ -204,10 +206,10 @@ impl Held {
     }
 }
 
-/// The future of a loss, which does not borrow the guard.
+/// A future that resolves on a loss and does not borrow the guard.
 type Loss = Pin<Box<dyn Future<Output = Option<LossReason>> + Send>>;
 
-/// Waits until one of the guards tells of a loss.
+/// Waits until one of the guards reports a loss.
 fn lost(guards: &[&LockGuard]) -> impl Future<Output = ()> + Send + use<> {
     let lost = |guard: &&LockGuard| -> Loss { Box::pin(guard.lost()) };
     let losses: Vec<_> = guards.iter().map(lost).collect();
@@ -216,7 +218,8 @@ fn lost(guards: &[&LockGuard]) -> impl Future<Output = ()> + Send + use<> {
     }
 }
 
-/// One in 64 relies on the watchdog for three TTLs. Most are short, so that keys change hands often.
+/// Returns a random time. One of 64 is three TTLs, which needs renewals. Most are short, so that
+/// keys change their holder often.
 fn hold_time(ttl: Duration, renewal: RenewalMode) -> Duration {
     match fastrand::u8(..64) {
         0 if renewal == RenewalMode::Watchdog => ttl * 3,

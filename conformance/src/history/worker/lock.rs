@@ -28,15 +28,15 @@ pub(super) const KEYS: [&str; 14] = [
     "leader",
 ];
 
-/// The two keys that some callers take together.
+/// The two keys that some callers acquire together.
 const PAIR: [&str; 2] = ["warm/1", "warm/2"];
 
 pub(super) const PERMITS: u32 = 3;
 
-/// As many as there are tasks: the record counts a writer as all of them.
+/// The number of tasks, because the record counts a writer as all readers.
 const READERS: u32 = 32;
 
-/// A lock, and how often it is wanted beside others.
+/// A lock, and how often it is chosen relative to the other locks.
 pub(super) struct Lock {
     name: &'static str,
     kind: Kind,
@@ -54,7 +54,7 @@ enum Way {
 }
 
 impl Lock {
-    /// All locks that the store can have.
+    /// Returns all locks that the store supports.
     pub(super) fn all(client: &LockClient) -> Vec<Self> {
         let mutex = |name| client.mutex(name).map(Way::Mutex);
         let document = || client.rw_lock("document").map(Way::RwLock);
@@ -90,7 +90,7 @@ impl Lock {
         possible.filter(|lock| lock.with(LockOptions::new()).is_ok()).collect()
     }
 
-    /// Its key, or the first of its keys.
+    /// Returns the key, or the first key.
     pub(super) fn name(&self) -> &'static str {
         self.name
     }
@@ -103,7 +103,7 @@ impl Lock {
         self.weight
     }
 
-    /// The units that the key has.
+    /// Returns the total number of permits of the key.
     pub(super) fn limit(&self) -> u32 {
         match self.kind {
             Kind::Permit => PERMITS,
@@ -112,7 +112,7 @@ impl Lock {
         }
     }
 
-    /// The units that a guard has.
+    /// Returns the number of permits of a guard.
     pub(super) fn units(&self, guard: &LockGuard) -> u32 {
         match self.kind {
             Kind::Permit => guard.units(),
@@ -121,7 +121,7 @@ impl Lock {
         }
     }
 
-    /// The mutex, if it is a plain one.
+    /// Returns the mutex if this lock is a plain mutex.
     pub(super) fn as_mutex(&self) -> Option<Mutex> {
         match &self.way {
             Way::Mutex(mutex) if self.kind == Kind::Mutex => Some(mutex.clone()),
@@ -129,7 +129,7 @@ impl Lock {
         }
     }
 
-    /// Waits for the lock for at most `patience`, or for so many permits.
+    /// Waits for the lock or for some permits, for at most `patience`.
     pub(super) async fn take(
         &self,
         options: LockOptions,
@@ -169,7 +169,7 @@ impl Lock {
     }
 }
 
-/// Returns `None` if the lock was busy.
+/// Converts a busy lock to `None`.
 fn or_none<T>(tried: Result<T, TryLockError>) -> Result<Option<T>, Error> {
     match tried {
         Ok(guard) => Ok(Some(guard)),
@@ -188,7 +188,8 @@ pub(super) enum Guards {
 }
 
 impl Guards {
-    /// The guards that stand for beliefs of their own: guards of one owner that share a token are one belief.
+    /// Returns the guards that are reported separately. Guards of one owner with the same token are
+    /// reported once.
     pub(super) fn all(&self) -> Vec<&LockGuard> {
         match self {
             Self::One(guard) => vec![guard],

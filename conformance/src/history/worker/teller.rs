@@ -1,4 +1,4 @@
-//! Reports of a process on its beliefs.
+//! Sends the reports of a process.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write, stdin, stdout};
@@ -14,10 +14,12 @@ use tokio::sync::oneshot;
 use crate::history::event::{EventKind, now};
 use crate::history::line::{Line, Order, Said, text};
 
-/// As large as an unprivileged process may make it: a campaign that is late holds up no client.
+/// The largest pipe that an unprivileged process may create, so that a slow campaign does not delay
+/// clients.
 const PIPE: usize = 1 << 20;
 
-/// Writes the beliefs of a process to its standard output: a line that is in the pipe outlives the process.
+/// Writes the reports of a process to its standard output. A line in the pipe survives the end of
+/// the process.
 #[derive(Debug)]
 pub(super) struct Teller {
     numbers: AtomicU64,
@@ -34,7 +36,7 @@ struct State {
 
 impl Teller {
     pub(super) fn new() -> Self {
-        // A smaller pipe will do, too.
+        // A smaller pipe works too.
         let _ = fcntl_setpipe_size(stdout(), PIPE);
         let state = Arc::<State>::default();
         let listener = Arc::clone(&state);
@@ -42,7 +44,7 @@ impl Teller {
         Self { numbers: AtomicU64::new(1), lines: Mutex::new(0), state }
     }
 
-    /// A number that no other call or hold of this process has.
+    /// Returns a number that no other call or hold of this process has.
     pub(super) fn next(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
@@ -59,7 +61,7 @@ impl Teller {
         self.say(Said::Event { at, kind });
     }
 
-    /// Asks the resource, and waits until it has done the request.
+    /// Sends a request to the resource, and waits until it is completed.
     pub(super) async fn ask(&self, hold: u64, request: Said) -> u64 {
         let (sender, done) = oneshot::channel();
         self.state.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(hold, sender);
@@ -73,13 +75,13 @@ impl Teller {
         *lines += 1;
         let mut output = stdout().lock();
         let written = output.write_all(line.as_bytes()).and_then(|()| output.flush());
-        // Without the campaign, this process is about to end.
+        // An error means that the campaign has ended, and this process is about to end too.
         drop(written);
     }
 }
 
 impl State {
-    /// Hears of the resource, of the end of the work, and of the campaign's end.
+    /// Handles answers of the resource, the order to finish, and the end of the campaign.
     fn listen(&self) {
         for line in stdin().lock().lines().map_while(Result::ok) {
             let order = serde_json::from_str(&line).expect("parents and children share the type");
@@ -87,7 +89,7 @@ impl State {
                 Order::Done { hold, value } => {
                     let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
                     let waiter = waiting.remove(&hold).expect("it asked");
-                    // Work that was dropped need not know.
+                    // Work that was dropped does not need the answer.
                     let _ = waiter.send(value);
                 }
                 Order::Finish => self.is_finishing.store(true, Ordering::Relaxed),

@@ -1,4 +1,4 @@
-//! The resources that this process uses.
+//! Measures the resources that this process uses.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use crate::history::event::Usage;
 
-/// Beside the entries in maps, which the client counts.
+/// Returns the resource usage. The client counts the entries in maps.
 pub(super) fn usage(entries: BTreeMap<String, u64>) -> Usage {
     let count = |count: usize| u64::try_from(count).expect("counts are small");
     Usage {

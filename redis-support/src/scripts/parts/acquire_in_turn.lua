@@ -2,8 +2,9 @@
 --- @include "turn"
 --- @include "units"
 
--- Grants a mutex to `claim` if no client holds it and none is before the claim, else refuses the claim. `others`: whether the key has a queue,
--- units or a request to revoke them; `number(…)` numbers the grant. For the other fields of `claim` see `refuse`.
+-- Grants a mutex to `claim` if the mutex is free and no other claim is ahead. Otherwise refuses the
+-- claim. `others` states whether the key has a queue, permits or a revocation request. `number`
+-- chooses the token of the grant. `refuse` describes the other fields of `claim`.
 local function acquire_in_turn(claim, held, revoke, news, value, ttl, others, number, ...)
   local lock, queue, places, place = claim.lock, claim.queue, claim.places, claim.place
   local now = math.floor(claim.micros / 1000)
@@ -13,7 +14,7 @@ local function acquire_in_turn(claim, held, revoke, news, value, ttl, others, nu
   if others and not claim.rank then
     holder = redis.call('GET', lock)
   end
-  -- No other claim matters to one that holds the lock, as after a release that handed it over.
+  -- If the claim already holds the lock, for example after a hand-off, other claims do not matter.
   if others and holder ~= value then
     wanted, first, living, cleared = wanted_before(queue, places, claim.rank, 0, now)
     claim.rank = claim.rank and claim.rank - cleared
@@ -22,8 +23,9 @@ local function acquire_in_turn(claim, held, revoke, news, value, ttl, others, nu
     end
   end
 
-  -- The server tracks keys that were read (Redis 7.0, as measured, all keys that the script names), so a claim that waits behind others
-  -- does not read the lock. A claim without a place may hold the lock, and not know it.
+  -- The server tracks keys that were read. Redis 7.0 was measured to track all keys of the script.
+  -- A claim that waits behind others therefore does not read the lock. A claim without a queue
+  -- entry may hold the lock without knowing it.
   if claim.rank and claim.rank > 1 and living > 1 then
     return refuse(claim, { after = -1, left = -1 }, called)
   end
@@ -52,7 +54,7 @@ local function acquire_in_turn(claim, held, revoke, news, value, ttl, others, nu
   end
   redis.call('SET', lock, value, 'PX', ttl)
   if others and not holder then
-    -- A new holder has no request to revoke.
+    -- A revocation request does not apply to a new holder.
     redis.call('DEL', revoke)
     if place > 0 and forget(queue, places, {claim.id}) then
       tell(news, {claim.id})
@@ -62,7 +64,8 @@ local function acquire_in_turn(claim, held, revoke, news, value, ttl, others, nu
       redis.call('ZREM', claim.crowd, lock)
     end
   end
-  -- Read after the write, so that the server tells this connection when another client changes the key.
+  -- Read after the write, so that the server notifies this connection when another client changes
+  -- the key.
   redis.call('GET', lock)
   return {1, token, spare, unpack(called)}
 end

@@ -1,15 +1,16 @@
 --- @include "token"
 --- @include "member"
--- As far ahead of the clock the server follows a wish: `Claim::WISHED_AHEAD`.
+-- How far ahead of the clock a requested minimum token may be (`Claim::WISHED_AHEAD`).
 local WISHED_AHEAD = token_at(1000000)
 
--- Whether this process gives votes under the charter.
+-- Returns whether this process votes under the quorum configuration.
 local function has_vote(member, charter)
   local run, enlisted = unpack(redis.call('HMGET', member, 'run', 'charter'))
   return enlisted == charter and run == this_run()
 end
 
--- Numbers a grant above the floor, and raises that. `wish`: a number that the token is to reach.
+-- Chooses a token above the minimum token, and raises the minimum token. `wish` is the requested
+-- minimum token.
 local function number_under_charter(fence, floor_key, micros, spare, wish)
   local floor = redis.call('GETEX', floor_key)
   if not floor then

@@ -1,8 +1,10 @@
 --- @include "place"
 
--- Refuses a claim that is far back in the queue, for the sake of a living one before all: keeps its place, which is `rank`, and arms the key for its
--- news. Claims that are nearer look after the front. Nil if it is to be looked at closely, as when the queue would end before its places. Most of
--- the calls of a long queue end here. For the fields of the claim see `refuse`.
+-- Refuses a claim that is far back in the queue with the position `rank`, behind at least one
+-- living claim. Keeps its queue entry, and enables its notification. Claims that are nearer watch
+-- the front. Returns nil if the claim must be checked in detail, for example because the queue
+-- would expire before its entries. Most calls of a long queue end here. `refuse` describes the
+-- fields of the claim.
 local function keep_far_place(claim, rank)
   local queue, places, place, now = claim.queue, claim.places, claim.place, math.floor(claim.micros / 1000)
   local known = redis.call('HMGET', places, redis.call('ZRANGE', queue, 0, 0)[1], claim.id)

@@ -1,13 +1,15 @@
 --- @include "queue"
--- Clients that take a key by `SET NX` do not see the queue, and a key that is passed on within the queue is never free. So once in so
--- many ms a release leaves it to them: they get a place before all others for a moment, which ends like that of a dead claim.
+-- Clients that acquire a key with `SET NX` do not see the queue, and a key that is handed off
+-- within the queue is never free. At this interval in ms, a release therefore leaves the key to
+-- these clients. They get a queue entry ahead of all others for a moment, which expires like the
+-- entry of a dead claim.
 local EVERY = 1000
 local MOMENT = 10
 local OTHERS = '*'
 
--- Whether the key is to be left to others now. While any claim waits, their place, with this record, tells when that is due, and then when it
--- ends.
--- Needs no command that fails when memory is full.
+-- Returns whether the key must be left to other clients now. As long as any claim waits, `record`
+-- is the queue entry of these clients. It contains when this is due, and then when it ends. Uses
+-- only commands that work when the memory is full.
 local function give_way(queue, places, record, now)
   local due = read_place(record)
   if due == 0 then

@@ -1,5 +1,5 @@
--- Grants a lock that no client holds, waits for or asks for. Returns the reply, or nil if the lock is taken or has failed to be stored.
--- `number(…)` numbers the grant.
+-- Grants a lock without a holder, waiters or a revocation request. Returns the reply, or nil if the
+-- lock is held or could not be stored. `number` chooses the token of the grant.
 local function grant_free(lock, crowd, value, ttl, number, ...)
   local stored = redis.pcall('SET', lock, value, 'PX', ttl, 'NX')
   if not stored or not stored.ok then
@@ -7,12 +7,13 @@ local function grant_free(lock, crowd, value, ttl, number, ...)
   end
   local numbered, token, spare = pcall(number, ...)
   if not numbered or not token then
-    -- There is no lock without a token. The script reports the failure when it tries again.
+    -- A lock must not exist without a token. The script reports the error when it tries again.
     redis.call('DEL', lock)
     return nil
   end
   redis.call('ZREM', crowd, lock)
-  -- Read after the write, so that the server tells this connection when another client changes the key.
+  -- Read after the write, so that the server notifies this connection when another client changes
+  -- the key.
   redis.call('GET', lock)
   return {1, token, spare}
 end

@@ -1,7 +1,8 @@
 --- @include "turn"
 --- @include "give_way"
 
--- The first in the queue, and the next, which looks when the place of the first ends.
+-- Returns the first claim in the queue, and the next one, which tries when the entry of the first
+-- one expires.
 local function front(queue)
   return redis.call('ZRANGE', queue, 0, 1)
 end

@@ -1,7 +1,8 @@
--- The record of a lease of units in a hash: its units, the limit and the token of its grant, and its description.
+-- The record of a lease of permits: the number of permits, the limit and the token of the grant,
+-- and the description.
 local write_lease = cmsgpack.pack
 
--- How many units a lease has, by its record; nil if that is missing.
+-- Returns the number of permits in the record of a lease, or nil if the record is missing.
 local function units_of(record)
   return record and (cmsgpack.unpack(record))
 end

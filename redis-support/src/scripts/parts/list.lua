@@ -1,6 +1,7 @@
 --- @include "units"
 
--- Adds holders of units to a reply, a bounded number of those that end first: id, remaining TTL in ms, record or false, and so on.
+-- Appends holders of permits to a reply: id, remaining TTL in ms, record or false. Only a limited
+-- number of leases that expire first are included.
 local function list(held, units, now, reply)
   local holders = redis.call('ZRANGEBYSCORE', held, '(' .. digits(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 128)
   for i = 1, #holders, 2 do

@@ -1,21 +1,24 @@
--- A server as a member of a quorum is a hash: its identity (`id`) and when that began (`since`, in µs), the process that has surely
--- kept all answers given under it (`run`), whether that process has all of it on disk (`durable`), and the charter under which the
--- server is enlisted, if it is. The floor, which no token under the charter is above, is a key by itself: it changes with each grant,
--- and the server reports a change of the hash to all clients that have read it.
+-- The record of a quorum member is a hash. It contains its identity (`id`) and the start of this
+-- identity (`since`, in µs). It also contains the process that has kept all replies since then
+-- (`run`), whether this process has all data on the disk (`durable`), and the quorum configuration
+-- that the server has joined, if any. The minimum token, which no token with this configuration
+-- exceeds, is a separate key. It changes with each grant, and the server would notify all clients
+-- that have read the hash.
 
 local NO_MEMBER = 'NOMEMBER this server has no vote under the charter'
 
--- The id of this process. No two have the same, and nothing that the server saves brings one back.
+-- Returns the id of this process. It is unique, and no saved data can restore it.
 local function this_run()
   return string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 end
 
--- Reads a number, by a command that the server does not take for a read, of which it would tell us. Nil if something else lies there.
+-- Reads a number with a command that does not count as a read, because the server would send
+-- notifications for it. Returns nil if the key does not contain a number.
 local function number_at(key)
   return tonumber(redis.call('GETEX', key) or '0')
 end
 
--- Raises the number under `key` to that in `text`, if it is smaller.
+-- Raises the number under `key` to the number in `text`, if it is smaller.
 local function raise(key, text)
   local number = number_at(key)
   if number and number < tonumber(text) then

@@ -1,18 +1,19 @@
 --- @include "time"
 --- @include "place"
 --- @include "crowd"
--- A queue is a sorted set of ids in the order of their coming, and a hash with the record of each one's place.
+-- A queue consists of a sorted set of ids in the order of their arrival, and a hash with the record
+-- of each queue entry.
 
--- Living places that one attempt reads. Claims further back wait until they have come nearer.
+-- How many living entries one attempt reads. Claims further back wait until they are nearer.
 local LOOKAHEAD = 128
--- Ended places that one attempt clears, nearly: some milliseconds of the server's time.
+-- About how many expired entries one attempt removes. This takes the server some milliseconds.
 local CLEARED = 4096
--- Every attempt reads so many of the first places: by them it tells when to look again.
+-- How many of the first entries every attempt reads, to determine when to try again.
 local FIRST = 4
 
--- Takes these out of the queue, and tells whether any of them stood there. Nothing is left of an empty queue, which it is not if `others`
--- stay in it.
--- Uses no command that fails when memory is full.
+-- Removes these ids from the queue. Returns whether any of them was queued. If the queue is empty
+-- now, all of its keys are removed. The queue is not empty if `others` stay in it. Uses only
+-- commands that work when the memory is full.
 local function forget(queue, places, ids, others)
   local stood = redis.call('ZREM', queue, unpack(ids)) > 0
   if stood and not others and redis.call('EXISTS', queue) == 0 then
@@ -23,7 +24,7 @@ local function forget(queue, places, ids, others)
   return stood
 end
 
--- The place of `id` from the front, or false. One that has ended is given up first.
+-- Returns the position of `id` from the front, or false. An expired entry is removed first.
 local function place_of(queue, places, id, now)
   local rank = redis.call('ZRANK', queue, id)
   if rank and read_place(redis.call('HGET', places, id)) <= now then
@@ -33,9 +34,10 @@ local function place_of(queue, places, id, now)
   return rank
 end
 
--- Reads the places before `rank`, or all if that is false, from the front: the first few, and more until they want more than `room`
--- units. Clears those that have ended. Returns how many units the others want, in how many ms the first of them ends, how many of them
--- there are, and how many were cleared.
+-- Reads the entries before `rank` from the front, or all entries if `rank` is false. Reads at least
+-- the first few entries, and stops when the entries request more than `room` permits. Removes
+-- expired entries. Returns the number of requested permits, the ms until the first entry expires,
+-- the number of living entries, and the number of removed entries.
 local function wanted_before(queue, places, rank, room, now)
   local count = rank or redis.call('ZCARD', queue)
   local wanted, first, living, cleared = 0, nil, 0, 0
@@ -65,18 +67,19 @@ local function wanted_before(queue, places, rank, room, now)
     if living > LOOKAHEAD then
       wanted = math.huge
     elseif cleared >= CLEARED and living < count then
-      -- There are more: it is to look again at once.
+      -- There are more entries, so the claim must try again immediately.
       wanted, first = math.huge, now
     end
   end
   return wanted, first and first - now, living, cleared
 end
 
--- Keeps the place of `claim`, which is `rank`, or gives it one at the end of the queue if that is false; returns its rank from the front.
--- For the fields of the claim see `refuse`.
+-- Keeps the entry of `claim` at `rank`, or appends an entry to the queue if `rank` is false.
+-- Returns its position from the front. `refuse` describes the fields of the claim.
 local function queue_up(claim, rank)
   local queue, places, place, now = claim.queue, claim.places, claim.place, math.floor(claim.micros / 1000)
-  -- The queue, and the mark of the lock in the crowd, last longer than the place, so that this is not done each time.
+  -- The queue and the lock's mark in the crowd expire later than the entry, so that they do not
+  -- have to be written each time.
   local ends_first = redis.call('PTTL', queue) < place
   if ends_first then
     mark(claim.crowd, claim.lock, now + 2 * place, now)

@@ -1,9 +1,10 @@
 --- @include "time"
 --- @include "member"
 
--- How a member stands. An answer of a process that is gone is surely still known only if that process and this one keep all answers on disk.
--- Otherwise this is a new member, with nothing but its floor. For the parameters see `standing`.
--- Returns {identity, charter or false, floor, age in µs}, or an error.
+-- Returns the membership status. If the process has changed, earlier replies are certainly kept
+-- only if both processes write data to the disk before they reply. Otherwise this is a new member,
+-- which keeps only its minimum token. `standing` describes the parameters.
+-- Returns  {identity, quorum configuration or false, minimum token, age in µs}, or an error.
 local function stand(member, floor_key, fresh, process, is_durable)
   local run, micros = this_run(), clock()
   if run ~= process then

@@ -1,32 +1,35 @@
 --- @include "time"
 
--- The larger of the last token + 1 and `least`, that of the server's clock: tokens stay in order after a restart, a flush or a failover
--- that lost the counter. Nil if the counter is no number.
+-- Returns the larger of the last token + 1 and `least`, which is the token of the server's clock.
+-- Tokens stay in order even if a restart, a flush or a failover has lost the counter. Returns nil
+-- if the counter is not a number.
 local function next_token(last, least)
   last = tonumber(last or '0')
   return last and math.max(last + 1, least)
 end
 
--- The tokens of a grant after `last`: the first, and the last, of at most so many `spare` ones beside the first; or nil and an error.
--- The last of them is the largest token that the clock allows, so that spare ones never run ahead of the clock: they number the time
--- since the last grant. If the counter was lost, that time is unknown.
+-- Returns the first and the last token of a grant after `last`, with at most `spare` additional
+-- tokens. Returns nil and an error if there is no token. The last token is the largest one that the
+-- clock allows, so additional tokens never run ahead of the clock. They cover the time since the
+-- last grant. If the counter was lost, this time is unknown.
 local function tokens_after(last, least, spare)
   last = last and (tonumber(last) or last)
   local token = next_token(last, least)
   if not token then
     return nil, redis.error_reply('WRONGTYPE the fence of this key is not a number')
   end
-  -- From 2^53 on, adding one changes nothing.
+  -- From 2^53 on, adding 1 has no effect.
   if token >= 9007199254740992 then
     return nil, redis.error_reply('ERR no fencing token is left')
   end
   return last and math.max(last + 1, token - spare) or token, token
 end
 
--- Numbers a grant: its token, which is `least` or larger, and how many more it has, at most `spare`; or nil and an error.
+-- Chooses the token of a grant, which is at least `least`, and the number of additional tokens,
+-- which is at most `spare`. Returns nil and an error if there is no token.
 local function number_from(fence, least, spare)
-  -- Nearly always it is the clock. This write returns the previous value, so the server does not take it for a read, which it would
-  -- track.
+  -- The token is nearly always `least`. This write returns the previous value, and the server does
+  -- not treat it as a read that must be tracked.
   local last = redis.call('SET', fence, least, 'GET')
   local first, token = tokens_after(last, least, spare)
   if not first then
@@ -39,7 +42,7 @@ local function number_from(fence, least, spare)
   return first, token - first
 end
 
--- The same at this time.
+-- Chooses the token of a grant at this time.
 local function number_grant(fence, micros, spare)
   return number_from(fence, token_at(micros), spare)
 end

@@ -1,7 +1,9 @@
 --- @include "queue"
--- A claim in the queue has a key of its own, which is deleted when the claim is to look again: so a release wakes no crowd.
+-- A queued claim has a separate key, which is deleted when the claim must try again. A release
+-- therefore does not wake all waiters.
 
--- Places that are called up at once: a release calls the first of them, and each claim that is served calls further ones.
+-- How many entries are woken at the same time. A release wakes the first of them, and each served
+-- claim wakes more.
 local WINDOW = 8
 
 -- Deletes the keys of these claims.
@@ -11,16 +13,16 @@ local function tell(news, ids)
     keys[n] = news .. '#' .. id
   end
   if keys[1] then
-    -- Where keys are moved about it may fail, and the claims look by themselves.
+    -- This may fail while keys move between servers. The claims then poll.
     redis.pcall('DEL', unpack(keys))
   end
 end
 
--- Calls up the claims in the queue for which there is room beside `used` units, and `more` of those behind them, which look when a
--- place before them ends. A claim with patience has only that long from now on. Returns their ids, since the server does not tell a
--- connection of its own changes, and the ms until the first of them loses its turn.
--- `ids` and `records`: the front of the queue, if it was read.
--- Needs no command that fails when memory is full.
+-- Wakes the queued claims that fit next to `used` permits, and `more` claims behind them, which try
+-- when an entry ahead of them expires. The patience of a woken claim starts now. Returns their ids,
+-- because the server does not notify a connection of its own changes, and the ms until the first of
+-- them loses its turn. `ids` and `records` are the front of the queue, if it was read. Uses only
+-- commands that work when the memory is full.
 local function call_up(queue, places, news, used, more, now, ids, records)
   ids = ids or redis.call('ZRANGE', queue, 0, WINDOW - 1)
   local called, soonest = {}, nil
@@ -46,7 +48,7 @@ local function call_up(queue, places, news, used, more, now, ids, records)
   return called, soonest and soonest - now
 end
 
--- A reply to an operation that may have called up claims.
+-- Returns the reply to an operation that may have woken claims.
 local function with_called(reply, called)
   return called[1] and {reply, unpack(called)} or reply
 end

@@ -1,21 +1,23 @@
 --- @include "time"
 --- @include "lease"
--- Leases of units are a sorted set of ids by when they end, in ms, and a hash with the record of each and the sum of their units under `used`.
--- The sorted set decides: it expires with its last lease, and the hash later. The hash also names the holders who alone are asked to finish.
+-- Leases of permits consist of a sorted set of ids by their expiry in ms, and a hash. The hash
+-- contains the record of each lease, and the sum of all permits under `used`. The sorted set is
+-- authoritative. It expires with its last lease, and the hash expires later. The hash also contains
+-- the holders that were asked individually to finish.
 
--- The field of the hash that says that the holder with this id is asked to finish.
+-- Returns the field of the hash that exists while the holder with this id is asked to finish.
 local function asked(id)
   return 'asked ' .. id
 end
 
--- Tells all holders of units to look, by a value under the key for requests to revoke that asks none of them.
+-- Notifies all holders of permits by a value of the revocation key that does not ask any of them.
 local function alert(revoke, left)
   if redis.pcall('GET', revoke) ~= '1' then
     redis.pcall('SET', revoke, '0', 'PX', digits(left))
   end
 end
 
--- Ends the leases with these ids, whose time is up.
+-- Removes the expired leases with these ids.
 local function end_leases(held, units, ids)
   local freed = 0
   for _, record in ipairs(redis.call('HMGET', units, unpack(ids))) do
@@ -33,8 +35,8 @@ local function end_leases(held, units, ids)
   end
 end
 
--- How many units are in use. Ends leases whose time is up, a bounded number at a time: while there are more, their units count as in
--- use.
+-- Returns the number of permits in use. Removes a limited number of expired leases. If there are
+-- more, their permits still count as in use.
 local function in_use(held, units, now)
   local gone = redis.call('ZRANGEBYSCORE', held, '-inf', digits(now), 'LIMIT', 0, 128)
   if #gone > 0 then
@@ -44,17 +46,17 @@ local function in_use(held, units, now)
     redis.call('DEL', units)
     return 0
   end
-  -- Another program has deleted the hash: until the leases end, no unit is known to be free.
+  -- Another program has deleted the hash. Until the leases expire, no permit is known to be free.
   return tonumber(redis.call('HGET', units, 'used') or math.huge)
 end
 
--- When the last lease ends, if any is in force.
+-- Returns when the last lease expires, if there is one.
 local function last_end(held, now)
   local ends = tonumber(redis.call('ZRANGE', held, -1, -1, 'WITHSCORES')[2] or 0)
   return ends > now and ends or nil
 end
 
--- Keeps both as long as the last lease, and the hash beyond.
+-- Keeps the sorted set as long as the last lease, and the hash for longer.
 local function keep(held, units, now)
   local left = (last_end(held, now) or now) - now
   redis.call('PEXPIRE', held, digits(left))

@@ -1,4 +1,4 @@
-//! The map of a cluster as it is used: the owner of each slot.
+//! The map of a cluster, which contains the owner of each slot.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,19 +10,19 @@ use crate::address::Address;
 use crate::driver::Driver;
 use crate::node::Node;
 
-/// The servers of a cluster, as far as is known.
+/// The known servers of a cluster.
 pub(super) struct State<D: Driver> {
-    /// The owners: by the first slot of each range, in order.
+    /// The owners of slots, sorted by the first slot of each range.
     ranges: Vec<Range<D>>,
-    /// The addresses of the servers that had no slots when the map was made.
+    /// The addresses of the servers without slots when the map was created.
     pub(super) replicas: Vec<Address>,
-    /// The ids of all servers when the map was made.
+    /// The ids of all servers when the map was created.
     pub(super) members: HashSet<String>,
-    /// All that were ever named and are in use.
+    /// All servers that were ever reported and are in use.
     pub(super) servers: HashMap<Address, Arc<Node<D>>>,
 }
 
-/// Slots that one server has.
+/// A range of slots with the same owner.
 struct Range<D: Driver> {
     first: u16,
     last: u16,
@@ -36,12 +36,12 @@ impl<D: Driver> PartialEq for Range<D> {
     }
 }
 
-/// A map that is out of date.
+/// A map that was replaced.
 pub(super) struct OutOfDate<D: Driver> {
-    /// From the new one.
+    /// Whether the new map is different.
     pub(super) is_different: bool,
     _ranges: Vec<Range<D>>,
-    /// The servers that have no slots any more.
+    /// The servers that no longer have slots.
     _servers: Vec<Arc<Node<D>>>,
 }
 
@@ -59,7 +59,7 @@ impl<D: Driver> State<D> {
         (slot <= range.last).then(|| Arc::clone(&range.owner))
     }
 
-    /// All that have slots.
+    /// Returns all servers that have slots.
     pub(super) fn owners(&self) -> Vec<Arc<Node<D>>> {
         let mut owners: Vec<Arc<Node<D>>> = Vec::new();
         for range in &self.ranges {
@@ -70,7 +70,7 @@ impl<D: Driver> State<D> {
         owners
     }
 
-    /// Changes with the owner of any slot.
+    /// Returns a value that changes when the owner of any slot changes.
     pub(super) fn mark(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for Range { first, last, owner } in &self.ranges {
@@ -79,7 +79,7 @@ impl<D: Driver> State<D> {
         hasher.finish()
     }
 
-    /// One slot has another owner than the map says. The one that it had is to be dropped with nothing locked.
+    /// Changes the owner of one slot. The former owner must be dropped after the lock is released.
     pub(super) fn set_owner(&mut self, slot: u16, owner: &Arc<Node<D>>) -> Option<Arc<Node<D>>> {
         let after = self.ranges.partition_point(|range| range.first <= slot);
         let own = Range { first: slot, last: slot, owner: Arc::clone(owner) };
@@ -97,7 +97,7 @@ impl<D: Driver> State<D> {
         Some(before)
     }
 
-    /// Takes a new map. The one that it replaces is to be dropped with nothing locked.
+    /// Replaces the map. The former map must be dropped after the lock is released.
     pub(super) fn adopt(
         &mut self,
         map: Map,
@@ -111,7 +111,7 @@ impl<D: Driver> State<D> {
         (self.replicas, self.members) = (map.replicas, map.members);
         let is_different = self.ranges != ranges;
         let ranges = mem::replace(&mut self.ranges, ranges);
-        // Servers without slots are disconnected once no call waits for them.
+        // Servers without slots are disconnected when no call waits for them any more.
         let is_unused = |server: &Arc<Node<D>>| {
             self.ranges.iter().all(|range| !Arc::ptr_eq(&range.owner, server))
         };

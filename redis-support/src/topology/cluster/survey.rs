@@ -1,4 +1,4 @@
-//! Asks servers of a cluster for the owners of slots, until enough have answered.
+//! Asks servers of a cluster for the owners of slots until enough servers have answered.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -14,31 +14,34 @@ use crate::driver::{Driver, Request};
 use crate::error::{ServerError, only_asked};
 use crate::node::Node;
 
-/// How many servers are asked at a time.
+/// How many servers are asked at the same time.
 const ASKED_TOGETHER: usize = 3;
 
-/// As many more are asked when those have been silent for so long: in one network they answer within a few milliseconds.
+/// If the servers are silent for this long, more servers are asked. In a local network, servers
+/// answer within a few milliseconds.
 const STAGGER: Duration = Duration::from_millis(50);
 
-/// So many owners confirm the map of a cluster of any size: more would cost a large one too much. A minority that is cut off and has as many
-/// ends by itself after the node timeout.
+/// The largest number of owners that must confirm a map, because asking more owners would be
+/// expensive in a large cluster. A minority with this many owners stops on its own after the node
+/// timeout.
 const MOST_NEEDED: usize = 5;
 
-/// The map on which enough servers agree.
+/// A map that enough servers agree on.
 pub(in crate::topology) struct Map {
     pub(super) slots: Vec<Slots>,
     /// The ids of all servers of the cluster.
     pub(super) members: HashSet<String>,
-    /// The addresses of those that have no slots.
+    /// The addresses of the servers without slots.
     pub(super) replicas: Vec<Address>,
 }
 
-/// The answers so far.
+/// The answers that have arrived so far.
 pub(super) struct Survey<'a> {
-    /// The ids of the cluster's servers: no other answer counts. Empty before the first map.
+    /// The ids of the cluster's servers. Other answers do not count. Empty before the first map.
     members: &'a HashSet<String>,
     views: Vec<View>,
-    /// Answers of servers that are no members: their addresses may have been those of members once.
+    /// Answers of servers that are not members. Their addresses may have belonged to members
+    /// before.
     strangers: Vec<View>,
     failure: Option<Error>,
 }
@@ -48,7 +51,7 @@ impl<'a> Survey<'a> {
         Self { members, views: Vec::new(), strangers: Vec::new(), failure: None }
     }
 
-    /// Asks the servers at `candidates`, and those that they name.
+    /// Asks the servers at `candidates`, and the servers that they report.
     pub(super) async fn run<D: Driver>(
         mut self,
         candidates: Vec<Address>,
@@ -66,13 +69,14 @@ impl<'a> Survey<'a> {
             while let Ok(Some(answer)) = timeout(STAGGER, asked.next()).await {
                 let named = self.take(answer);
                 if let Some(map) = self.map() {
-                    // The others are listened to as well: a connection counts as hung when replies do not come.
+                    // All remaining replies are awaited too, because a connection without replies
+                    // would count as hung.
                     tokio::spawn(async move { while asked.next().await.is_some() {} });
                     return Ok(map);
                 }
                 for address in named {
                     if known.insert(address.clone()) {
-                        // It has slots, so it is worth more than most.
+                        // This server has slots, so its answer is worth more than most.
                         unasked.push_front(address);
                     }
                 }
@@ -80,7 +84,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Takes an answer, and returns the addresses of the owners that it names.
+    /// Adds an answer, and returns the addresses of the owners that it contains.
     fn take(&mut self, answer: Result<View, Error>) -> Vec<Address> {
         let view = match answer {
             Ok(view) => view,
@@ -94,7 +98,7 @@ impl<'a> Survey<'a> {
             return Vec::new();
         }
         let owners = view.owners().into_iter().map(|owner| owner.address.clone()).collect();
-        // A server may be known by several addresses, and has one voice.
+        // A server may be known by several addresses, but counts once.
         self.views.retain(|other| other.by != view.by);
         self.views.push(view);
         owners
@@ -102,13 +106,14 @@ impl<'a> Survey<'a> {
 
     fn is_stranger(&self, view: &View) -> bool {
         let by_others = self.views.iter().flat_map(View::members).any(|id| id == view.by);
-        // A server that was reset, or lost its configuration, knows no owners: it is the first of no cluster.
+        // A server that was reset or has lost its configuration does not know any owners. It cannot
+        // define the cluster.
         let is_first =
             self.members.is_empty() && self.views.is_empty() && !view.owners().is_empty();
         !(is_first || by_others || self.members.contains(&view.by))
     }
 
-    /// The map, if enough of the owners that it names have answered.
+    /// Returns the map if enough of the owners in it have answered.
     fn map(&self) -> Option<Map> {
         let slots = merge(&self.views);
         let owners: BTreeSet<&str> = slots.iter().map(|slots| slots.owner.id.as_str()).collect();
@@ -124,7 +129,8 @@ impl<'a> Survey<'a> {
         Some(Map { slots, members, replicas })
     }
 
-    /// All have been asked. If no member has answered, but servers of another cluster have, then that one has taken its place.
+    /// Decides after all servers were asked. If no member has answered but servers of another
+    /// cluster have, the other cluster has replaced this one.
     fn settle(self) -> Result<Map, Error> {
         if self.views.is_empty() && !self.strangers.is_empty() {
             let none = HashSet::new();

@@ -1,4 +1,4 @@
-//! The owners of slots, as servers of a cluster tell them.
+//! The owners of slots, as reported by servers of a cluster.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,7 +6,7 @@ use crate::address::Address;
 use crate::reply::Reply;
 use crate::slot::SLOTS;
 
-/// Slots and their owner, as one server or several together tell it.
+/// Slots and their owner, as reported by one or more servers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Slots {
     pub(super) first: u16,
@@ -24,11 +24,12 @@ pub(super) struct Member {
 /// The answer of one server.
 #[derive(Debug)]
 pub(super) struct View {
-    /// The server that gave it.
+    /// The id of the server that answered.
     pub(super) by: String,
     pub(super) replicas: BTreeSet<Member>,
     slots: Vec<Slots>,
-    /// The epochs of all servers that this one knows, by their ids: of two claims to a slot, that with the larger epoch is newer.
+    /// The epochs of all servers that this server knows, by their ids. If two servers claim a slot,
+    /// the claim with the larger epoch is newer.
     epochs: HashMap<String, u64>,
 }
 
@@ -52,12 +53,12 @@ impl View {
         Some(Self { by: by?, replicas, slots, epochs })
     }
 
-    /// The ids of all servers that this one knows.
+    /// Returns the ids of all servers that this server knows.
     pub(super) fn members(&self) -> impl Iterator<Item = &str> {
         self.epochs.keys().map(String::as_str)
     }
 
-    /// The servers that have slots.
+    /// Returns the servers that have slots.
     pub(super) fn owners(&self) -> BTreeSet<&Member> {
         self.slots.iter().map(|slots| &slots.owner).collect()
     }
@@ -67,7 +68,8 @@ impl View {
     }
 }
 
-/// The map that several servers tell together: of each slot, the owner with the largest epoch, as the servers themselves settle it.
+/// Merges the answers of several servers. The owner of a slot is the server with the largest epoch,
+/// as in the protocol of the cluster itself.
 pub(super) fn merge<'a>(views: impl IntoIterator<Item = &'a View>) -> Vec<Slots> {
     let mut owners: Vec<Option<(u64, &Member)>> = vec![None; usize::from(SLOTS)];
     for view in views {
@@ -91,7 +93,7 @@ pub(super) fn merge<'a>(views: impl IntoIterator<Item = &'a View>) -> Vec<Slots>
     map
 }
 
-/// Reads the reply to `CLUSTER SLOTS`: of each range the owner, and then its replicas.
+/// Reads the reply to `CLUSTER SLOTS`, which contains the owner and the replicas of each range.
 fn read_slots(reply: &Reply, asked: &Address) -> Option<(Vec<Slots>, BTreeSet<Member>)> {
     let Reply::Array(ranges) = reply else { return None };
     let (mut slots, mut replicas) = (Vec::new(), BTreeSet::new());
@@ -115,14 +117,15 @@ fn read_node(reply: &Reply, asked: &Address) -> Option<Member> {
     let [host, Reply::Int(port), Reply::Bytes(id), ..] = parts.as_slice() else { return None };
     let host = match host {
         Reply::Bytes(host) => str::from_utf8(host).ok()?,
-        // The server does not know its own.
+        // The server does not know its own host.
         _ => "",
     };
     let address = Address::of(host, u16::try_from(*port).ok()?, asked)?;
     Some(Member { id: String::from_utf8(id.clone()).ok()?, address })
 }
 
-/// Reads the reply to `CLUSTER NODES`: how many replicas the server has that replied, or that its primary has.
+/// Reads the reply to `CLUSTER NODES`. Returns the number of replicas of the server that replied,
+/// or of its primary.
 pub(super) fn replicas_of_myself(nodes: &str) -> Option<u32> {
     let lines: Vec<Vec<&str>> = nodes.lines().map(|line| line.split(' ').collect()).collect();
     let flags = |line: &[&str], flag: &str| {

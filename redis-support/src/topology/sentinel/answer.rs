@@ -9,13 +9,14 @@ use crate::reply::Reply;
 /// The answer of one sentinel.
 #[derive(Clone, Debug)]
 pub(in crate::topology) struct Answer {
-    /// The sentinel that gave it.
+    /// The id of the sentinel that answered.
     id: String,
-    /// How many other sentinels it knows, up or down: all of them elect the one that replaces the master.
+    /// The number of other sentinels that it knows, running or not. All of them vote on a failover.
     others: usize,
-    /// Whether it is replacing the master, and so names one that may be replaced already.
+    /// Whether the sentinel is performing a failover, so that the reported primary may already be
+    /// replaced.
     switches: bool,
-    /// Counts the failovers.
+    /// The number of failovers so far.
     epoch: u64,
     pub(super) address: Address,
     pub(super) replicas: u32,
@@ -37,12 +38,12 @@ impl Answer {
     }
 }
 
-/// The answers of several sentinels, one of each.
+/// The answers of several sentinels, with one answer per sentinel.
 #[derive(Debug, Default)]
 pub(super) struct Answers(HashMap<String, Answer>);
 
 impl Answers {
-    /// Adds an answer. The same sentinel may be known by several addresses, and has one voice.
+    /// Adds an answer. A sentinel may be known by several addresses, but counts once.
     pub(super) fn add(&mut self, answer: Answer) {
         self.0.insert(answer.id.clone(), answer);
     }
@@ -51,7 +52,7 @@ impl Answers {
         self.0.is_empty()
     }
 
-    /// The answer after the latest failover, if a majority of all sentinels has given one.
+    /// Returns the answer after the latest failover, if a majority of all sentinels has answered.
     pub(super) fn of_majority(&self) -> Option<Answer> {
         if self.confirming().count() <= self.all() / 2 {
             return None;
@@ -59,12 +60,13 @@ impl Answers {
         self.confirming().max_by_key(|answer| answer.epoch).cloned()
     }
 
-    /// One that is replacing the master confirms nothing: it names the old one until all replicas follow the new one.
+    /// A sentinel that is performing a failover does not confirm anything. It reports the former
+    /// primary until all replicas follow the new one.
     fn confirming(&self) -> impl Iterator<Item = &Answer> {
         self.0.values().filter(|answer| !answer.switches)
     }
 
-    /// How many sentinels there are.
+    /// Returns the number of all sentinels.
     fn all(&self) -> usize {
         self.0.values().map(|answer| answer.others + 1).max().unwrap_or_default()
     }
@@ -76,7 +78,7 @@ impl fmt::Display for Answers {
     }
 }
 
-/// Reads the reply to `SENTINEL SENTINELS`: where the other sentinels are.
+/// Reads the addresses of the other sentinels from the reply to `SENTINEL SENTINELS`.
 pub(super) fn read_others(reply: &Reply, asked: &Address) -> Vec<Address> {
     let Reply::Array(others) = reply else { return Vec::new() };
     let address = |other: &Reply| {

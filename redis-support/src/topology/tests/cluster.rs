@@ -1,4 +1,4 @@
-//! Many servers, each with a part of the keys.
+//! Tests clusters, in which each server has a part of the keys.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use crate::slot;
 use crate::topology::cluster::MAX_REDIRECTIONS;
 use crate::topology::failover::BELIEVED_FOR;
 
-/// Three servers of which each has every third of the slots, until it is said otherwise of the key's.
+/// Three servers. Each has every third slot, until a test changes the owner of the key's slot.
 struct Cluster {
     store: Store,
     told: Arc<Mutex<Told>>,
 }
 
-/// The state of the cluster, as its servers tell it.
+/// The state of the cluster, as its servers report it.
 #[derive(Clone, Copy)]
 struct Told {
     owner: u16,
@@ -31,7 +31,7 @@ impl Cluster {
         Self::with(&PORTS)
     }
 
-    /// Three servers of which the client is told these.
+    /// Returns three servers. `named` are the servers in the client's configuration.
     fn with(named: &[u16]) -> Self {
         let seeds = named.iter().copied().map(Fake::address).collect();
         let store = Store::new(Endpoints::Cluster { seeds });
@@ -54,13 +54,13 @@ impl Cluster {
         self.store.serve(port, of_others, to_scripts);
     }
 
-    /// A server has heard nothing since, and answers as before.
+    /// Cuts a server off, so that it keeps its old answers.
     fn cut_off(&self, port: u16) {
         let told = *self.told.lock().unwrap();
         self.store.serve(port, move |words| told.answer(port, words), |_| done());
     }
 
-    /// Another server has the key's slot, and the servers know it.
+    /// Moves the key's slot to another server, and informs all servers.
     fn give_to(&self, owner: u16) {
         let mut told = self.told.lock().unwrap();
         *told = Told { owner, epoch: told.epoch + 1 };
@@ -90,7 +90,8 @@ impl Told {
         }))
     }
 
-    /// The key's slot is with `owner`, those before with the second server, those after with the third. The fourth is a replica.
+    /// Returns the owners of slots. `owner` has the key's slot, the second server has the slots
+    /// before it, and the third server has the slots after it. The fourth server is a replica.
     fn slots(self) -> Reply {
         let server = |port: u16| {
             Reply::Array(vec![bytes("h"), Reply::Int(i64::from(port)), bytes(format!("id-{port}"))])
@@ -145,7 +146,7 @@ async fn asks_where_a_key_is_moving_to_and_goes_on_asking_where_it_was() {
     for _ in 0..2 {
         assert_eq!(cluster.call().await, Ok(1));
     }
-    // Once to be told, once to say that we were told, once to call.
+    // The server is asked for the map, for a confirmation, and for the call.
     assert_eq!(cluster.store.called(), [1, 3, 3, 1, 3, 3]);
 }
 
@@ -172,7 +173,7 @@ async fn half_moved_keys_are_unavailable() {
 async fn of_half_moved_keys_only_those_are_asked_for_that_must_be_there() {
     let cluster = Cluster::new();
     let ask = format!("{} h:3", key_slot());
-    // The number of keys comes after the script.
+    // The number of keys follows the script.
     cluster.serve(1, move |words| match words[2].as_str() {
         "1" => refused("ASK", ask.clone()),
         _ => refused("TRYAGAIN", "Multiple keys request during rehashing of slot"),
@@ -237,7 +238,7 @@ async fn servers_that_are_all_gone_are_unavailable() {
     assert_eq!(cluster.call().await, Err(ErrorKind::Unavailable));
 }
 
-/// A reply that takes long, and meanwhile the key's slot goes to `owner`.
+/// Waits for a slow reply. In the meantime, the key's slot moves to `owner`.
 async fn slow_reply(owner: u16) -> Result<i64, ErrorKind> {
     let cluster = Cluster::new();
     cluster.call().await.unwrap();
@@ -297,7 +298,7 @@ async fn a_batch_fails_at_once_where_all_servers_hang() {
 async fn the_done_part_of_a_batch_counts_if_the_rest_fails() {
     let cluster = Cluster::new();
     let calls = [call(), Call::inspect(&Layout::default(), &key())];
-    // It knows one of the two scripts.
+    // The server knows one of the two scripts.
     cluster.serve(1, |words| match words[1].as_str() {
         hash if hash == Script::Release.hash() => done(),
         hash if hash == Script::Inspect.hash() => refused("NOSCRIPT", "No matching script."),
@@ -377,7 +378,7 @@ async fn one_named_server_names_the_others() {
 async fn a_replica_knows_the_successors_of_former_owners() {
     let cluster = Cluster::new();
     cluster.call().await.unwrap();
-    // The replica takes over the key, and is the only one that was known before and is there.
+    // The replica gets the key. It is the only known server that still exists.
     cluster.give_to(4);
     cluster.serve(4, |_| done());
     let told = Arc::clone(&cluster.told);
@@ -414,7 +415,7 @@ async fn frozen_servers_delay_the_first_call_a_little() {
     assert!(asked_at.elapsed() < TIMEOUT, "{:?}", asked_at.elapsed());
 }
 
-/// A server of another cluster, in which it has all slots.
+/// Returns the answers of a server that has all slots of another cluster.
 fn stranger(words: &[String]) -> Option<Received> {
     let server = Reply::Array(vec![bytes("h"), Reply::Int(2), bytes("stranger")]);
     let range = Reply::Array(vec![Reply::Int(0), Reply::Int(16_383), server]);
@@ -434,13 +435,14 @@ async fn is_listed_server_by_server_while_no_slot_changes_its_owner() {
     assert_eq!(next, None);
 
     let after = cluster.page(None).await.unwrap().next().unwrap().to_owned();
-    // The key moves to a server that is among the others already.
+    // The key moves to a server that is already one of the candidates.
     cluster.give_to(2);
     tokio::time::sleep(BELIEVED_FOR).await;
     assert_eq!(cluster.page(Some(&after)).await.unwrap_err(), ErrorKind::Unavailable);
 }
 
-/// A server that lost its configuration: it knows no server but itself, and no owners.
+/// Returns the answers of a server that has lost its configuration. It knows only itself, and no
+/// owners.
 fn reset(words: &[String]) -> Option<Received> {
     let nodes = bytes("reset h:3@3 myself,master - 0 0 0 connected\n");
     Some(Ok(if words[1] == "NODES" { nodes } else { Reply::Array(Vec::new()) }))

@@ -1,4 +1,4 @@
-//! One server, and the requests that it receives.
+//! Tests a single server and the requests that it receives.
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -14,7 +14,7 @@ fn store(to_scripts: impl Fn(&[String]) -> Option<Received> + Send + Sync + 'sta
     store
 }
 
-/// A server that lets clients in and then says nothing.
+/// Returns a server that accepts connections and never replies.
 fn hung_store() -> Store {
     let store = store(|_| None);
     store.fake.serve("h:1", |words| (words[0] == "CLIENT").then_some(Ok(Reply::Other)));
@@ -101,7 +101,7 @@ async fn gets_the_calls_of_several_callers_in_one_request() {
         assert_eq!(outcome(result), Ok(1));
     }
 
-    // The first three have too little company.
+    // The first three calls run with too few other calls for a batch.
     assert_eq!(store.fake.round_trips()[before..], [1, 1, 1, 2]);
 }
 
@@ -192,7 +192,7 @@ async fn that_hangs_is_connected_to_anew_after_three_timeouts() {
     let store = hung_store();
     let connections = || store.fake.listeners("h:1").len();
 
-    // The third call finds the connection idle, and asks whether it still works before it is sent on the next one.
+    // The third call finds the connection idle, and checks it before it opens a new one.
     for (expected, time) in [(1, TIMEOUT), (1, TIMEOUT), (2, 2 * TIMEOUT)] {
         let asked_at = Instant::now();
         assert_eq!(outcome(store.servers.call(&call()).await), Err(ErrorKind::Indeterminate));

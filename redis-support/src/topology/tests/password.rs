@@ -1,4 +1,4 @@
-//! Where passwords are sent to.
+//! Tests which servers receive passwords.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -36,7 +36,8 @@ fn tcp(host: &str) -> Address {
     Address::Tcp { host: host.to_owned(), port: 1 }
 }
 
-/// The number of warnings about a password in the clear when `servers` are connected to, twice.
+/// Returns the number of warnings about an unencrypted password when a client connects to `servers`
+/// twice.
 async fn warnings(servers: Endpoints, password: Option<&str>, fake: Fake) -> usize {
     let warnings = Warnings::default();
     let _guard = tracing::subscriber::set_default(warnings.clone());

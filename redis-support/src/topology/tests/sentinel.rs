@@ -1,4 +1,4 @@
-//! Sentinels, and the server that they name.
+//! Tests sentinels and the primary that they report.
 
 use futures_util::FutureExt;
 use tokio::runtime::{Builder, Runtime};
@@ -14,7 +14,7 @@ fn store() -> Store {
     store_with(&SENTINELS)
 }
 
-/// Three sentinels of which the client is told these.
+/// Returns three sentinels. `named` are the sentinels in the client's configuration.
 fn store_with(named: &[u16]) -> Store {
     let sentinels = named.iter().copied().map(Fake::address).collect();
     let store = Store::new(Endpoints::Sentinel { sentinels, master: "m".to_owned() });
@@ -25,17 +25,17 @@ fn store_with(named: &[u16]) -> Store {
     store
 }
 
-/// A sentinel says that this is the master since that many failovers.
+/// Makes a sentinel report this primary, with `epoch` failovers so far.
 fn say(store: &Store, sentinel: u16, master: u16, epoch: u64) {
     say_so(store, sentinel, sentinel, of_master("h", master, epoch));
 }
 
-/// All do.
+/// Makes all sentinels report this primary.
 fn say_all(store: &Store, master: u16, epoch: u64) {
     SENTINELS.into_iter().for_each(|sentinel| say(store, sentinel, master, epoch));
 }
 
-/// The sentinel `id` says so at that port.
+/// Makes the sentinel `id` at this port report this primary.
 fn say_so(store: &Store, port: u16, id: u16, of_master: Reply) {
     let others = SENTINELS.into_iter().filter(|other| *other != id);
     let others = others.map(|port| fields([("ip", bytes("h")), ("port", bytes(port))]));
@@ -49,7 +49,7 @@ fn say_so(store: &Store, port: u16, id: u16, of_master: Reply) {
     store.serve(port, answer, |_| None);
 }
 
-/// The same of a master that one sentinel alone watches over.
+/// Returns the report of a primary that is watched by a single sentinel.
 pub(super) fn of_master_alone(host: &str, port: u16) -> Reply {
     of_master_among(host, port, 1, "master", 0)
 }
@@ -62,7 +62,7 @@ fn of_master_with(host: &str, port: u16, epoch: u64, flags: &str) -> Reply {
     of_master_among(host, port, epoch, flags, 2)
 }
 
-/// The reply to `SENTINEL MASTER` of a sentinel that knows so many others.
+/// Returns the reply to `SENTINEL MASTER` of a sentinel that knows this number of other sentinels.
 fn of_master_among(host: &str, port: u16, epoch: u64, flags: &str, others: usize) -> Reply {
     fields([
         ("name", bytes("m")),
@@ -83,7 +83,8 @@ fn delay_all(store: &Store, delay: Duration) {
     SENTINELS.into_iter().for_each(|port| store.fake.delay(&format!("h:{port}"), delay));
 }
 
-/// Its time stands still while a task is ready, and while it is not driven.
+/// Returns a runtime with paused time. Its time does not advance while a task is ready or while the
+/// runtime does not run.
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }
@@ -99,7 +100,7 @@ async fn call(store: &Store) -> Result<i64, ErrorKind> {
     outcome(store.servers.call(&super::call()).await)
 }
 
-/// The sentinels have made the second server the master, and say so.
+/// Makes the second server the primary, and makes the sentinels report this.
 fn switch(store: &Store) {
     say_all(store, 2, 2);
     for listener in SENTINELS.map(|port| store.fake.listeners(&format!("h:{port}"))).concat() {
@@ -227,7 +228,7 @@ async fn that_are_all_down_are_unavailable() {
 async fn that_fall_silent_are_missed_in_time() {
     let store = store();
     call(&store).await.unwrap();
-    // One stays, and confirms nothing by itself. No connection ends.
+    // A single sentinel remains, which is not a majority. No connection ends.
     for port in [12, 13] {
         store.serve(port, |_| None, |_| None);
     }
@@ -242,7 +243,7 @@ async fn that_fall_silent_are_missed_in_time() {
     assert_eq!(store.called(), [1, 1]);
 }
 
-/// The timers of a suspended machine stand still.
+/// The timers of a suspended machine do not advance.
 #[tokio::test(start_paused = true)]
 async fn are_asked_again_after_a_suspension() {
     let store = store();
@@ -275,7 +276,7 @@ async fn that_answered_before_a_suspension_are_asked_again() {
     assert_eq!(store.called(), [2]);
 }
 
-/// A reply may wait in a socket until the machine goes on.
+/// A reply may wait in a socket until the machine resumes.
 #[tokio::test(start_paused = true)]
 async fn are_asked_about_a_reply_from_before_a_suspension() {
     let store = store();
@@ -304,7 +305,7 @@ async fn are_asked_ahead_of_calls_in_close_order() {
         assert_eq!(asked_at.elapsed(), Duration::ZERO);
         tokio::time::sleep(ASKED_AFTER / 5).await;
     }
-    // Each sentinel receives one question per second, which takes two round trips.
+    // Each sentinel gets one request per second, which takes two round trips.
     let questions = store.fake.round_trips().len() - before - 50;
     assert!((20..=40).contains(&questions), "{questions}");
 }
@@ -329,7 +330,7 @@ fn that_a_runtime_asked_which_stands_still_are_asked_by_another() {
         call(&store).await.unwrap();
         delay_all(&store, TIMEOUT / 10);
         tokio::time::sleep(ASKED_AFTER).await;
-        // The question that this begins is under way when the runtime stands still.
+        // The request that this call starts is in progress when the runtime stops.
         call(&store).await.unwrap();
     });
 
