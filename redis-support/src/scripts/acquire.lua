@@ -4,8 +4,7 @@
 --       crowd
 -- ARGV  value, TTL in ms, number of spare tokens, id, lifetime of the queue entry in ms (0: no
 --       queue entry), patience: how long a free key is reserved for the claim in ms (0: until its
---       queue entry expires), channel on which its client listens to reservations (`-`: none), time
---       of the request on the client's clock (empty: a reservation must not grant the lock)
+--       queue entry expires), channel on which its client listens to reservations (`-`: none)
 -- Returns  granted: {1, token, number of spare tokens, ids of the woken claims, …}; refused: see
 --          `refuse`
 local lock, fence, held, queue, revoke, places, news, own_news, crowd = unpack(KEYS)

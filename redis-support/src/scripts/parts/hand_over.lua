@@ -7,12 +7,14 @@ local function front(queue)
   return redis.call('ZRANGE', queue, 0, 1)
 end
 
--- Keeps the key for the first claim in the queue whose client listens on its channel, for as long as a free key is kept for a claim. In this time
--- the client asks again, and the lock is granted for its whole TTL. A claim whose client does not listen loses its place. Returns false if the first
--- claim has no channel, or if the key is left to other programs: then the first claim is notified that the key is free.
+-- Reserves the key for the first claim in the queue whose client listens on its channel, for as long
+-- as a free key is reserved for a claim. The client then sends a request, which grants the lock for
+-- its whole TTL. A claim whose client does not listen loses its queue entry. Returns false if the
+-- first claim has no channel, or if the key is left to other programs. The caller then notifies the
+-- first claim that the key is free.
 --
 -- ids     the front of the queue
--- Returns  whether it is kept, and then the next claim and the record of its place, each as a list
+-- Returns  whether the key is reserved, and then the next claim and its record, each as a list
 -- Needs no command that fails when memory is full.
 local function hand_over(lock, queue, places, ids, now)
   for _ = 1, 128 do
