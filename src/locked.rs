@@ -2,8 +2,8 @@
 
 /// Runs a function under a lock. Each call acquires the lock, runs the body and releases the lock.
 ///
-/// The attribute needs the feature `macros`. The function must return a `Result<T, E>` with `E:
-/// From<`[`Error`](crate::Error)`>`. These functions are supported:
+/// The attribute needs the feature `macros`. The function must return a `Result<T, E>` with
+/// `E: From<`[`Error`](crate::Error)`>`. These functions are supported:
 ///
 /// - `async fn`, with a [`LockClient`](crate::LockClient);
 /// - plain `fn`, with a [`blocking::LockClient`](crate::blocking::LockClient) (feature `blocking`);
