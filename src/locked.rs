@@ -23,7 +23,7 @@
 /// impl Shop {
 ///     #[locked(key = "order:{id}", client = self.locks, ttl = "30s", wait = "2s", guard = lock)]
 ///     async fn settle(&self, id: u64) -> Result<u64, leasehold::Error> {
-///         Ok(lock.token().number()) // send it along with every write
+///         Ok(lock.token().number()) // send the token with every write
 ///     }
 ///
 ///     #[locked(key = "report", client = self.locks, on_busy = skip)]
