@@ -1,4 +1,5 @@
-//! Says at the start of a build that `protoc` is missing. The crate `etcd-client` says so after a minute, in the words of another crate.
+//! Reports a missing `protoc` at the start of a build. The crate `etcd-client` would report it after a
+//! minute, with a message of another crate.
 
 use std::env;
 use std::process::Command;
@@ -6,7 +7,7 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-env-changed=PROTOC");
     println!("cargo::rerun-if-env-changed=PATH");
-    // A path of the user's is for etcd-client to judge.
+    // The crate `etcd-client` checks a path that the user has set.
     if env::var_os("PROTOC").is_some() || Command::new("protoc").arg("--version").output().is_ok() {
         return;
     }

@@ -1,5 +1,5 @@
-//! Acquires locks by name. Operators set their types and options: `cargo run --example config
-//! --features config`.
+//! Acquires locks by name. Operators set their types and options:
+//! `cargo run --example config --features config`.
 
 use leasehold::TryLockError;
 use leasehold::config::{Config, LockService};

@@ -1,5 +1,5 @@
-//! A scheduled job. Every machine follows the schedule, and one machine runs the job: `cargo run
-//! --example cron`.
+//! A scheduled job. Every machine follows the schedule, and one machine runs the job:
+//! `cargo run --example cron`.
 //!
 //! To see several machines, start the program several times with `--features sqlite` and
 //! `LEASEHOLD_BACKEND=sqlite:/tmp/locks.db`. `PERIOD_MS` sets the time between runs, and `RUNS`

@@ -1,5 +1,5 @@
-//! A complete backend for your own store, and the report of the conformance suite: `cargo run
-//! --example custom_backend`.
+//! A complete backend for your own store, and the report of the conformance suite:
+//! `cargo run --example custom_backend`.
 //!
 //! The store in this example is a table in memory. Each operation is one transaction, as it would
 //! be in a database.

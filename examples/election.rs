@@ -1,8 +1,8 @@
 //! Two candidates, one leader at a time, and an observer that prints the address of each leader:
 //! `cargo run --example election`.
 //!
-//! Set `LEASEHOLD_BACKEND` to use a real store, and enable its feature, for example `--features
-//! redis` or `--features etcd`.
+//! Set `LEASEHOLD_BACKEND` to use a real store, and enable its feature, for example
+//! `--features redis` or `--features etcd`.
 
 use std::time::Duration;
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use leasehold::{Error, Fence, FencingToken, LockOptions, RenewalMode};
 
-/// The data that the lock protects. In a database, the check is part of the write: `UPDATE account
-/// SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2`.
+/// The data that the lock protects. In a database, the check is part of the write:
+/// `UPDATE account SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2`.
 #[derive(Default)]
 struct Account {
     balance: u64,

@@ -1,6 +1,5 @@
 //! MySQL or MariaDB rejects the write of a late holder:
-//! `LEASEHOLD_BACKEND=mysql://user@host/database cargo run --example fencing_mysql --features
-//! mysql`.
+//! `LEASEHOLD_BACKEND=mysql://user@host/database cargo run --example fencing_mysql --features mysql`.
 //!
 //! The write compares the token: `… WHERE fence <= token`. If no row is changed, a later holder has
 //! already written. The statement also works inside a transaction.

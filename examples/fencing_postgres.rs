@@ -1,5 +1,5 @@
-//! PostgreSQL rejects the write of a late holder: `LEASEHOLD_BACKEND=postgres://user@host/database
-//! cargo run --example fencing_postgres --features postgres`.
+//! PostgreSQL rejects the write of a late holder:
+//! `LEASEHOLD_BACKEND=postgres://user@host/database cargo run --example fencing_postgres --features postgres`.
 //!
 //! The write compares the token: `… WHERE fence <= token`. If no row is changed, a later holder has
 //! already written. The statement also works inside a transaction.

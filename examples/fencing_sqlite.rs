@@ -1,5 +1,5 @@
-//! SQLite rejects the write of a late holder: `cargo run --example fencing_sqlite --features
-//! sqlite`.
+//! SQLite rejects the write of a late holder:
+//! `cargo run --example fencing_sqlite --features sqlite`.
 //!
 //! The write compares the token: `… WHERE fence <= token`. If no row is changed, a later holder has
 //! already written.

@@ -1,7 +1,7 @@
 //! A transfer between two accounts, each with its own lock: `cargo run --example multi_lock`.
 //!
-//! Set `LEASEHOLD_BACKEND` to use a real store, and enable its feature, for example `--features
-//! redis` or `--features etcd`.
+//! Set `LEASEHOLD_BACKEND` to use a real store, and enable its feature, for example
+//! `--features redis` or `--features etcd`.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

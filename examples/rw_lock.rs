@@ -1,7 +1,7 @@
 //! Many readers or one writer: `cargo run --example rw_lock`.
 //!
-//! Set `LEASEHOLD_BACKEND` to use a real store, and enable its feature, for example `--features
-//! redis` or `--features etcd`.
+//! Set `LEASEHOLD_BACKEND` to use a real store, and enable its feature, for example
+//! `--features redis` or `--features etcd`.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A job that several machines start at the same time and that runs once: `cargo run --example
-//! scheduled_job`.
+//! A job that several machines start at the same time and that runs once:
+//! `cargo run --example scheduled_job`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

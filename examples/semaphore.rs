@@ -1,8 +1,8 @@
-//! At most three calls at the same time, in all processes together: `cargo run --example
-//! semaphore`.
+//! At most three calls at the same time, in all processes together:
+//! `cargo run --example semaphore`.
 //!
-//! Set `LEASEHOLD_BACKEND` to use a real store, and enable its feature, for example `--features
-//! redis` or `--features etcd`.
+//! Set `LEASEHOLD_BACKEND` to use a real store, and enable its feature, for example
+//! `--features redis` or `--features etcd`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

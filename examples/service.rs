@@ -1,5 +1,5 @@
-//! A service with metrics: `cargo run --example service --features metrics`, then `curl
-//! 127.0.0.1:9464/metrics`.
+//! A service with metrics: `cargo run --example service --features metrics`, then
+//! `curl 127.0.0.1:9464/metrics`.
 //!
 //! Three workers share one lock. Prometheus scrapes the metrics page. The directories
 //! `docs/grafana` and `docs/prometheus` contain a dashboard and alerts. Set `LEASEHOLD_BACKEND` to

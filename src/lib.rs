@@ -3,10 +3,10 @@
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-//! // Or `redis://127.0.0.1`, `sqlite:locks.db`, `postgres://…`, `etcd://…`, by a feature each.
+//! // Or `redis://127.0.0.1`, `sqlite:locks.db`, `postgres://…` or `etcd://…`, each with its feature.
 //! let client = leasehold::connect("memory:").await?;
 //!
-//! // Waits for the lock, renews its lease while the work runs, and stops the work if the lease is lost.
+//! // Waits for the lock and renews it while the work runs. Stops the work if the lock is lost.
 //! let invoice = client.mutex("invoice:42")?;
 //! invoice.run(async |guard| println!("held with token {}", guard.token())).await?;
 //! # Ok::<(), leasehold::Error>(())

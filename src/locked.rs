@@ -2,8 +2,8 @@
 
 /// Runs a function under a lock. Each call acquires the lock, runs the body and releases the lock.
 ///
-/// The attribute needs the feature `macros`. The function must return a `Result<T, E>` with `E:
-/// From<`[`Error`](crate::Error)`>`. These functions are supported:
+/// The attribute needs the feature `macros`. The function must return a `Result<T, E>` with
+/// `E: From<`[`Error`](crate::Error)`>`. These functions are supported:
 ///
 /// - `async fn`, with a [`LockClient`](crate::LockClient);
 /// - plain `fn`, with a [`blocking::LockClient`](crate::blocking::LockClient) (feature `blocking`);
@@ -23,7 +23,7 @@
 /// impl Shop {
 ///     #[locked(key = "order:{id}", client = self.locks, ttl = "30s", wait = "2s", guard = lock)]
 ///     async fn settle(&self, id: u64) -> Result<u64, leasehold::Error> {
-///         Ok(lock.token().number()) // send it along with every write
+///         Ok(lock.token().number()) // send the token with every write
 ///     }
 ///
 ///     #[locked(key = "report", client = self.locks, on_busy = skip)]

@@ -19,6 +19,8 @@ use tokio::task::AbortHandle;
 use crate::error;
 
 /// A connection that many callers share.
+///
+/// [`FredDriver`](crate::FredDriver) opens it. The example of the crate shows how to connect.
 #[derive(Clone, Debug)]
 pub struct FredConnection(Arc<Inner>);
 

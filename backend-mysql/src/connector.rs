@@ -20,6 +20,8 @@ use crate::servers::Servers;
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Opens connections to the database.
+///
+/// The example of the crate shows how to connect.
 #[derive(Debug)]
 pub struct Connector {
     servers: Servers,
@@ -28,6 +30,8 @@ pub struct Connector {
 }
 
 /// A connection. Dropping it closes it immediately, even in the middle of a reply.
+///
+/// [`Connector`] opens it. The example of the crate shows how to connect.
 #[derive(Debug)]
 pub struct Link {
     /// `None` only while the link is being dropped.

@@ -8,7 +8,7 @@
 //! let backend = MysqlBackend::connect("mysql://locker:secret@db.example/app").await?;
 //! let client = LockClient::new(backend);
 //! let guard = client.mutex("invoice:42")?.lock().await?;
-//! // … `guard.token()` goes with each write, see the guide …
+//! // Check `guard.token()` in every write. The guide shows how.
 //! guard.release().await?;
 //! # Ok(())
 //! # }
@@ -23,24 +23,29 @@
 #![doc = include_str!("../tests/rights.sql")]
 //! ```
 //!
-//! All clients must write to *one* server, the primary. If a cluster has several writers (Galera, or group replication with several primaries),
-//! leases would expire by several clocks. In that case, send all of Leasehold's writes to a single node.
+//! All clients must write to *one* server, the primary. If a cluster has several writers (Galera,
+//! or group replication with several primaries), leases would expire by several clocks. In that
+//! case, send all of Leasehold's writes to a single node.
 //!
-//! MySQL and MariaDB cannot notify clients. Waiters poll at intervals with jitter. A release in the same process wakes a waiter immediately.
+//! MySQL and MariaDB cannot notify clients. Waiters poll at intervals with jitter. A release in the
+//! same process wakes a waiter immediately.
 //!
 //! # Quorums
 //!
-//! A database can be a member of a [`Quorum`](leasehold_core::quorum::Quorum) if every commit waits for the disk. This requires
-//! `innodb_flush_log_at_trx_commit = 1` and, if the server writes a binary log, `sync_binlog = 1`. If the tables move to another server, the database
-//! loses its vote until earlier leases have expired. The backend identifies a server by its `server_id`, host name, port and, on MySQL,
-//! `server_uuid`.
+//! A database can be a member of a [`Quorum`](leasehold_core::quorum::Quorum) if every commit waits
+//! for the disk. This requires `innodb_flush_log_at_trx_commit = 1` and, if the server writes a
+//! binary log, `sync_binlog = 1`. If the tables move to another server, the database loses its vote
+//! until earlier leases have expired. The backend identifies a server by its `server_id`, host
+//! name, port and, on MySQL, `server_uuid`.
 //!
 //! # Connections of your application
 //!
-//! Implement [`Run`] to run the transactions on connections that your application already has. A [`Text`] is a batch of statements. Send each batch
-//! as *one query* (`mysql_async::Queryable::query_iter` or `sqlx::raw_sql`). If a batch fails, *close* its connection, because the transaction may
-//! still be open. A batch sets the time zone, the SQL modes and the time limits of its session, and variables such as `@now`. If other code uses the
-//! same pool, the pool must reset a session between two uses. The pool of `mysql_async` does this.
+//! Implement [`Run`] to run the transactions on connections that your application already has. A
+//! [`Text`] is a batch of statements. Send each batch as *one query*
+//! (`mysql_async::Queryable::query_iter` or `sqlx::raw_sql`). If a batch fails, *close* its
+//! connection, because the transaction may still be open. A batch sets the time zone, the SQL modes
+//! and the time limits of its session, and variables such as `@now`. If other code uses the same
+//! pool, the pool must reset a session between two uses. The pool of `mysql_async` does this.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod database;
@@ -55,7 +60,8 @@ pub use database::Mysql;
 pub use leasehold_sql_support::mysql::reported;
 pub use leasehold_sql_support::remote::{Row, Run, RunError, Text, Urgency};
 
-/// Locks in a MySQL or MariaDB database. Clones share connections.
+/// Locks in a MySQL or MariaDB database. Clones share connections. The example of the
+/// [crate](crate) shows how to connect.
 pub type MysqlBackend = leasehold_sql_support::Backend<leasehold_sql_support::Remote<Mysql>>;
 
 /// Selects the database and sets its options.

@@ -10,6 +10,8 @@ use leasehold_sql_support::remote::{self, RunError};
 use mysql_async::{Opts, OptsBuilder};
 
 /// The server of a database. `Debug` shows neither the user nor the password.
+///
+/// The example of the crate shows how to connect.
 #[derive(Clone)]
 pub struct Servers {
     options: OptsBuilder,

@@ -17,6 +17,8 @@ use crate::error;
 use crate::servers::{Place, Servers};
 
 /// Opens connections to the database.
+///
+/// The example of the crate shows how to connect.
 #[derive(Debug)]
 pub struct Connector {
     servers: Servers,
@@ -32,6 +34,8 @@ pub(crate) struct Heard {
 }
 
 /// A connection whose messages are read by a task.
+///
+/// [`Connector`] opens it. The example of the crate shows how to connect.
 #[derive(Debug)]
 pub struct Link {
     client: Client,

@@ -40,13 +40,13 @@
 #![doc = include_str!("../tests/rights.sql")]
 //! ```
 //!
-//! To use another schema or other table names, set [`PostgresConfig::schema`] and [`PostgresConfig::prefix`]. The backend requires PostgreSQL 12 or
-//! newer.
+//! To use another schema or other table names, set [`PostgresConfig::schema`] and
+//! [`PostgresConfig::prefix`]. The backend requires PostgreSQL 12 or newer.
 //!
 //! # Quorums
 //!
-//! A database can be a member of a [`Quorum`](leasehold_core::quorum::Quorum). The database loses its vote until earlier leases have expired in these
-//! cases:
+//! A database can be a member of a [`Quorum`](leasehold_core::quorum::Quorum). The database loses
+//! its vote until earlier leases have expired in these cases:
 //!
 //! - A server was promoted or recovered from a backup (its timeline changed).
 //! - The tables were restored on another server (the system identifier changed).
@@ -56,12 +56,14 @@
 //!
 //! # Poolers, pools and other drivers
 //!
-//! A transaction does not depend on its session, so it can run through a pooler such as PgBouncer in transaction mode. A pooler does not forward
-//! notifications, so set `push=off`. Each connection prepares the statements of a lock once. If a pooler has changed the session of one connection,
+//! A transaction does not depend on its session, so it can run through a pooler such as PgBouncer
+//! in transaction mode. A pooler does not forward notifications, so set `push=off`. Each connection
+//! prepares the statements of a lock once. If a pooler has changed the session of one connection,
 //! the client stops preparing statements.
 //!
-//! Implement [`Run`] to run the transactions on connections that your application already has, with `deadpool`, `sqlx` or any other crate. Send each
-//! [`Text`] as *one message of the simple query protocol* (`tokio_postgres::Client::simple_query` or `sqlx::raw_sql`). Waiters then poll.
+//! Implement [`Run`] to run the transactions on connections that your application already has, with
+//! `deadpool`, `sqlx` or any other crate. Send each [`Text`] as *one message of the simple query
+//! protocol* (`tokio_postgres::Client::simple_query` or `sqlx::raw_sql`). Waiters then poll.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -99,8 +101,9 @@
 //! # }
 //! ```
 //!
-//! Without [`Run`], a client opens up to [`connections`](PostgresConfig::connections) + 2 connections. It opens one more connection for notifications
-//! as long as a lock is held or waited for.
+//! Without [`Run`], a client opens up to [`connections`](PostgresConfig::connections) + 2
+//! connections. It opens one more connection for notifications as long as a lock is held or waited
+//! for.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod database;
@@ -117,7 +120,8 @@ pub use database::Postgres;
 pub use leasehold_sql_support::postgres::reported;
 pub use leasehold_sql_support::remote::{Row, Run, RunError, Text, Urgency};
 
-/// Locks in a PostgreSQL database. Clones share connections.
+/// Locks in a PostgreSQL database. Clones share connections. The example of the [crate](crate)
+/// shows how to connect.
 pub type PostgresBackend = leasehold_sql_support::Backend<leasehold_sql_support::Remote<Postgres>>;
 
 /// Selects the database and sets its options.

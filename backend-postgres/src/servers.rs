@@ -12,6 +12,8 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use crate::tls::Tls;
 
 /// The servers of a database. `Debug` shows neither the user nor the password.
+///
+/// The example of the crate shows how to connect.
 #[derive(Clone)]
 pub struct Servers {
     options: tokio_postgres::Config,

@@ -8,6 +8,8 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 use crate::error;
 
 /// A connection that many callers share.
+///
+/// [`RedisDriver`](crate::RedisDriver) opens it. The example of the crate shows how to connect.
 #[derive(Clone, Debug)]
 pub struct RedisConnection(MultiplexedConnection);
 

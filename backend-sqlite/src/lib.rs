@@ -58,9 +58,9 @@
 //!
 //! # How it works
 //!
-//! One thread owns the connection. It runs renewals and releases first. Each request is a `BEGIN
-//! IMMEDIATE` transaction. If another process keeps the file busy, the call tries again and then
-//! returns [`Unavailable`](leasehold_core::ErrorKind::Unavailable), so that the client retries
+//! One thread owns the connection. It runs renewals and releases first. Each request is a
+//! `BEGIN IMMEDIATE` transaction. If another process keeps the file busy, the call tries again and
+//! then returns [`Unavailable`](leasehold_core::ErrorKind::Unavailable), so that the client retries
 //! later. The thread also checks for changes by other processes (`PRAGMA data_version`):
 //!
 //! - While callers wait, it checks every 5 to 10 ms.

@@ -99,6 +99,8 @@ impl Store {
 
 /// Checks that `page` contains the row for the harness `H`.
 ///
+/// [`Suites::documented_in`](crate::Suites::documented_in) adds a test that calls this function.
+///
 /// # Panics
 ///
 /// Panics with the expected row if the page does not contain it.
@@ -108,6 +110,8 @@ pub fn assert_documented<H: Harness>(page: &str) {
 }
 
 /// Returns the table that shows which store runs which case.
+///
+/// The page `docs/conformance.md` in the repository contains this table.
 pub fn case_table(cases: &[Case], stores: &[Store]) -> String {
     let mut table = String::from("| number | case | subject | needs |");
     for store in stores {

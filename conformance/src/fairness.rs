@@ -10,13 +10,13 @@
 //!
 //! const CONTEST: Contest = Contest::new(20);
 //!
-//! // In each process, and nothing when it is run like any test: some clients of the server that it is told of.
+//! // Runs the clients of one process. Does nothing when it runs as an ordinary test.
 //! # async fn a_process() {
-//! let connect = async |server| MemoryBackend::new(); // or rather one that is shared
+//! let connect = async |server| MemoryBackend::new(); // in a real test: a shared store
 //! CONTEST.take_turns(LockOptions::new().fair(true), connect).await;
 //! # }
 //!
-//! // In the test: some processes that run the one above, by its full name.
+//! // Starts processes that run the test above by its full name.
 //! # async fn test() {
 //! CONTEST.assert_first_come_first_served("fair::a_process", "redis://127.0.0.1").await;
 //! # }

@@ -352,6 +352,10 @@ fn lock(beats: &Mutex<Beats>) -> MutexGuard<'_, Beats> {
 /// # Panics
 ///
 /// Panics if the measurement panics, or if it is void each time because the machine is unsuitable.
+///
+/// # Examples
+///
+/// The example of [`stalls`](self) measures a short sleep.
 pub async fn measure<T>(measurement: impl AsyncFn() -> Measured<T>) -> T {
     let mut voids = Vec::new();
     while voids.len() < MEASUREMENTS {

@@ -185,8 +185,8 @@ fn take_arguments(block: &mut Block, names: &mut Names) -> Vec<Stmt> {
     taken
 }
 
-/// Returns the argument in `let … = argument;` or in `let … = { let argument = argument; argument
-/// };`.
+/// Returns the argument in `let … = argument;` or in
+/// `let … = { let argument = argument; argument };`.
 fn argument(statement: &Stmt) -> Option<&Ident> {
     let Stmt::Local(Local { init: Some(LocalInit { expr, .. }), .. }) = statement else {
         return None;

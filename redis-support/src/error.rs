@@ -272,8 +272,8 @@ pub(crate) fn only_asked(error: Error, message: &'static str) -> Error {
 }
 
 /// Unwraps the error of a command inside a script. Up to Redis 6.2, it is wrapped in an error of
-/// the script: `ERR Error running script (call to f_…): @user_script:4: -OOM command not allowed
-/// …`.
+/// the script:
+/// `ERR Error running script (call to f_…): @user_script:4: -OOM command not allowed …`.
 fn unwrap(code: &str, detail: &str) -> Option<(String, String)> {
     if code != "ERR" || !detail.starts_with("Error running script") {
         return None;

@@ -79,8 +79,8 @@ impl Layout {
     }
 
     /// Fills in the names in an SQL statement. Replaces each `{name}` by the qualified
-    /// [name](Self::object) of the object, and each `{=name}` by its name without a schema. `CREATE
-    /// INDEX` needs the second form.
+    /// [name](Self::object) of the object, and each `{=name}` by its name without a schema.
+    /// `CREATE INDEX` needs the second form.
     pub fn fill(&self, text: &str, quote: char) -> String {
         let mut parts = text.split('{');
         let mut filled = parts.next().unwrap_or_default().to_owned();

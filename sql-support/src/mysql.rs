@@ -37,6 +37,12 @@ use crate::layout::Layout;
 /// tables, an administrator runs them.
 ///
 /// It is safe to run the statements again.
+///
+/// ```
+/// use leasehold_sql_support::{Layout, mysql};
+///
+/// assert!(mysql::migration(&Layout::default()).contains("leasehold_lease"));
+/// ```
 pub fn migration(layout: &Layout) -> String {
     layout.fill(MIGRATION, '`')
 }

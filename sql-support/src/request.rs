@@ -202,6 +202,10 @@ pub fn token_at(micros: i64) -> i64 {
 }
 
 /// Converts a token to the type of the tables. Tokens in use always fit.
+///
+/// ```
+/// assert_eq!(leasehold_sql_support::request::token(7), 7);
+/// ```
 pub fn token(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -212,6 +216,12 @@ fn description(lease: &Lease) -> Option<String> {
 
 /// Returns the tag for the lease id with this [secret](leasehold_core::backend::LeaseId::secret).
 /// The tag is derived from the id and does not reveal it.
+///
+/// ```
+/// use leasehold_sql_support::request::tag;
+///
+/// assert_ne!(tag("one secret"), tag("another secret"));
+/// ```
 pub fn tag(secret: &str) -> Uuid {
     /// A random namespace for the tags of leases.
     const NAMESPACE: Uuid = Uuid::from_u128(0x1b5b_0c1c_77f0_4a36_8a55_24a7_c37d_90e2);
@@ -221,6 +231,12 @@ pub fn tag(secret: &str) -> Uuid {
 
 /// Returns a span of time in the unit of the tables. It is rounded up to microseconds, so that no
 /// lease is shorter than requested.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// assert_eq!(leasehold_sql_support::request::micros(Duration::from_nanos(1_500)), 2);
+/// ```
 pub fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
 }

@@ -151,6 +151,12 @@ pub struct Usage {
 }
 
 /// Returns the current time on the clock that guards use.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// assert!(leasehold_conformance::history::event::now() > Duration::ZERO);
+/// ```
 pub fn now() -> Duration {
     since_boot(SystemClock.now())
 }

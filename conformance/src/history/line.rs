@@ -104,6 +104,8 @@ impl Said {
 }
 
 /// Returns a line as text.
+///
+/// [`Process::start`](super::process::Process::start) sends such lines.
 pub fn text(line: &impl Serialize) -> String {
     serde_json::to_string(line).expect("lines are plain data") + "\n"
 }

@@ -275,6 +275,10 @@ pub struct Sample {
 }
 
 /// Returns a description of the machine: its cores, its memory and its kernel.
+///
+/// ```
+/// println!("{}", leasehold_conformance::history::run::machine());
+/// ```
 pub fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();

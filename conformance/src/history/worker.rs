@@ -39,6 +39,8 @@ const UNTIL_CLEAN: Duration = Duration::from_secs(10);
 
 /// Connects to a store. Waits until the store is available.
 ///
+/// `leasehold verify` and the fault campaign call this function.
+///
 /// # Panics
 ///
 /// Panics if the URL or the TTL is not valid.
@@ -64,6 +66,8 @@ fn options(ttl: Duration) -> LockOptions {
 ///
 /// `connect` connects to the store. `entries` counts the entries in the maps of a client, if the
 /// program supports this.
+///
+/// `leasehold verify` and the fault campaign call this function.
 ///
 /// # Panics
 ///
@@ -229,6 +233,8 @@ impl Worker {
 
 /// Acquires each key exclusively after all other clients have ended, and looks for keys that
 /// remain.
+///
+/// `leasehold verify` and the fault campaign call this function.
 ///
 /// # Panics
 ///

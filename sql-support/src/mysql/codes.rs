@@ -7,6 +7,12 @@ use crate::remote::{Row, RunError};
 
 /// Creates the error of a query batch for which the server reported this error number. `rows` are
 /// the rows that arrived before the error. They show whether the commit failed.
+///
+/// ```
+/// use leasehold_sql_support::{Failure, mysql};
+///
+/// assert_eq!(mysql::reported(1213, &[], "deadlock").failure(), Failure::Conflict);
+/// ```
 pub fn reported(
     code: u16,
     rows: &[Row],

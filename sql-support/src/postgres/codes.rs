@@ -7,6 +7,12 @@ use crate::remote::RunError;
 
 /// Creates the error of a query batch for which the server reported this `SQLSTATE`. The
 /// transaction was rolled back, unless the code means that the connection ended too.
+///
+/// ```
+/// use leasehold_sql_support::{Failure, postgres};
+///
+/// assert_eq!(postgres::reported("40P01", "deadlock").failure(), Failure::Conflict);
+/// ```
 pub fn reported(code: &str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> RunError {
     let failure = failure(code);
     RunError::new(failure, message(code).unwrap_or(failure.message()), source)

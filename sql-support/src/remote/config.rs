@@ -244,6 +244,13 @@ fn number<T: FromStr>(name: &str, value: &str) -> Result<T, Error> {
 }
 
 /// Creates the error for an invalid setting.
+///
+/// ```
+/// use leasehold_core::ErrorKind;
+/// use leasehold_sql_support::remote::invalid;
+///
+/// assert_eq!(invalid("the limit is too large").kind(), ErrorKind::Invalid);
+/// ```
 pub fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }

@@ -63,6 +63,8 @@ pub async fn addresses_of(host: &str) -> Result<Vec<IpAddr>, RunError> {
 
 /// Returns the error if none of several addresses accepted a connection. This is the last of the
 /// failures, or a timeout if there is none.
+///
+/// The connectors of the crates `leasehold-postgres` and `leasehold-mysql` call this function.
 pub fn no_connection(mut failures: Vec<RunError>) -> RunError {
     let late = || RunError::not_sent(io::Error::from(io::ErrorKind::TimedOut));
     failures.pop().unwrap_or_else(late)

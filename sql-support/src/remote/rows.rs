@@ -18,6 +18,8 @@ use crate::reply::{
 use crate::request::Renew;
 
 /// A row in text form. A column is `None` if it is null.
+///
+/// [`Rows`] contains these rows.
 pub type Row = Vec<Option<String>>;
 
 /// The rows of all statements of a query batch, in order.
