@@ -1,4 +1,4 @@
-//! Reports a missing `protoc` at the start of a build. The crate `etcd-client` would report it after a
+//! Reports a missing `protoc` at the start of a build. The `etcd-client` crate would report it after a
 //! minute, with a message of another crate.
 
 use std::env;
@@ -7,7 +7,7 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-env-changed=PROTOC");
     println!("cargo::rerun-if-env-changed=PATH");
-    // The crate `etcd-client` checks a path that the user has set.
+    // The `etcd-client` crate checks a path that the user has set.
     if env::var_os("PROTOC").is_some() || Command::new("protoc").arg("--version").output().is_ok() {
         return;
     }

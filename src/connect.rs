@@ -36,7 +36,7 @@ pub(crate) use stores::redis_lazily;
 /// | `zookeepers://…` | a ZooKeeper ensemble, over TLS | `zookeeper-tls` |
 ///
 /// In all Redis URLs, `valkey` and `valkeys` may be used instead of `redis` and `rediss`. If both
-/// features `redis` and `fred` are enabled, the crate `redis` is used, unless the URL contains
+/// features `redis` and `fred` are enabled, the `redis` crate is used, unless the URL contains
 /// `client=fred`.
 ///
 /// The other parameters after `?` are described at `EtcdConfig::from_url`, `FredConfig::from_url`,
@@ -246,7 +246,7 @@ fn memory(url: &str) -> Arc<dyn LockBackend> {
     Arc::new(named.entry(name.to_owned()).or_default().clone())
 }
 
-/// Returns whether the crates `redis` and `fred` support this scheme.
+/// Returns whether the `redis` and `fred` crates support this scheme.
 fn is_redis(scheme: &str) -> bool {
     let (base, topology) = scheme.split_once('-').unwrap_or((scheme, ""));
     match base {

@@ -32,7 +32,7 @@
 //! | inspect a store or release a lock by force | [`admin`] |
 //! | get logs, metrics and events | [`observe`] |
 //! | test an application | [`memory`], [`fault`], [`clock`] |
-//! | write a backend | [`backend::LockBackend`] and the crate `leasehold-conformance` |
+//! | write a backend | [`backend::LockBackend`] and the `leasehold-conformance` crate |
 //!
 //! # Lock types
 //!
@@ -58,9 +58,9 @@
 //! | `blocking` | [`blocking`]: the same lock types for threads without an async runtime |
 //! | `macros` | [`locked`]: an attribute that runs a function under a lock |
 //! | `config` | [`config`]: named locks from a configuration |
-//! | `metrics` | [`observe::Metrics`]: metrics for a recorder of the crate `metrics` |
+//! | `metrics` | [`observe::Metrics`]: metrics for a recorder of the `metrics` crate |
 //!
-//! The feature `etcd` needs `protoc` at build time. The directory `docs/` in the repository is a
+//! The `etcd` feature needs `protoc` at build time. The directory `docs/` in the repository is a
 //! book. It explains how to choose a store, how to use fencing tokens, common patterns, migration,
 //! and the exact guarantees of each store.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -107,13 +107,13 @@ pub mod backend {
 
 /// Locks on an etcd cluster.
 ///
-/// The crate `etcd-client` needs `protoc` at build time. The README explains how to install it.
+/// The `etcd-client` crate needs `protoc` at build time. The README explains how to install it.
 #[cfg(feature = "etcd")]
 pub mod etcd {
     pub use leasehold_etcd::{EtcdBackend, EtcdConfig, EtcdGuard};
 }
 
-/// Locks on Redis and Valkey, with the crate `fred`. Supports single servers, Sentinel and Cluster.
+/// Locks on Redis and Valkey, with the `fred` crate. Supports single servers, Sentinel and Cluster.
 #[cfg(feature = "fred")]
 pub mod fred {
     pub use leasehold_fred::{FredBackend, FredConfig, Replicas};
@@ -135,7 +135,7 @@ pub mod postgres {
     };
 }
 
-/// Locks on Redis and Valkey, with the crate `redis`. Supports single servers, Sentinel and
+/// Locks on Redis and Valkey, with the `redis` crate. Supports single servers, Sentinel and
 /// Cluster.
 #[cfg(feature = "redis")]
 pub mod redis {

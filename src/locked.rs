@@ -1,8 +1,8 @@
-//! The attribute `#[locked]`, which runs a function under a lock.
+//! The `#[locked]` attribute, which runs a function under a lock.
 
 /// Runs a function under a lock. Each call acquires the lock, runs the body and releases the lock.
 ///
-/// The attribute needs the feature `macros`. The function must return a `Result<T, E>` with
+/// The attribute needs the `macros` feature. The function must return a `Result<T, E>` with
 /// `E: From<`[`Error`](crate::Error)`>`. These functions are supported:
 ///
 /// - `async fn`, with a [`LockClient`](crate::LockClient);

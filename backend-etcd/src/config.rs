@@ -51,7 +51,7 @@ impl EtcdConfig {
     /// Reads a URL such as `etcd://[user[:password]@]host[:port][,host[:port]…]`. `etcds://`
     /// enables TLS.
     ///
-    /// The default port is 2379. The parameters `prefix` and `timeout-ms` correspond to
+    /// The default port is 2379. The `prefix` and `timeout-ms` parameters correspond to
     /// [`prefix`](Self::prefix) and [`timeout`](Self::timeout). With TLS, the parameters `ca`,
     /// `cert` and `key` are paths of PEM files.
     ///

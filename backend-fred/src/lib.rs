@@ -13,7 +13,7 @@
 //! ```
 //!
 //! [`leasehold_redis_support`] documents the store: URLs and options, guarantees, permissions,
-//! server settings, failover, managed services and troubleshooting. The crate `leasehold-redis`
+//! server settings, failover, managed services and troubleshooting. The `leasehold-redis` crate
 //! uses the same keys, so both crates share their locks. Use `leasehold-fred` only if your
 //! application already uses `fred` and you want a single client crate and a single TLS library.
 //!

@@ -13,7 +13,7 @@ use leasehold_sql_support::{Failure, Layout, News};
 use crate::connector::Connector;
 use crate::servers::Servers;
 
-/// The driver of a MySQL or MariaDB database, based on the crate `mysql_async`.
+/// The driver of a MySQL or MariaDB database, based on the `mysql_async` crate.
 ///
 /// [`MysqlBackend`](crate::MysqlBackend) uses this driver. The example of the crate shows how to
 /// connect.

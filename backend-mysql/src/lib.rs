@@ -1,4 +1,4 @@
-//! Leasehold's locks in a MySQL or MariaDB database, through the crate [`mysql_async`].
+//! Leasehold's locks in a MySQL or MariaDB database, through the [`mysql_async`] crate.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), leasehold_core::Error> {

@@ -16,7 +16,7 @@ use crate::connector::Connector;
 use crate::listener::Listener;
 use crate::servers::Servers;
 
-/// The driver of a PostgreSQL database, based on the crate `tokio-postgres`.
+/// The driver of a PostgreSQL database, based on the `tokio-postgres` crate.
 ///
 /// [`PostgresBackend`](crate::PostgresBackend) uses this driver. The example of the crate shows how
 /// to connect.

@@ -1,4 +1,4 @@
-//! Leasehold's locks in a PostgreSQL database, through the crate [`tokio_postgres`].
+//! Leasehold's locks in a PostgreSQL database, through the [`tokio_postgres`] crate.
 //!
 //! If your application already has a PostgreSQL database, you do not need another server.
 //! Acquiring, renewing and releasing a lock are each one message and one transaction. `NOTIFY`

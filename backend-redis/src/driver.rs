@@ -67,7 +67,7 @@ impl Driver for RedisDriver {
             ConnectionAddr::Tcp(host, port) => (Address::Tcp { host, port }, Encryption::None),
             ConnectionAddr::Unix(path) => (Address::Unix(path), Encryption::None),
             like @ ConnectionAddr::TcpTls { .. } => {
-                // Without the feature `tls`, the application that created the client has already
+                // Without the `tls` feature, the application that created the client has already
                 // prepared TLS.
                 drop(ensure_tls());
                 let ConnectionAddr::TcpTls { host, port, .. } = like.clone() else {

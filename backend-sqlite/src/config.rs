@@ -61,7 +61,7 @@ impl SqliteConfig {
     /// Reads a URL such as `sqlite:relative/path.db` or `sqlite:/absolute/path.db`. `sqlite://`
     /// means the same as `sqlite:`.
     ///
-    /// The path is percent-decoded. The parameters `prefix` and `timeout-ms` correspond to
+    /// The path is percent-decoded. The `prefix` and `timeout-ms` parameters correspond to
     /// [`prefix`](Self::prefix) and [`timeout`](Self::timeout).
     ///
     /// # Errors

@@ -49,7 +49,7 @@ impl ZooKeeperConfig {
     ///
     /// The default port is 2181. User and password belong to ZooKeeper's scheme `digest`, and only
     /// this user can access the created nodes. With `auth=sasl`, they belong to a SASL user
-    /// (DIGEST-MD5). The parameters `prefix`, `timeout-ms` and `tick-ms` correspond to
+    /// (DIGEST-MD5). The `prefix`, `timeout-ms` and `tick-ms` parameters correspond to
     /// [`prefix`](Self::prefix), [`timeout`](Self::timeout) and [`tick`](Self::tick). With TLS, the
     /// parameters `ca`, `cert` and `key` are paths of PEM files.
     ///

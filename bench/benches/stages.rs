@@ -107,7 +107,7 @@ fn call(criterion: &mut Criterion) {
     criterion.bench_function("call/acquire and release", |bencher| {
         bencher.iter(|| {
             let claim = Claim::new(Lease::new(&key, Duration::from_secs(30)));
-            let acquire = Call::acquire(&layout, &claim, None, None);
+            let acquire = Call::acquire(&layout, &claim, None);
             black_box((acquire, Call::release(&layout, claim.lease())))
         });
     });

@@ -143,32 +143,32 @@ pub enum Need {
     BlackHole,
     /// The disturbance [`Disturbance::Disconnect`](crate::Disturbance::Disconnect).
     Disconnect,
-    /// The feature [`Feature::ForceRelease`].
+    /// The [`Feature::ForceRelease`] feature.
     ForceRelease,
-    /// The feature [`Feature::Inspect`].
+    /// The [`Feature::Inspect`] feature.
     Inspect,
-    /// The feature [`Feature::List`].
+    /// The [`Feature::List`] feature.
     List,
-    /// The feature [`Feature::Membership`].
+    /// The [`Feature::Membership`] feature.
     Membership,
     /// The disturbance [`Disturbance::Pause`](crate::Disturbance::Pause).
     Pause,
-    /// The feature [`Feature::Push`].
+    /// The [`Feature::Push`] feature.
     Push,
-    /// The feature [`Feature::Queue`].
+    /// The [`Feature::Queue`] feature.
     Queue,
     /// The disturbance [`Disturbance::Restart`](crate::Disturbance::Restart).
     Restart,
     /// A selection by the harness: [`Harness::GROUPS`](crate::Harness::GROUPS) must contain the
     /// case's group, and [`Harness::SUBJECTS`](crate::Harness::SUBJECTS) must contain its subject.
     Selection,
-    /// The feature [`Feature::Revocation`].
+    /// The [`Feature::Revocation`] feature.
     Revocation,
-    /// The feature [`Feature::SpareTokens`].
+    /// The [`Feature::SpareTokens`] feature.
     SpareTokens,
-    /// The feature [`Feature::Together`].
+    /// The [`Feature::Together`] feature.
     Together,
-    /// The feature [`Feature::Units`].
+    /// The [`Feature::Units`] feature.
     Units,
     /// [`Time::Virtual`](crate::Time::Virtual), for a case that tests the
     /// [client](Subject::Layers).

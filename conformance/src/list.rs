@@ -24,7 +24,7 @@ pub fn cases<H: Harness>() -> Vec<Case> {
     cases_of(Profile::of::<H>())
 }
 
-/// Expands the list to `cases_of` and to the macro `suite!`.
+/// Expands the list to `cases_of` and to the `suite!` macro.
 macro_rules! cases {
     ($d:tt
     models {

@@ -16,7 +16,7 @@ const AT_ONCE: usize = 8;
 
 /// The outcomes of all cases on one store.
 ///
-/// The example `examples/custom_backend.rs` in the repository prints a report.
+/// The `examples/custom_backend.rs` example in the repository prints a report.
 #[derive(Debug)]
 pub struct Report {
     store: &'static str,
@@ -30,7 +30,7 @@ enum Verdict {
     Skipped(Skipped),
 }
 
-/// Runs all cases on the store of `H`, several at a time. The example `examples/custom_backend.rs`
+/// Runs all cases on the store of `H`, several at a time. The `examples/custom_backend.rs` example
 /// in the repository calls this function.
 ///
 /// Call it outside of a runtime, because each case creates one. Failed cases also print the reason

@@ -7,7 +7,7 @@ use crate::harness::Harness;
 use crate::list::cases;
 use crate::log;
 
-/// Runs the case `group::name` on the store of `H`. The macro [`suite!`](crate::suite) calls this
+/// Runs the case `group::name` on the store of `H`. The [`suite!`](crate::suite) macro calls this
 /// function.
 ///
 /// If the environment variable `LEASEHOLD_CONFORMANCE_LOG` contains a path, the outcome and the

@@ -1,6 +1,6 @@
 //! The core of Leasehold, distributed locks for Rust: the contract with stores, the lock types, and an in-memory store.
 //!
-//! Programs do not use this crate directly. They depend on the crate `leasehold`, which re-exports everything here and adds the backends as features.
+//! Programs do not use this crate directly. They depend on the `leasehold` crate, which re-exports everything here and adds the backends as features.
 //! Write a backend against this crate:
 //!
 //! - [`backend`] is the contract between locks and a store.

@@ -24,7 +24,7 @@ pub(crate) struct Args {
     pub(crate) every: Option<Duration>,
     pub(crate) on_busy: OnBusy,
     pub(crate) guard: Option<Ident>,
-    /// The path of the crate `leasehold`, which a program may have renamed.
+    /// The path of the `leasehold` crate, which a program may have renamed.
     pub(crate) facade: Path,
 }
 

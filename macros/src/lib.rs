@@ -1,6 +1,6 @@
-//! The attribute `#[locked]` of Leasehold, distributed locks for Rust.
+//! The `#[locked]` attribute of Leasehold, distributed locks for Rust.
 //!
-//! Enable the feature `macros` of the crate `leasehold` and use the attribute as
+//! Enable the `macros` feature of the `leasehold` crate and use the attribute as
 //! `leasehold::locked`. The documentation is there.
 
 mod args;
@@ -14,7 +14,7 @@ use syn::parse_macro_input;
 
 use crate::args::Args;
 
-/// Runs a function under a lock. The documentation is in the crate `leasehold`, because the
+/// Runs a function under a lock. The documentation is in the `leasehold` crate, because the
 /// examples need that crate.
 #[proc_macro_attribute]
 pub fn locked(args: TokenStream, function: TokenStream) -> TokenStream {

@@ -36,7 +36,7 @@ use crate::watch::News;
 /// Locks on Redis or Valkey with the driver `D`. Supports single servers, Sentinel and Cluster.
 /// Clones share connections.
 ///
-/// The crates `leasehold-redis` and `leasehold-fred` define type aliases for this type and contain
+/// The `leasehold-redis` and `leasehold-fred` crates define type aliases for this type and contain
 /// examples.
 pub struct Backend<D: Driver>(Arc<Inner<D>>);
 

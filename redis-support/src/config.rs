@@ -19,7 +19,7 @@ use crate::layout::Layout;
 /// Selects the servers for the driver `D` and sets their options. `Debug` shows neither users nor
 /// passwords.
 ///
-/// The crates `leasehold-redis` and `leasehold-fred` define type aliases for this type and contain
+/// The `leasehold-redis` and `leasehold-fred` crates define type aliases for this type and contain
 /// examples.
 #[derive(Clone)]
 pub struct Config<D> {
@@ -137,7 +137,7 @@ impl<D: Driver> Config<D> {
         self
     }
 
-    /// Requires that replicas acknowledge every grant within `timeout`, with the command `WAIT`.
+    /// Requires that replicas acknowledge every grant within `timeout`, with the `WAIT` command.
     /// Otherwise the grant is released, and the acquisition returns
     /// [`NotWritable`](ErrorKind::NotWritable). Default: [`Replicas::None`].
     ///

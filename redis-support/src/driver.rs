@@ -19,7 +19,7 @@ use crate::words::{Shape, Words};
 
 /// Opens connections with a client crate.
 ///
-/// The crates `leasehold-redis` and `leasehold-fred` contain complete implementations.
+/// The `leasehold-redis` and `leasehold-fred` crates contain complete implementations.
 pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {
     /// The name of the backend in errors and logs.
     const NAME: &'static str;
@@ -115,7 +115,7 @@ impl<'a> From<&'a Address> for Destination<'a> {
 /// An error means that the requests were sent or may have been sent. The connection is not used
 /// after an error. A connection never sends a request twice.
 ///
-/// The crates `leasehold-redis` and `leasehold-fred` contain complete implementations.
+/// The `leasehold-redis` and `leasehold-fred` crates contain complete implementations.
 pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
     /// Sends `requests` without waiting, and returns one reply per request. The server runs them in
     /// order, without requests of other calls in between.

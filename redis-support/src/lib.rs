@@ -1,4 +1,4 @@
-// The page contains examples that use the crate `leasehold`, which this crate cannot depend on. The
+// The page contains examples that use the `leasehold` crate, which this crate cannot depend on. The
 // examples are tested as doctests of `leasehold`.
 #![cfg_attr(not(doctest), doc = include_str!("../README.md"))]
 

@@ -15,7 +15,7 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// A database that stores leases: the part of a backend that depends on a driver.
 /// [`Backend`](crate::Backend) adds everything else.
 ///
-/// The crate `leasehold-sqlite` contains a complete implementation.
+/// The `leasehold-sqlite` crate contains a complete implementation.
 ///
 /// # Transactions
 ///

@@ -33,7 +33,7 @@ pub(crate) const LOG: &str = "transactions";
 
 /// A running database server on loopback. It dies when dropped.
 ///
-/// Where the tests run as root, the server runs as the user `nobody`.
+/// Where the tests run as root, the server runs as the `nobody` user.
 #[derive(Debug)]
 pub struct DatabaseServer<K> {
     pub(crate) options: DatabaseOptions<K>,

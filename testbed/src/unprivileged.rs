@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// The user `nobody`, which every system has: where the tests run as root, database servers run as this one.
+/// The `nobody` user, which every system has: where the tests run as root, database servers run as this one.
 pub(crate) const NOBODY: u32 = 65_534;
 
 /// Gives a file or a folder to the servers' user.

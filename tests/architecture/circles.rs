@@ -105,7 +105,7 @@ impl Crate {
         read
     }
 
-    /// Reads the module `names` and those in it, of which the files lie in `folder`.
+    /// Reads the `names` module and those in it, of which the files lie in `folder`.
     fn read_file(&mut self, file: &Path, folder: &Path, names: Names) {
         let text = fs::read_to_string(file).unwrap();
         let items = syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
@@ -157,7 +157,7 @@ impl Crate {
         arrows
     }
 
-    /// The file that defines the item which `path` means in the module `names`, and the item's name; `None` if that is no item of this
+    /// The file that defines the item which `path` means in the `names` module, and the item's name; `None` if that is no item of this
     /// crate. The search has followed the imports in `seen`, and follows none of them again.
     fn definition(
         &self,

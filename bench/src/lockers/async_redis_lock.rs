@@ -1,4 +1,4 @@
-//! The crate `async-redis-lock`.
+//! The `async-redis-lock` crate.
 
 use async_redis_lock::{Locker as Native, Options};
 

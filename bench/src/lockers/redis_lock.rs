@@ -1,4 +1,4 @@
-//! The crate `redis-lock`: its locks of one key. (Locks of several keys make two connections for each lock.)
+//! The `redis-lock` crate: its locks of one key. (Locks of several keys make two connections for each lock.)
 
 use std::sync::Arc;
 use std::time::Duration;

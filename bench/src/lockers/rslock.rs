@@ -1,4 +1,4 @@
-//! The crate `rslock`.
+//! The `rslock` crate.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The subcommand `hold` and the script that has started it.
+//! The `hold` subcommand and the script that has started it.
 
 use std::fs;
 

@@ -12,7 +12,7 @@ use crate::history::record::Record;
 
 /// A fixed number of slots with one process each.
 ///
-/// The module [`history`](super) shows how the parts work together.
+/// The [`history`](super) module shows how the parts work together.
 #[derive(Debug)]
 pub struct Population {
     plan: Plan,

@@ -10,7 +10,7 @@ use crate::history::run::Register;
 
 /// The record of all events. It is in the process that is never paused or killed.
 ///
-/// The module [`history`](super) shows how the parts work together.
+/// The [`history`](super) module shows how the parts work together.
 #[derive(Debug, Default)]
 pub struct Record(Mutex<State>);
 

@@ -13,7 +13,7 @@ const LATE: Duration = Duration::from_millis(200);
 
 /// Observes the machine. Records the stalls when it is dropped.
 ///
-/// The module [`history`](super) shows how the parts work together.
+/// The [`history`](super) module shows how the parts work together.
 #[derive(Debug)]
 pub struct Stalls {
     watched: stalls::Stalls,

@@ -17,7 +17,7 @@ use crate::contract::key::LockKey;
 /// has installed.
 ///
 /// [`Metrics::ALL`] lists all metrics, and the page `docs/observability.md` explains each of them.
-/// Each client of a program can have its own `Metrics`. The label `store` distinguishes the stores
+/// Each client of a program can have its own `Metrics`. The `store` label distinguishes the stores
 /// if they are of different types.
 ///
 /// ```
@@ -57,7 +57,7 @@ pub struct MetricSpec {
     /// A short description of the metric.
     pub help: &'static str,
     /// Whether the metric is about individual locks. Only metrics about individual locks can have
-    /// the label `key`.
+    /// the `key` label.
     pub per_key: bool,
 }
 
@@ -220,7 +220,7 @@ impl Metrics {
         Self { with_key: false }
     }
 
-    /// Adds the label `key` to all metrics about individual locks.
+    /// Adds the `key` label to all metrics about individual locks.
     ///
     /// Use this label only if the set of keys is small and fixed. Each key creates its own time
     /// series, which the recorder never removes.

@@ -252,7 +252,7 @@ impl Params {
                 "ca" => params.tls.authority = Some(value),
                 "cert" => params.tls.certificate = Some(value),
                 "key" => params.tls.key = Some(value),
-                // This parameter belongs to the crate `leasehold`.
+                // This parameter belongs to the `leasehold` crate.
                 "client" => {}
                 _ => {
                     // The parameter is not shown, because it may be the rest of a password that
@@ -328,7 +328,7 @@ impl TlsFiles {
     }
 }
 
-/// Reads the file of the parameter `name`. The path is not shown, because it may be the rest of a
+/// Reads the file of the `name` parameter. The path is not shown, because it may be the rest of a
 /// password.
 fn read_file(name: &str, path: &str) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|error| {

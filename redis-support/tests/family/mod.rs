@@ -1,6 +1,6 @@
 //! The tests of the Redis family, which each driver passes.
 //!
-//! The test binary of a driver names the types `Backend` and `Config`, and `native`, the client crate's own configuration for a server, and
+//! The test binary of a driver names the `Backend` and `Config` types, and `native`, the client crate's own configuration for a server, and
 //! says which features its driver lacks.
 
 mod access;

@@ -7,7 +7,7 @@ use crate::request::Key;
 
 /// The type of a server.
 ///
-/// The crate `leasehold-mysql` uses it to choose the strength of fencing tokens.
+/// The `leasehold-mysql` crate uses it to choose the strength of fencing tokens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Survey {
     /// Whether commits wait for the disk, so that a crash does not lose acknowledged data.

@@ -6,7 +6,7 @@ use crate::remote::Rows;
 
 /// The tables, permissions and settings in a database.
 ///
-/// The crate `leasehold-postgres` uses it to decide whether to create the tables.
+/// The `leasehold-postgres` crate uses it to decide whether to create the tables.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Survey {
     /// The schema of the tables. If there are no tables, the schema in which they would be created,

@@ -22,7 +22,7 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 
 /// A database on a server that stores leases.
 ///
-/// The crates `leasehold-postgres` and `leasehold-mysql` use this type with their drivers.
+/// The `leasehold-postgres` and `leasehold-mysql` crates use this type with their drivers.
 pub struct Remote<D> {
     driver: D,
     run: Arc<dyn Run>,

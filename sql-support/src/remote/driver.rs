@@ -14,7 +14,7 @@ use crate::remote::{Connector, Run, Settings, Statements};
 
 /// The driver for one type of server, which [`Remote`](crate::Remote) uses.
 ///
-/// The crates `leasehold-postgres` and `leasehold-mysql` contain complete implementations.
+/// The `leasehold-postgres` and `leasehold-mysql` crates contain complete implementations.
 #[async_trait]
 pub trait Driver: Send + Sync + Sized + 'static {
     /// The name of the backend in errors and logs.

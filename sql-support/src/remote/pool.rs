@@ -16,7 +16,7 @@ use crate::remote::{Preparable, Row, Run, RunError, Text, Urgency};
 
 /// Opens connections for a [`Pool`].
 ///
-/// The crates `leasehold-postgres` and `leasehold-mysql` contain complete implementations.
+/// The `leasehold-postgres` and `leasehold-mysql` crates contain complete implementations.
 #[async_trait]
 pub trait Connector: Send + Sync + 'static {
     /// The type of a connection.
@@ -64,7 +64,7 @@ pub async fn addresses_of(host: &str) -> Result<Vec<IpAddr>, RunError> {
 /// Returns the error if none of several addresses accepted a connection. This is the last of the
 /// failures, or a timeout if there is none.
 ///
-/// The connectors of the crates `leasehold-postgres` and `leasehold-mysql` call this function.
+/// The connectors of the `leasehold-postgres` and `leasehold-mysql` crates call this function.
 pub fn no_connection(mut failures: Vec<RunError>) -> RunError {
     let late = || RunError::not_sent(io::Error::from(io::ErrorKind::TimedOut));
     failures.pop().unwrap_or_else(late)
@@ -72,7 +72,7 @@ pub fn no_connection(mut failures: Vec<RunError>) -> RunError {
 
 /// A connection to a database. Dropping it closes it, even in the middle of a reply.
 ///
-/// The crates `leasehold-postgres` and `leasehold-mysql` contain complete implementations.
+/// The `leasehold-postgres` and `leasehold-mysql` crates contain complete implementations.
 #[async_trait]
 pub trait Link: Send + 'static {
     /// Returns whether the caller can use the connection, as far as this process knows.

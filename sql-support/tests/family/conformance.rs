@@ -1,6 +1,6 @@
 //! The suite's part of databases on a server: one server behind a proxy that can fail, and a user with just the documented rights.
 //!
-//! The including file names the types `Backend`, `Config`, `Server` and `Direct`, and the SQL in which the databases differ.
+//! The including file names the `Backend`, `Config`, `Server` and `Direct` types, and the SQL in which the databases differ.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! The tests of databases on a server, which each client crate passes.
 //!
-//! The including file names the client crate and its server: the types `Backend`, `Config`, `Server`, `Options` and `Direct`, and the SQL
+//! The including file names the client crate and its server: the `Backend`, `Config`, `Server`, `Options` and `Direct` types, and the SQL
 //! in which the databases differ.
 
 mod access;

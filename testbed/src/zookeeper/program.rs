@@ -12,7 +12,7 @@ const LOGGER: &str = "/usr/share/java/slf4j-simple.jar";
 /// TLS needs it, and the manifest of Debian's jar leaves it out.
 const CODEC: &str = "/usr/share/java/netty-codec.jar";
 
-/// The class with the method `main`.
+/// The class with the `main` method.
 pub(super) const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
 /// A runtime and the jars that it runs.

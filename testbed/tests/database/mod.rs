@@ -1,6 +1,6 @@
 //! The tests that all database servers pass.
 //!
-//! The including file names the types `Server` and `Options`, and the SQL in which the databases differ.
+//! The including file names the `Server` and `Options` types, and the SQL in which the databases differ.
 
 use std::time::Duration;
 
