@@ -1,4 +1,4 @@
-//! The least that a lock on Redis can be, with the `redis` crate: no fencing, no waiting, no renewal.
+//! A minimal lock on Redis, through the `redis` crate, without fencing, waiting or renewal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

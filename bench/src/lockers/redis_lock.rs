@@ -1,4 +1,4 @@
-//! The `redis-lock` crate: its locks of one key. (Locks of several keys make two connections for each lock.)
+//! Locks of one key, through the `redis-lock` crate. Locks of several keys make two connections per lock.
 
 use std::sync::Arc;
 use std::time::Duration;
