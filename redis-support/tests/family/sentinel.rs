@@ -31,7 +31,7 @@ async fn a_majority_is_enough_and_one_names_the_others() {
 
     redis.pause_sentinel(2);
     for url in [redis.url(), one] {
-        let error = Error::from(Backend::connect(&url).await.unwrap_err());
+        let error = Backend::connect(&url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
     redis.resume_sentinel(2);
