@@ -47,7 +47,7 @@ pub use driver::FredDriver;
 pub use leasehold_redis_support::Replicas;
 
 /// Locks on Redis or Valkey, with the `fred` crate. Clones share connections. The example of the
-/// [crate](crate) shows how to connect.
+/// [crate] shows how to connect.
 pub type FredBackend = leasehold_redis_support::Backend<FredDriver>;
 
 /// Selects the servers and sets their options.

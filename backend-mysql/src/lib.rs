@@ -61,7 +61,7 @@ pub use leasehold_sql_support::mysql::reported;
 pub use leasehold_sql_support::remote::{Row, Run, RunError, Text, Urgency};
 
 /// Locks in a MySQL or MariaDB database. Clones share connections. The example of the
-/// [crate](crate) shows how to connect.
+/// [crate] shows how to connect.
 pub type MysqlBackend = leasehold_sql_support::Backend<leasehold_sql_support::Remote<Mysql>>;
 
 /// Selects the database and sets its options.

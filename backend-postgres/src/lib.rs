@@ -120,7 +120,7 @@ pub use database::Postgres;
 pub use leasehold_sql_support::postgres::reported;
 pub use leasehold_sql_support::remote::{Row, Run, RunError, Text, Urgency};
 
-/// Locks in a PostgreSQL database. Clones share connections. The example of the [crate](crate)
+/// Locks in a PostgreSQL database. Clones share connections. The example of the [crate]
 /// shows how to connect.
 pub type PostgresBackend = leasehold_sql_support::Backend<leasehold_sql_support::Remote<Postgres>>;
 

@@ -27,7 +27,7 @@ pub use driver::RedisDriver;
 pub use leasehold_redis_support::Replicas;
 
 /// Locks on Redis or Valkey, with the `redis` crate. Clones share connections. The example of the
-/// [crate](crate) shows how to connect.
+/// [crate] shows how to connect.
 pub type RedisBackend = leasehold_redis_support::Backend<RedisDriver>;
 
 /// Selects the servers and sets their options.
