@@ -108,11 +108,14 @@ async fn mistakes_are_refused_with_the_path_of_the_field() {
         ("[locks.a]\ntll = \"30s\"", "locks.a.tll: "),
         ("[locks.a]\nkind = \"sempahore\"", "locks.a.kind: "),
         ("[locks.a]\nkind = \"semaphore\"", "locks.a.limit: "),
-        ("[locks.a]\nttl = \"5ms\"", "locks.a.ttl: "),
-        ("[locks.\"a:*\"]\nmin_hold = \"2s\"\nmax_hold = \"1s\"", "locks.a:*.min_hold: "),
-        ("[locks.a]\nloss_grace = \"29s\"", "locks.a.loss_grace: "),
+        ("[locks.a]\nttl = \"5ms\"", "locks.a.ttl is too short: "),
+        (
+            "[locks.\"a:*\"]\nmin_hold = \"2s\"\nmax_hold = \"1s\"",
+            "locks.a:*.min_hold is longer than max_hold: ",
+        ),
+        ("[locks.a]\nloss_grace = \"29s\"", "locks.a.loss_grace is too long: "),
         ("[locks.a]\nevery = \"0s\"", "locks.a.every: "),
-        ("[defaults]\nttl = \"5ms\"", "defaults.ttl: "),
+        ("[defaults]\nttl = \"5ms\"", "defaults.ttl is too short: "),
         ("[default]", "default: "),
     ] {
         let error = refusal(&format!("url = \"memory:\"\n{setting}")).await;

@@ -35,7 +35,13 @@ async fn leaves_no_lock(url: &str, runs: usize) {
 }
 
 async fn is_left(client: &LockClient, key: String) -> bool {
-    client.mutex(key).unwrap().try_lock().await.unwrap_err().into_busy().is_ok()
+    match client.mutex(key).unwrap().try_lock().await {
+        Ok(_guard) => false,
+        Err(refusal) => {
+            refusal.into_busy().unwrap();
+            true
+        }
+    }
 }
 
 #[tokio::test]

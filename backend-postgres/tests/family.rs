@@ -55,7 +55,7 @@ const CONFLICTS: [&str; 2] = ["40001", "40P01"];
 
 const INTERRUPTED: &str = "57014";
 
-const REASONS_TO_GIVE_UP: &[&str] = &["gave up"];
+const REASONS_TO_GIVE_UP: &[&str] = &["time limit"];
 
 /// It waits for the disk.
 fn durable() -> Options {

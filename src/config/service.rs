@@ -316,10 +316,10 @@ fn at_path(path: &str, error: &Error) -> Error {
         (None, None) => String::new(),
     };
     let why = text.strip_prefix(&context).unwrap_or(&text);
-    let is_field = |word: &str| word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    let message = match why.split_once(": ") {
+    let is_field = |word: &str| word == "ttl" || word.contains('_');
+    let message = match why.split_once([':', ' ']) {
         // In a profile, `every` is the only field that sets a pause of `Retry`.
-        Some(("retry", why)) => format!("{path}.every: {why}"),
+        Some(("retry", why)) => format!("{path}.every: {}", why.trim_start()),
         Some((field, _)) if is_field(field) => format!("{path}.{why}"),
         _ => format!("{path}: {why}"),
     };

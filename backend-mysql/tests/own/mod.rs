@@ -25,7 +25,10 @@ async fn an_emptied_table_of_stripes_lets_no_client_connect() {
 
     let error = MysqlBackend::connect(&mariadb.url()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
-    assert!(error.to_string().contains("stripes are missing"), "{error}");
+    assert!(
+        error.to_string().contains("rows are missing from the table leasehold_stripe"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -235,8 +235,8 @@ impl Error {
         self.0.holder.as_ref()
     }
 
-    /// Returns whether the same request may succeed later without any other change: the kind is [`ErrorKind::Unavailable`] or
-    /// [`ErrorKind::Indeterminate`].
+    /// Returns whether the same request may succeed later without any other change: the kind is [`ErrorKind::Unavailable`],
+    /// [`ErrorKind::NotWritable`] or [`ErrorKind::Indeterminate`].
     pub fn is_retryable(&self) -> bool {
         matches!(
             self.kind(),

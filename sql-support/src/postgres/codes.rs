@@ -64,7 +64,7 @@ fn message(code: &str) -> Option<&'static str> {
             "the statement reached a time limit of the database, nothing was applied"
         }
         "22012" => {
-            "a row is missing from the stripe table; run the statements that leasehold tables URL prints"
+            "a row is missing from the table leasehold_stripe; run the statements that leasehold tables URL prints"
         }
         "42501" => {
             "the database user lacks a permission; run the statements that leasehold tables and leasehold acl print as an administrator"

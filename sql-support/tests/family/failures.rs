@@ -29,7 +29,10 @@ async fn an_emptied_table_of_stripes_grants_nothing() {
 
     let error = acquire(&backend, &other).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
-    assert!(error.to_string().contains("a stripe is missing"), "{error}");
+    assert!(
+        error.to_string().contains("a row is missing from the table leasehold_stripe"),
+        "{error}"
+    );
     assert_eq!(backend.release(&held).await.unwrap_err().kind(), ErrorKind::Refused);
     assert_eq!(leases(&server).await, "1");
 
