@@ -316,11 +316,13 @@ fn at_path(path: &str, error: &Error) -> Error {
         (None, None) => String::new(),
     };
     let why = text.strip_prefix(&context).unwrap_or(&text);
-    let is_field = |word: &str| word == "ttl" || word.contains('_');
-    let message = match why.split_once([':', ' ']) {
+    let is_field = |word: &str| word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    let is_option = |word: &str| word == "ttl" || word.contains('_') && is_field(word);
+    let message = match (why.split_once(": "), why.split_once(' ')) {
         // In a profile, `every` is the only field that sets a pause of `Retry`.
-        Some(("retry", why)) => format!("{path}.every: {}", why.trim_start()),
-        Some((field, _)) if is_field(field) => format!("{path}.{why}"),
+        (Some(("retry", why)), _) => format!("{path}.every: {why}"),
+        (Some((field, _)), _) if is_field(field) => format!("{path}.{why}"),
+        (_, Some((option, _))) if is_option(option) => format!("{path}.{why}"),
         _ => format!("{path}: {why}"),
     };
     Error::new(error.kind(), message)
