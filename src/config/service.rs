@@ -319,8 +319,8 @@ fn at_path(path: &str, error: &Error) -> Error {
     let is_field = |word: &str| word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     let is_option = |word: &str| word == "ttl" || word.contains('_') && is_field(word);
     let message = match (why.split_once(": "), why.split_once(' ')) {
-        // In a profile, `every` is the only field that sets a pause of `Retry`.
-        (Some(("retry", why)), _) => format!("{path}.every: {why}"),
+        // In a profile, `every` is the only field that sets a pause.
+        _ if why.starts_with("the pause between attempts") => format!("{path}.every: {why}"),
         (Some((field, _)), _) if is_field(field) => format!("{path}.{why}"),
         (_, Some((option, _))) if is_option(option) => format!("{path}.{why}"),
         _ => format!("{path}: {why}"),
