@@ -35,24 +35,48 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// As in shells.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// The meaning of each code, for the help.
-pub(crate) const MEANINGS: [(u8, &str); 13] = [
-    (USAGE, "usage error"),
-    (DATA, "the lock is in use as another type of lock, or the data in the store\nis unusable"),
-    (UNAVAILABLE, "the store is unreachable or did not answer in time"),
-    (UNSUPERVISED, "the operating system refuses what is needed to supervise the command"),
+/// How far a subcommand goes. Each activity includes those before it.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Activity {
+    /// It does not connect to a store.
+    Prints,
+    Connects,
+    Locks,
+    /// It runs a command while it holds a lock.
+    Runs,
+}
+
+/// For the help: each code, the first activity that can end with the code, and its meaning.
+pub(crate) const MEANINGS: [(u8, Activity, &str); 13] = [
+    (USAGE, Activity::Prints, "usage error"),
+    (
+        DATA,
+        Activity::Connects,
+        "the lock is in use as another type of lock, or the data in the store\nis unusable",
+    ),
+    (UNAVAILABLE, Activity::Connects, "the store is unreachable or did not answer in time"),
+    (
+        UNSUPERVISED,
+        Activity::Runs,
+        "the operating system refuses what is needed to supervise the command",
+    ),
     (
         CANNOT_CREATE,
+        Activity::Connects,
         "the store cannot create the lock (missing directory, full disk or\nmemory, read-only, too few replicas)",
     ),
-    (NOT_WRITTEN, "the result cannot be written"),
-    (BUSY, "the lock is busy"),
-    (LOST, "the lock was lost; the command has ended"),
-    (DENIED, "permission denied by the store or by the file system"),
-    (CONFIGURATION, "error in the configuration file"),
-    (STILL_RUNNING, "the lock was lost, and a process of the command is still running"),
-    (NOT_EXECUTABLE, "the command cannot be executed"),
-    (NOT_FOUND, "the command was not found"),
+    (NOT_WRITTEN, Activity::Prints, "the result cannot be written"),
+    (BUSY, Activity::Locks, "the lock is busy"),
+    (LOST, Activity::Locks, "the lock was lost; the command has ended"),
+    (DENIED, Activity::Connects, "permission denied by the store or by the file system"),
+    (CONFIGURATION, Activity::Prints, "error in the configuration file"),
+    (
+        STILL_RUNNING,
+        Activity::Runs,
+        "the lock was lost, and a process of the command is still running",
+    ),
+    (NOT_EXECUTABLE, Activity::Runs, "the command cannot be executed"),
+    (NOT_FOUND, Activity::Runs, "the command was not found"),
 ];
 
 /// An error message and its exit code.

@@ -3,7 +3,7 @@
 use clap::{Arg, CommandFactory};
 
 use crate::args::{Args, Command};
-use crate::exit;
+use crate::exit::{self, Activity};
 
 /// The widest line of a text that is broken by hand, so that a manual page can indent it.
 #[cfg(test)]
@@ -22,73 +22,31 @@ pub(crate) struct Help {
     pub(crate) sections: &'static [(&'static str, &'static str)],
     /// The exit codes that only this subcommand has, or for which it has its own words.
     pub(crate) status: &'static str,
-    /// The exit codes with a common meaning, from [`exit::MEANINGS`].
-    pub(crate) codes: &'static [u8],
+    /// It decides which codes of [`exit::MEANINGS`] are listed.
+    pub(crate) activity: Activity,
     pub(crate) examples: &'static str,
 }
 
 impl Help {
     /// For a subcommand that does not connect to a store.
-    pub(crate) const OFFLINE: Self = Self {
-        sections: &[],
-        status: "0    success",
-        codes: &[exit::USAGE, exit::NOT_WRITTEN, exit::CONFIGURATION],
-        examples: "",
-    };
+    pub(crate) const OFFLINE: Self = Self::of(Activity::Prints);
 
     /// For a subcommand that connects to a store.
-    pub(crate) const CONNECTING: Self = Self {
-        codes: &[
-            exit::USAGE,
-            exit::DATA,
-            exit::UNAVAILABLE,
-            exit::CANNOT_CREATE,
-            exit::NOT_WRITTEN,
-            exit::DENIED,
-            exit::CONFIGURATION,
-        ],
-        ..Self::OFFLINE
-    };
+    pub(crate) const CONNECTING: Self = Self::of(Activity::Connects);
 
     /// For a subcommand that acquires locks.
-    pub(crate) const LOCKING: Self = Self {
-        codes: &[
-            exit::USAGE,
-            exit::DATA,
-            exit::UNAVAILABLE,
-            exit::CANNOT_CREATE,
-            exit::NOT_WRITTEN,
-            exit::BUSY,
-            exit::LOST,
-            exit::DENIED,
-            exit::CONFIGURATION,
-        ],
-        ..Self::OFFLINE
-    };
+    pub(crate) const LOCKING: Self = Self::of(Activity::Locks);
 
     /// For a subcommand that runs a command while it holds a lock.
-    pub(crate) const RUNNING: Self = Self {
-        codes: &[
-            exit::USAGE,
-            exit::DATA,
-            exit::UNAVAILABLE,
-            exit::UNSUPERVISED,
-            exit::CANNOT_CREATE,
-            exit::NOT_WRITTEN,
-            exit::BUSY,
-            exit::LOST,
-            exit::DENIED,
-            exit::CONFIGURATION,
-            exit::STILL_RUNNING,
-            exit::NOT_EXECUTABLE,
-            exit::NOT_FOUND,
-        ],
-        ..Self::OFFLINE
-    };
+    pub(crate) const RUNNING: Self = Self::of(Activity::Runs);
+
+    const fn of(activity: Activity) -> Self {
+        Self { sections: &[], status: "0    success", activity, examples: "" }
+    }
 
     fn exit_status(&self) -> String {
-        let codes = exit::MEANINGS.iter().filter(|(code, _)| self.codes.contains(code));
-        let shared = codes.map(|(code, meaning)| {
+        let codes = exit::MEANINGS.iter().filter(|(_, activity, _)| *activity <= self.activity);
+        let shared = codes.map(|(code, _, meaning)| {
             let meaning = meaning.replace('\n', "\n     ");
             format!("{code:<4} {meaning}")
         });
