@@ -114,7 +114,7 @@ async fn mistakes_are_refused_with_the_path_of_the_field() {
             "locks.a:*.min_hold is longer than max_hold: ",
         ),
         ("[locks.a]\nloss_grace = \"29s\"", "locks.a.loss_grace is too long: "),
-        ("[locks.a]\nevery = \"0s\"", "locks.a.every: "),
+        ("[locks.a]\nevery = \"0s\"", "locks.a.every is invalid: "),
         ("[defaults]\nttl = \"5ms\"", "defaults.ttl is too short: "),
         ("[default]", "default: "),
     ] {

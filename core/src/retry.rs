@@ -176,13 +176,16 @@ impl Retry {
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let (Pause::Between { min, max } | Pause::Growing { min, max }) = self.pause;
         if min < Self::MIN_PAUSE {
-            let message =
-                format!("the pause between attempts must be at least {:?}", Self::MIN_PAUSE);
+            let message = format!(
+                "retry is invalid: the pause between attempts must be at least {:?}",
+                Self::MIN_PAUSE
+            );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if max < min {
             let message = format!(
-                "the longest pause between attempts, {max:?}, is shorter than the shortest, {min:?}"
+                "retry is invalid: the longest pause between attempts, {max:?}, is shorter than the \
+                 shortest, {min:?}"
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }

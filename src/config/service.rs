@@ -305,8 +305,8 @@ impl LockService {
     }
 }
 
-/// Adds `path` to the error of a setting. If the message starts with a field name, that name
-/// becomes part of the path.
+/// Adds `path` to the error of a setting. A message about an option starts with the name of the
+/// option, which becomes part of the path.
 fn at_path(path: &str, error: &Error) -> Error {
     let text = error.to_string();
     let context = match (error.key(), error.backend()) {
@@ -316,14 +316,16 @@ fn at_path(path: &str, error: &Error) -> Error {
         (None, None) => String::new(),
     };
     let why = text.strip_prefix(&context).unwrap_or(&text);
-    let is_field = |word: &str| word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    let is_option = |word: &str| word == "ttl" || word.contains('_') && is_field(word);
-    let message = match (why.split_once(": "), why.split_once(' ')) {
-        // In a profile, `every` is the only field that sets a pause.
-        _ if why.starts_with("the pause between attempts") => format!("{path}.every: {why}"),
-        (Some((field, _)), _) if is_field(field) => format!("{path}.{why}"),
-        (_, Some((option, _))) if is_option(option) => format!("{path}.{why}"),
-        _ => format!("{path}: {why}"),
+    let option = why.split([':', ' ']).next().unwrap_or_default();
+    let field = match option {
+        // In a profile, `every` is the only field that sets retries that can be invalid.
+        "retry" => Some("every"),
+        "limit" | "ttl" => Some(option),
+        _ => option.contains('_').then_some(option),
+    };
+    let message = match field {
+        Some(field) => format!("{path}.{field}{}", &why[option.len()..]),
+        None => format!("{path}: {why}"),
     };
     Error::new(error.kind(), message)
 }
