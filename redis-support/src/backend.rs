@@ -98,7 +98,7 @@ impl<D: Driver> Backend<D> {
         // A cluster would forward each message to all of its servers. With sentinels, the channel
         // may belong to another server.
         if servers.is_the_only_one() {
-            context.hear_offers();
+            context.hear_reservations();
         }
         Self(Arc::new(Inner {
             layout,

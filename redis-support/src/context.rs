@@ -22,7 +22,7 @@ pub(crate) struct Context<D> {
     /// Whether servers support requests without notifications.
     forgoes_news: AtomicBool,
     /// Whether this client receives reservations for its waiters.
-    hears_offers: AtomicBool,
+    hears_reservations: AtomicBool,
     /// The channel on which this client receives reservations.
     channel: String,
     /// A key that never exists.
@@ -46,7 +46,7 @@ impl<D: Driver> Context<D> {
         protocol: Protocol,
     ) -> Arc<Self> {
         let (closed, has_warned) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (forgoes_news, hears_offers) = (AtomicBool::new(true), AtomicBool::new(false));
+        let (forgoes_news, hears_reservations) = (AtomicBool::new(true), AtomicBool::new(false));
         let (push, channel, nothing) = (AtomicBool::new(push), news.channel(), news.nothing());
         Arc::new(Self {
             driver,
@@ -55,7 +55,7 @@ impl<D: Driver> Context<D> {
             news,
             push,
             forgoes_news,
-            hears_offers,
+            hears_reservations,
             channel,
             nothing,
             protocol,
@@ -91,19 +91,19 @@ impl<D: Driver> Context<D> {
     }
 
     /// Makes new connections subscribe to reservations for this client's waiters.
-    pub(crate) fn hear_offers(&self) {
-        self.hears_offers.store(true, Ordering::Relaxed);
+    pub(crate) fn hear_reservations(&self) {
+        self.hears_reservations.store(true, Ordering::Relaxed);
     }
 
     /// Records that a server refused the subscription to reservations.
-    pub(crate) fn stop_offers(&self) {
-        self.hears_offers.store(false, Ordering::Relaxed);
+    pub(crate) fn stop_reservations(&self) {
+        self.hears_reservations.store(false, Ordering::Relaxed);
     }
 
     /// Returns the channel of reservations for this client's waiters, if the client is subscribed
     /// to it, as far as it knows.
     pub(crate) fn channel(&self) -> Option<&str> {
-        let hears = self.hears_offers.load(Ordering::Relaxed) && self.has_push();
+        let hears = self.hears_reservations.load(Ordering::Relaxed) && self.has_push();
         hears.then_some(&*self.channel)
     }
 

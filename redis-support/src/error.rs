@@ -155,10 +155,9 @@ impl ServerError {
             }
 
             // An operator must act.
-            "MISCONF" => (
-                ErrorKind::Refused,
-                "the server cannot save its data to disk; see its log, or set stop-writes-on-bgsave-error to no",
-            ),
+            "MISCONF" => {
+                (ErrorKind::Refused, "the server cannot save its data to disk; see its log")
+            }
             "OOM" => (
                 ErrorKind::Refused,
                 "the Redis server is out of memory; raise its maxmemory or delete data",

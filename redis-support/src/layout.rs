@@ -35,7 +35,7 @@ impl Layout {
     /// The default prefix.
     pub const DEFAULT_PREFIX: &str = "lock:";
 
-    const OFFERS: &str = "offers";
+    const RESERVATIONS: &str = "reservations";
     const HELD: &str = "held";
     const NEWS: &str = "news";
     const QUEUE: &str = "queue";
@@ -110,7 +110,7 @@ impl Layout {
     /// Returns a channel on which a backend is notified of keys that are reserved for its waiters.
     /// Any of its connections may listen to it.
     pub(crate) fn channel(&self) -> String {
-        format!("{}~{}:{}", self.prefix, Self::OFFERS, Uuid::new_v4().simple())
+        format!("{}~{}:{}", self.prefix, Self::RESERVATIONS, Uuid::new_v4().simple())
     }
 
     /// Returns the keys that may contain data of the lock `key`.

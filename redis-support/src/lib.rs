@@ -9,9 +9,9 @@
 // (`dial.rs` tries all addresses of the name), and the driver sends the request. `reply.rs` reads
 // the reply. Requests of several callers at the same time share a round trip (`pipeline.rs`).
 // Mutexes also share a script, and so do renewals (`renewals.rs`). The locks that such a script
-// leaves alone get a script each. `watch.rs` forwards the servers' push messages, and `offers.rs`
-// keeps the grants among them. `process.rs` asks a member of a quorum whether it keeps its answers.
-// The scripts are in `scripts/`, and the functions that they include are in `scripts/parts/`.
+// leaves alone get a script each. `watch.rs` forwards the servers' push messages. `process.rs` asks
+// a member of a quorum whether it keeps its answers. The scripts are in `scripts/`, and the
+// functions that they include are in `scripts/parts/`.
 //
 // The page lists the keys. A mutex is the plain string key `<prefix><name>`, whose value is the
 // lease ID, optionally followed by a space and the holder's description. Scripts compare the whole

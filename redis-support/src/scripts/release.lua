@@ -1,8 +1,7 @@
 -- Releases a mutex, or removes a queue entry.
 --
 -- KEYS  lock; optionally: queue, places, news
--- ARGV  value, id, the key of the fence. The last key is not declared, because Redis 7.0 would
---       notify this client of each grant on the server
+-- ARGV  value, id
 -- Returns  1: released; 0: the key does not contain this lock, and its queue entry was removed. The
 --          ids of the woken claims may follow.
 --

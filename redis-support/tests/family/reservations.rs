@@ -231,7 +231,7 @@ async fn are_lost_like_others() {
     assert_eq!(guard.state(), LeaseState::Lost(LossReason::Vanished));
 }
 
-/// Offers and answers may be lost and waiters may give up: there is one holder at a time, and tokens increase.
+/// Reservations and answers may be lost and waiters may give up: there is one holder at a time, and tokens increase.
 #[tokio::test]
 async fn overlap_at_no_time_though_connections_break() {
     const CLIENTS: usize = 5;
