@@ -117,7 +117,7 @@ impl EtcdBackend {
         }
     }
 
-    /// Handles a lease whose entry is not in the store and that no caller asks for any more. If a
+    /// Handles a lease whose entry is not in the store and that no caller needs. If a
     /// late request may still create the entry, the current sessions are no longer kept alive.
     fn abandon(&self, lease: &Lease) {
         if self.doubts.forget(lease) {

@@ -108,7 +108,7 @@ impl Queue {
             return Verdict::OtherKind;
         }
         if own.is_none() && self.entries.iter().any(|entry| entry.key == key.as_bytes()) {
-            // This is an abandoned entry of ours that was created very late. It expires after its
+            // This abandoned entry of our own client was created very late. It expires after its
             // TTL.
             return Verdict::Occupied;
         }

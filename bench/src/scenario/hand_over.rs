@@ -19,7 +19,7 @@ use crate::measure::{Measure, percentile};
 use crate::outcome::Outcome;
 use crate::target::{Bound, Target};
 
-/// The fraction of releases after which the other process gets the lock, and not the process that released it.
+/// The fraction of releases after which the lock changes to the other process.
 const PASSED_ON: Measure = Measure::more("fraction handed off", "");
 
 const HAND_OVERS: Measure = Measure::more("hand-offs per second", "/s");
