@@ -77,16 +77,16 @@ pub(crate) struct Session {
     /// The number of doubts when the session was created.
     doubts: u64,
     state: Mutex<Attached>,
+    /// The current connection. `None` after it was closed, so that nothing keeps the session alive.
+    link: StdMutex<Option<Arc<Link>>>,
     /// Read-locked by requests in progress. A newer connection ends the previous one, so
     /// reconnecting waits for these requests.
     uses: Arc<RwLock<()>>,
 }
 
-/// The connection state of a session.
+/// The last connection attempt of a session. The caller that reconnects keeps this locked.
 struct Attached {
     info: SessionInfo,
-    /// `None` after the connection was closed, so that nothing keeps the session alive.
-    link: Option<Arc<Link>>,
     /// The time just before the last successful connection attempt.
     kept_at: Instant,
 }
@@ -203,10 +203,10 @@ impl Sessions {
         let ttl = counted(ttl);
         let link = Arc::new(servers.begin(of, ttl).await?);
         let info = link.client().session().clone();
-        let attached = Attached { info, link: Some(Arc::clone(&link)), kept_at };
         let id = link.client().session_id().0;
-        let (state, uses) = (Mutex::new(attached), Arc::default());
-        let session = Arc::new(Session { id, of, ttl, doubts, state, uses });
+        let (state, uses) = (Mutex::new(Attached { info, kept_at }), Arc::default());
+        let current = StdMutex::new(Some(Arc::clone(&link)));
+        let session = Arc::new(Session { id, of, ttl, doubts, state, link: current, uses });
         session.close_later(servers, &link);
         Ok(session.hook(link, kept_at))
     }
@@ -219,22 +219,23 @@ impl Sessions {
     ) -> Result<Hook, Failure> {
         let mut state = in_time(servers, session.state.lock()).await?;
         let now = self.clock.now();
-        if let Some(link) = &state.link
+        let current = locked(&session.link).clone();
+        if let Some(link) = current
             && link.is_alive()
             && is_fresh(now, state.kept_at)
         {
-            return Ok(session.hook(Arc::clone(link), state.kept_at));
+            return Ok(session.hook(link, state.kept_at));
         }
         // Requests that do not end within this time get no reply.
         let unused = timeout(servers.timeout(), Arc::clone(&session.uses).write_owned()).await;
-        if let Some(link) = state.link.take() {
+        if let Some(link) = session.take_link() {
             link.give_up();
         }
         let now = self.clock.now();
         let link = Arc::new(servers.attach(session.of, &state.info, session.ttl).await?);
         state.info = link.client().session().clone();
         state.kept_at = now;
-        state.link = Some(Arc::clone(&link));
+        *locked(&session.link) = Some(Arc::clone(&link));
         session.close_later(servers, &link);
         drop(unused);
         Ok(session.hook(link, now))
@@ -264,8 +265,15 @@ impl Session {
     }
 
     /// Closes the connection. The session lasts for one TTL from the time of the connection.
-    pub(crate) async fn close(&self) {
-        self.state.lock().await.link = None;
+    ///
+    /// This does not wait for `state`. A caller that reconnects holds `state` and waits for the
+    /// users of the current connection, and the caller of this function may be one of them.
+    pub(crate) fn close(&self) {
+        drop(self.take_link());
+    }
+
+    fn take_link(&self) -> Option<Arc<Link>> {
+        locked(&self.link).take()
     }
 
     /// Closes a connection before the client crate sends a ping on it.
@@ -279,8 +287,7 @@ impl Session {
         servers.tasks().spawn(async move {
             sleep(age).await;
             if let (Some(session), Some(link)) = (session.upgrade(), link.upgrade()) {
-                let mut state = session.state.lock().await;
-                state.link.take_if(|current| Arc::ptr_eq(current, &link));
+                locked(&session.link).take_if(|current| Arc::ptr_eq(current, &link));
             }
         });
     }

@@ -194,7 +194,7 @@ impl ZooKeeperBackend {
                 .map_err(|failure| failure.after("it is granted"))?;
         }
         if lease.tenure() == Tenure::Fixed {
-            hook.session.close().await;
+            hook.session.close();
         }
         self.claims.renew(lease, trial.sent_at);
         self.news.holds(lease, self.layout.node(claim.key(), &own.text));
@@ -213,7 +213,7 @@ impl ZooKeeperBackend {
         if lease.tenure() == Tenure::Fixed
             && let Some(session) = self.claims.find(lease).and_then(|known| known.session)
         {
-            session.close().await;
+            session.close();
         }
         gone.map_err(|failure| failure.after("its node was made and not deleted"))?;
         trial.node = None;

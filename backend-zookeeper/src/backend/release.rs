@@ -166,7 +166,7 @@ impl ZooKeeperBackend {
         };
         let writing = writing().map_err(error::request)?;
         let written = hook.link.reply(writing).await;
-        hook.session.close().await;
+        hook.session.close();
         written.map(drop)
     }
 

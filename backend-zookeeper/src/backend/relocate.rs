@@ -61,7 +61,7 @@ impl ZooKeeperBackend {
         if let Some((sent_at, session)) = known.and_then(|known| known.in_doubt) {
             self.sessions.settle(&self.servers, &session, sent_at).await?;
             if lease.tenure() == Tenure::Fixed {
-                session.close().await;
+                session.close();
             }
             self.claims.settle(lease);
         }

@@ -68,7 +68,7 @@ impl ZooKeeperBackend {
         let hook = self.sessions.own(&self.servers, lease.ttl()).await?;
         let look = self.look_again(lease, &hook, self.known_name(lease)).await;
         let renewed = self.renew_at(lease, &hook, look).await;
-        hook.session.close().await;
+        hook.session.close();
         renewed
     }
 
@@ -101,7 +101,7 @@ impl ZooKeeperBackend {
             renewing.map(async |((i, lease), look)| (i, self.renew_at(lease, &hook, look).await));
         let renewed = join_all(renewing).await;
         // Close the connection, because other clients may need it for their renewals.
-        hook.session.close().await;
+        hook.session.close();
         renewed
     }
 

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release, Renewal};
 use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions};
 use leasehold_testbed::{FaultProxy, Weather, ZooKeeper, ZooKeeperOptions, until, until_some};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{TICK, TTL, connect, connect_patiently, is_granted, kept};
 
@@ -89,6 +89,33 @@ async fn leases_of_one_session_are_renewed_and_moved_in_few_requests() {
         assert!(requests < FEW, "{requests}");
         assert_eq!(backend.list("job/", None).await.unwrap().keys().len(), 256, "a page");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_that_overlap_on_one_session_do_not_block_each_other() {
+    /// The delay of a message in each direction.
+    const DELAY: Duration = Duration::from_millis(10);
+
+    let servers = ZooKeeperOptions::new().tick(TICK).start().await;
+    let proxy = FaultProxy::start(servers.endpoints().remove(0)).await;
+    let backend = connect_patiently([proxy.address()]).await;
+    let leases = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let leases = leases.map(|name| kept(name).with_ttl(Duration::from_secs(20)));
+    for lease in &leases {
+        assert!(is_granted(&backend, lease).await);
+    }
+    proxy.set_weather(Weather::Slow(DELAY));
+
+    // Each renewal starts while the previous one reconnects or uses its connection.
+    let renewals = leases.iter().zip(0..).map(async |(lease, i)| {
+        sleep(DELAY * i).await;
+        backend.renew(lease).await
+    });
+    // The client waits up to 30 s for another user of the session.
+    let renewed = timeout(Duration::from_secs(15), join_all(renewals)).await;
+
+    let renewed = renewed.expect("a renewal waits for another one");
+    assert!(renewed.iter().all(|it| matches!(it, Ok(Renewal::Renewed))), "{renewed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
