@@ -173,7 +173,7 @@ impl ZooKeeperBackend {
         };
         let (lease, state) = (&lease, State::Held);
         let data = &entry::data(state, lease);
-        let step = Move { lease, from: own, to: &to, state, data, guard, is_touched: false };
+        let step = Move { lease, from: own, to: &to, state, data, guard, version: None };
         let moved = self.relocate(&hook, step).await?;
         self.granted(trial, &hook, queue, &to, &moved).await
     }

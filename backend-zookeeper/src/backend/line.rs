@@ -67,7 +67,7 @@ impl ZooKeeperBackend {
         if to != own || known.is_none_or(|session| session.id != hook.id()) {
             let (lease, state, guard) = (claim.lease(), State::Queued, Guard::None);
             let data = &entry::data(state, &self.waiting_lease(claim));
-            let step = Move { lease, from: own, to, state, data, guard, is_touched: false };
+            let step = Move { lease, from: own, to, state, data, guard, version: None };
             self.relocate(&hook, step).await?;
         }
         Ok(hook.good_until)

@@ -34,9 +34,9 @@ pub(super) struct Move<'a> {
     pub(super) state: State,
     pub(super) data: &'a [u8],
     pub(super) guard: Guard,
-    /// Whether the data of the node were written after its creation, for example to ask the holder
-    /// to finish.
-    pub(super) is_touched: bool,
+    /// The version of the data of a holder's node. The node moves only if it still has this version,
+    /// because a later write may ask the holder to finish. `None` for the node of a waiter.
+    pub(super) version: Option<i32>,
 }
 
 /// A node that was created, and the queue at that time.
@@ -200,9 +200,10 @@ impl ZooKeeperBackend {
             Guard::Passes(version) => multi.add_set_data(&lock, b"", Some(version))?,
         }
         let options = CreateMode::Ephemeral.with_acls(self.servers.config().acls());
-        multi.add_delete(&before, None)?;
+        multi.add_delete(&before, step.version)?;
         multi.add_create(&node, data, &options)?;
-        if step.is_touched {
+        // The node remains one that was written after its creation: see `Entry::is_touched`.
+        if step.version.is_some_and(|version| version > 0) {
             multi.add_set_data(&node, data, None)?;
         }
         Ok(())

@@ -263,8 +263,8 @@ impl<'a> Moving<'a> {
 
     fn step(&self) -> Move<'_> {
         let Self { lease, from, to, data } = self;
-        let (state, guard, is_touched) = (State::Held, Guard::None, from.is_touched());
-        Move { lease, from: &from.name, to, state, data, guard, is_touched }
+        let (state, guard, version) = (State::Held, Guard::None, Some(from.stat.version));
+        Move { lease, from: &from.name, to, state, data, guard, version }
     }
 }
 

@@ -1,17 +1,49 @@
 //! Other hands in the same nodes.
 
+use std::time::Duration;
+
 use leasehold_core::admin::Revocation;
 use leasehold_core::backend::{
     Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Share,
 };
 use leasehold_core::{ErrorKind, LockKey};
-use leasehold_testbed::{ZooKeeper, ZooKeeperOptions};
+use leasehold_testbed::{FaultProxy, Weather, ZooKeeper, ZooKeeperOptions};
+use tokio::time::sleep;
 use zookeeper_client::{Acls, Client, CreateMode};
 
-use super::{TICK, TTL, connect_patiently, is_granted};
+use super::{TICK, TTL, connect_patiently, is_granted, kept};
 
 async fn client(servers: &ZooKeeper) -> Client {
     Client::connect(&servers.endpoints().join(",")).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revocation_request_is_not_lost_while_a_renewal_moves_the_lease() {
+    /// The delay of a message in each direction.
+    const DELAY: Duration = Duration::from_millis(10);
+
+    let servers = ZooKeeperOptions::new().tick(TICK).start().await;
+    let proxy = FaultProxy::start(servers.endpoints().remove(0)).await;
+    let (ours, others) =
+        (connect_patiently([proxy.address()]).await, connect_patiently(servers.endpoints()).await);
+    proxy.set_weather(Weather::Slow(DELAY));
+
+    // The requests arrive before, between and after the requests of the renewal.
+    for i in 0..20 {
+        let lease = kept(&format!("job/{i}"));
+        assert!(is_granted(&ours, &lease).await);
+        // A session has one TTL, so this lease moves to another session.
+        let longer = lease.clone().with_ttl(TTL * 2);
+        let (renewed, requested) = tokio::join!(ours.renew(&longer), async {
+            sleep(DELAY / 2 * i).await;
+            others.request_revocation(lease.key(), None).await
+        });
+
+        assert!(renewed.is_ok(), "{renewed:?}");
+        assert_eq!(requested.unwrap(), Revocation::Requested);
+        assert_eq!(ours.renew(&longer).await.unwrap(), Renewal::RevocationRequested, "{i}");
+        assert_eq!(ours.release(&longer).await.unwrap(), Release::Released);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
