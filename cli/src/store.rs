@@ -105,9 +105,9 @@ impl Backend {
         }
     }
 
-    /// The URL of the store, with the prefix. The store is `named`, or else the value of `--backend`, or else the file of this user.
-    pub(crate) fn url_or(&self, named: Option<&str>) -> Result<String, Failure> {
-        match named.or(self.url.as_deref()) {
+    /// Returns the URL of the store, with the prefix. Without `--backend`, this is the URL of the user's lock file.
+    pub(crate) fn url(&self) -> Result<String, Failure> {
+        match self.url.as_deref() {
             Some("") => Err(Failure::usage("the backend is empty; name a store")),
             Some(url) if url != LOCAL => self.with_prefix(url),
             _ => self.with_prefix(&url_of(&default_file()?)),
@@ -131,7 +131,7 @@ impl Backend {
         const REMEDY: &str = "to have the file elsewhere, set XDG_STATE_HOME; to use another store, \
                               set --backend or LEASEHOLD_BACKEND";
 
-        let (file, url) = (default_file()?, self.url_or(None)?);
+        let (file, url) = (default_file()?, self.url()?);
         let is_new = !file.exists();
         let backend = leasehold::backend::connect(&url).await.map_err(|error| {
             let failure = not_connected(&url, error);

@@ -20,10 +20,6 @@ const USER: &str = "locker";
 /// on its prefix, its database, a cluster, Sentinel, the replicas to wait for, and a quorum.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Store to use. By default, the store that --backend or LEASEHOLD_BACKEND names.
-    #[arg(value_name = "URL")]
-    store: Option<String>,
-
     #[command(flatten)]
     backend: Backend,
 
@@ -38,13 +34,13 @@ pub(crate) struct Args {
 
 pub(crate) const HELP: Help = Help {
     examples: "\
-leasehold acl redis://127.0.0.1
-leasehold acl --user jobs 'redis-cluster://a,b?prefix=jobs:'",
+leasehold acl --backend redis://127.0.0.1
+leasehold acl --user jobs --backend 'redis-cluster://a,b?prefix=jobs:'",
     ..Help::OFFLINE
 };
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let url = args.backend.url_or(args.store.as_deref())?;
+    let url = args.backend.url()?;
     let place = Place::of(&url)?;
     let user = args.user.as_deref().or(place.user.as_deref()).unwrap_or(USER);
     let lines = lines(&place, user, args.list)?;

@@ -22,17 +22,13 @@ const ROUNDS: usize = 5;
 /// require.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Store to use. By default, the store that --backend or LEASEHOLD_BACKEND names.
-    #[arg(value_name = "URL")]
-    store: Option<String>,
-
     #[command(flatten)]
     backend: Backend,
 }
 
 pub(crate) const HELP: Help = Help {
     status: "0    locks work, possibly with warnings\n1    a check failed",
-    examples: "leasehold doctor redis://127.0.0.1",
+    examples: "leasehold doctor --backend redis://127.0.0.1",
     ..Help::CONNECTING
 };
 
@@ -69,7 +65,7 @@ impl Findings {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
-    let url = args.backend.url_or(args.store.as_deref())?;
+    let url = args.backend.url()?;
     let backend = Backend::named(&url);
     let began = Instant::now();
     let client = backend.connect().await?;

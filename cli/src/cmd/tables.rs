@@ -16,23 +16,19 @@ use crate::place::{Place, Store};
 /// `tables=exist` in the URL of the clients. The statements do not change existing tables. This subcommand does not connect to the store.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Store to use. By default, the store that --backend or LEASEHOLD_BACKEND names.
-    #[arg(value_name = "URL")]
-    store: Option<String>,
-
     #[command(flatten)]
     backend: Backend,
 }
 
 pub(crate) const HELP: Help = Help {
     examples: "\
-leasehold tables postgres://db.example/app | psql app
-leasehold acl --user app postgres://db.example/app | psql app",
+leasehold tables --backend postgres://db.example/app | psql app
+leasehold acl --user app --backend postgres://db.example/app | psql app",
     ..Help::OFFLINE
 };
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let url = args.backend.url_or(args.store.as_deref())?;
+    let url = args.backend.url()?;
     let statements = match Place::of(&url)?.store {
         Store::Postgres => postgres(&url)?,
         Store::Mysql => mysql(&url)?,

@@ -41,10 +41,6 @@ const CLIENT: &str = "--client-of-histories";
 /// the server. It takes several minutes and causes some load on the server.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Store to use. By default, the store that --backend or LEASEHOLD_BACKEND names.
-    #[arg(value_name = "URL")]
-    store: Option<String>,
-
     #[command(flatten)]
     backend: Backend,
 
@@ -85,9 +81,9 @@ pub(crate) const HELP: Help = Help {
 0    no case failed, and no history broke a guarantee
 1    a case failed, or a history broke a guarantee",
     examples: "\
-leasehold verify redis://staging-redis
-leasehold verify --only renewal --junit locks.xml etcd://127.0.0.1
-leasehold verify --histories 60s --report page.html redis://staging-redis",
+leasehold verify --backend redis://staging
+leasehold verify --only renewal --junit locks.xml --backend etcd://etcd-0
+leasehold verify --histories 60s --report page.html",
     ..Help::CONNECTING
 };
 
@@ -111,7 +107,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     if args.is_client {
         return Ok(histories::client().await);
     }
-    let url = args.backend.url_or(args.store.as_deref())?;
+    let url = args.backend.url()?;
     let scratch = Scratch::of(&url)?;
     let backend = Backend::named(scratch.url());
     // If the store cannot be reached, there is one error and not one for each case.

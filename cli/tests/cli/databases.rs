@@ -2,14 +2,14 @@
 
 use leasehold_testbed::{DatabaseKind, DatabaseServer, MariaDb, Postgres};
 
-use crate::support::{Home, block_on, code, leasehold_on, text};
+use crate::support::{block_on, code, leasehold_on, text};
 
 fn sql<K: DatabaseKind>(server: &DatabaseServer<K>, statement: &str) {
     block_on(server.sql(statement));
 }
 
 fn acl(url: &str) -> Vec<String> {
-    let output = Home::new().leasehold().args(["acl", url]).output().unwrap();
+    let output = leasehold_on(url).arg("acl").output().unwrap();
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     text(&output.stdout).lines().map(str::to_owned).collect()
 }
@@ -17,7 +17,7 @@ fn acl(url: &str) -> Vec<String> {
 /// Applies the printed statements to a server where `locker` may only connect, and takes back one right after the other.
 fn rights_are_enough_and_each_is_needed<K: DatabaseKind>(server: &DatabaseServer<K>) {
     // The database is empty.
-    let tables = Home::new().leasehold().args(["tables", &server.url()]).output().unwrap();
+    let tables = leasehold_on(&server.url()).arg("tables").output().unwrap();
     assert_eq!(code(&tables), 0, "{}", text(&tables.stderr));
     sql(server, &text(&tables.stdout));
     let url = server.url_as("locker:PASSWORD");

@@ -58,8 +58,8 @@ fn results_have_the_documented_fields() {
         (&["release", "--ask", "other"], &["`release --ask`"]),
         (&["release", "--force", "job"], &["`release --force`"]),
         (&["doctor"], &["`doctor`, for each check"]),
-        (&["acl", "redis://h"], &["`acl`"]),
-        (&["tables", "postgres://h"], &["`tables`"]),
+        (&["acl", "--backend", "redis://h"], &["`acl`"]),
+        (&["tables", "--backend", "postgres://h"], &["`tables`"]),
         (
             &["verify", "--only", "a_held_lock_is_refused_at_once", "--histories", "2s"],
             &[

@@ -16,8 +16,11 @@ fn words(line: &str) -> Vec<String> {
     text(&output.stdout).lines().map(str::to_owned).collect()
 }
 
+/// Runs `leasehold acl` with these arguments, of which the last is the URL of the store.
 fn acl(args: &[&str]) -> Vec<String> {
-    let output = Home::new().leasehold().arg("acl").args(args).output().unwrap();
+    let (url, options) = args.split_last().unwrap();
+    let output =
+        Home::new().leasehold().arg("acl").args(options).args(["--backend", url]).output().unwrap();
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     text(&output.stdout).lines().map(str::to_owned).collect()
 }
@@ -85,7 +88,11 @@ fn url_decides_which_rights_are_needed() {
             &"GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_lease TO app;".to_owned()
         )
     );
-    fails(Home::new().leasehold().args(["acl", "sqlite:x.db"]), 64, "needs no permissions");
+    fails(
+        Home::new().leasehold().args(["acl", "--backend", "sqlite:x.db"]),
+        64,
+        "needs no permissions",
+    );
 }
 
 #[test]
@@ -108,7 +115,7 @@ fn etcd_line_makes_a_user_that_may_lock() {
 #[test]
 fn doctor_judges_the_settings_of_a_server() {
     let doctor = |redis: &Redis| {
-        let output = leasehold(redis).args(["doctor", &redis.url()]).output().unwrap();
+        let output = leasehold(redis).arg("doctor").output().unwrap();
         assert_eq!(code(&output), 0, "{}{}", text(&output.stdout), text(&output.stderr));
         text(&output.stdout)
     };
