@@ -105,6 +105,8 @@ pub async fn connect_with(url: &str, options: LockOptions) -> Result<LockClient,
 /// retries for at most [`LockOptions::outage_wait`]. Each later call tries to connect again.
 /// [`LockClient::ping`] checks whether the store is available.
 ///
+/// To add observers, call [`backend::connect_lazily`](crate::backend::connect_lazily) instead.
+///
 /// # Errors
 ///
 /// Returns [`ErrorKind::Invalid`] if the URL or the options are not valid, and
@@ -131,8 +133,39 @@ pub fn connect_lazily(url: &str, options: LockOptions) -> Result<LockClient, Err
     client(backend_lazily(url)?, options)
 }
 
-/// Returns the store at `url`. The first request connects to it.
-pub(crate) fn backend_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+/// Returns a backend for the store at `url`, for [`LockClient::builder`]. The first request connects
+/// to the store.
+///
+/// Use this function for a client that has both a lazy connection and observers:
+///
+/// ```
+/// use leasehold::observe::{Lost, Observer};
+/// use leasehold::{LockClient, LockOptions};
+///
+/// struct Pager;
+///
+/// impl Observer for Pager {
+///     fn on_lost(&self, lost: &Lost<'_>) {
+///         eprintln!("page the operator: {} is lost: {}", lost.lock.key, lost.reason);
+///     }
+/// }
+///
+/// let store = leasehold::backend::connect_lazily("memory:")?;
+/// let client: LockClient = LockClient::builder(store)
+///     .options(LockOptions::new())
+///     .observer(Pager)
+///     .build()?
+///     .into_dyn();
+/// # let _ = client;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// Returns [`ErrorKind::Invalid`] if the URL is not valid. Returns [`ErrorKind::Unsupported`] if the
+/// feature of the store is disabled, and for ZooKeeper, because its client must first ask the
+/// ensemble which TTLs it supports.
+pub fn backend_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     let scheme = scheme(url)?;
     match scheme {
         "memory" => Ok(memory(url)),

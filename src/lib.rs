@@ -98,10 +98,10 @@ pub use locked::{__locked, locked};
 
 /// The contract between the lock types and a store. Use it to write a backend.
 ///
-/// This module re-exports [`leasehold_core::backend`] and adds [`connect`](backend::connect), which
-/// creates a backend from a URL.
+/// This module re-exports [`leasehold_core::backend`] and adds [`connect`](backend::connect) and
+/// [`connect_lazily`](backend::connect_lazily), which create a backend from a URL.
 pub mod backend {
-    pub use crate::connect::backend as connect;
+    pub use crate::connect::{backend as connect, backend_lazily as connect_lazily};
     pub use leasehold_core::backend::*;
 }
 

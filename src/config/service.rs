@@ -56,7 +56,7 @@ impl LockService {
     pub async fn connect(config: Config) -> Result<Self, Error> {
         let options = config.defaults.options();
         let backend = if config.lazy {
-            crate::connect::backend_lazily(&config.url)?
+            crate::backend::connect_lazily(&config.url)?
         } else {
             crate::backend::connect(&config.url).await?
         };
