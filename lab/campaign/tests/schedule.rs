@@ -41,7 +41,7 @@ fn faults_at_the_same_time_are_of_different_parts() {
 
 #[test]
 fn the_page_on_reliability_names_each_kind() {
-    let page = include_str!("../../docs/reliability.md");
+    let page = include_str!("../../../docs/reliability.md");
 
     for fault in CATALOGUE {
         assert!(page.contains(&format!("`{}`", fault.kind)), "{}", fault.kind);

@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// Draws a plot of each scenario into a folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
-    /// The plan of this process, from the one that started it.
+    /// The plan of this process, which the parent process provides.
     #[arg(long, hide = true)]
     pub(crate) child: Option<String>,
 }
@@ -47,7 +47,7 @@ impl Args {
         }
     }
 
-    /// The same with one round.
+    /// Like `quick`, with one round.
     pub(crate) fn once(&self) -> Self {
         Self { rounds: 1, ..self.clone() }
     }

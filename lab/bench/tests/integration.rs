@@ -1,4 +1,4 @@
-//! The bench runs, and takes every measure that it promises. These tests say nothing about speed, with one exception.
+//! The bench runs, and measures everything that it promises. These tests do not check any figure.
 
 use std::fs;
 use std::process::Command;

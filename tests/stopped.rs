@@ -1,4 +1,5 @@
-//! A process that is stopped anywhere in its work keeps others out for a TTL, and no longer: no transaction of its waits for it.
+//! A process that is stopped at any point of its work keeps its keys locked for one TTL at most. It
+//! does not leave a transaction open that blocks other processes.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -15,19 +16,21 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Set in the processes that a test starts: the store.
+/// The environment variable that contains the URL of the store for a process that a test starts.
 const STORE: &str = "LEASEHOLD_STOPPED_STORE";
 
-/// That of the process.
+/// The TTL of the process that is stopped.
 const TTL: Duration = Duration::from_millis(500);
 
-/// That of the others: their releases are waited for longer than a busy machine takes.
+/// The TTL of the other client. It is long, so that a busy machine can confirm the releases in
+/// time.
 const LONG_TTL: Duration = Duration::from_secs(30);
 
-/// The longest pause of a waiter that polls, and 250 ms. A stop lasts far longer.
+/// The longest polling interval of a waiter, plus 250 ms. A stop lasts much longer.
 const UNTIL_NOTICED: Duration = Duration::from_millis(1_250);
 
-/// Each is a moment drawn at random. A transaction is open for a good part of the time in which the process works.
+/// The process is stopped at this many random times. It has an open transaction for a large part of
+/// the time.
 const STOPS: usize = 8;
 
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
@@ -37,29 +40,32 @@ async fn client(url: &str, ttl: Duration) -> LockClient<Arc<dyn LockBackend>> {
     LockClient::builder(backend).options(LockOptions::new().ttl(ttl)).build().unwrap()
 }
 
-/// A process that does not outlive the test.
+/// A process that is killed at the end of the test.
 struct Process(Child);
 
 impl Process {
-    /// Starts one, and waits until it works.
+    /// Starts a process, and waits until it acquires locks.
     fn start(url: &str) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "stopped::works", "--nocapture"]).env(STORE, url);
+        command.args(["--exact", "works", "--nocapture"]).env(STORE, url);
         let mut process = Self(command.stdout(Stdio::piped()).spawn().unwrap());
         let lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
-        assert!(lines.map_while(Result::ok).any(|line| line.ends_with("ready")), "it has ended");
+        assert!(
+            lines.map_while(Result::ok).any(|line| line.ends_with("ready")),
+            "the process has exited"
+        );
         process
     }
 
-    /// Returns once it stands still.
+    /// Stops the process, and returns when it is stopped.
     fn stop(&self) {
         kill_process(self.id(), Signal::STOP).unwrap();
         let still = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::Pid(self.id()), still).unwrap().unwrap();
-        assert!(status.stopped(), "it has ended");
+        assert!(status.stopped(), "the process has exited");
     }
 
-    fn go_on(&self) {
+    fn resume(&self) {
         kill_process(self.id(), Signal::CONT).unwrap();
     }
 
@@ -75,7 +81,7 @@ impl Drop for Process {
     }
 }
 
-/// The work of the process that is stopped: it locks and releases, with a task for each key.
+/// The work of the process that is stopped. A task for each key acquires and releases the lock.
 #[tokio::test]
 async fn works() {
     let Ok(url) = env::var(STORE) else { return };
@@ -96,9 +102,8 @@ async fn works() {
     tasks.join_all().await;
 }
 
-async fn assert_blocks_no_other(url: &str) {
+async fn assert_does_not_block_others(url: &str) {
     let process = Process::start(url);
-    // Only the transactions of the process are to be short.
     let client = client(&patiently(url), LONG_TTL).await;
     for _ in 0..STOPS {
         measure(async || {
@@ -112,7 +117,7 @@ async fn assert_blocks_no_other(url: &str) {
             });
             let (taken, released): (Vec<_>, Vec<_>) = join_all(takes).await.into_iter().unzip();
 
-            process.go_on();
+            process.resume();
             released.into_iter().for_each(Result::unwrap);
             let last = taken.into_iter().max().unwrap();
             stalls.in_time("the last key is free", last, TTL + UNTIL_NOTICED)
@@ -122,11 +127,11 @@ async fn assert_blocks_no_other(url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_process_blocks_no_other_on_postgres() {
-    assert_blocks_no_other(&Postgres::start().await.url()).await;
+async fn a_stopped_process_does_not_block_others_on_postgres() {
+    assert_does_not_block_others(&Postgres::start().await.url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_process_blocks_no_other_on_mariadb() {
-    assert_blocks_no_other(&MariaDb::start().await.url()).await;
+async fn a_stopped_process_does_not_block_others_on_mariadb() {
+    assert_does_not_block_others(&MariaDb::start().await.url()).await;
 }

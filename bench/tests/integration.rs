@@ -1,4 +1,0 @@
-//! The scenarios of the bench, in one binary.
-
-mod smoke;
-mod stopped;
