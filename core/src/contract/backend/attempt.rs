@@ -10,7 +10,7 @@ use crate::contract::key::LockKey;
 pub enum Attempt {
     /// The lease is in force.
     Granted(Grant),
-    /// Another lease or a queued claim prevents the grant.
+    /// The claim was not granted, because of another lease or a queued claim.
     Held(Contention),
 }
 
@@ -28,7 +28,7 @@ pub enum Attempt {
 /// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AttemptAll {
-    /// All leases are in force. There is one grant per claim, in the order of the claims.
+    /// All leases are in force. The list contains one grant per claim, in the order of the claims.
     Granted(Vec<Grant>),
     /// A key is not free. No lease was granted.
     Held {
@@ -42,17 +42,17 @@ pub enum AttemptAll {
 /// The outcome of a renewal.
 ///
 /// See [`LockBackend`](crate::backend::LockBackend) for an example, whose `renew` method returns
-/// it.
+/// this type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Renewal {
-    /// The lease is renewed. Its TTL is counted from the moment the store received the request.
+    /// The lease is renewed. Its TTL restarted when the store received the request.
     Renewed,
-    /// The lease is renewed, and an operator or a waiter
-    /// [asks](crate::backend::LockBackend::request_revocation) the holder to finish early.
+    /// The lease is renewed, but an operator or a waiter has
+    /// [asked](crate::backend::LockBackend::request_revocation) the holder to finish early.
     RevocationRequested,
-    /// The lease is no longer in force, and another lease is.
+    /// The lease is no longer in force, and another lease holds the key.
     Taken,
-    /// The lease is no longer in force, and no other lease is.
+    /// The lease is no longer in force, and no other lease holds the key.
     Vanished,
 }
 

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-/// A larger difference between clocks is reported as a warning, because fencing tokens and minimum
-/// hold times depend on clocks.
+/// A larger clock skew is reported as a warning, because fencing tokens and minimum hold times
+/// depend on clocks.
 const SKEW: Duration = Duration::from_secs(1);
 
 /// The outcome of one check of a server.
@@ -13,9 +13,9 @@ const SKEW: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// The check found no danger to locks.
+    /// The check did not find a risk to locks.
     Ok,
-    /// Locks work, but with the risk that the message describes.
+    /// Locks work, but there is a risk, which the message describes.
     Warning,
     /// The server cannot grant locks, or it does not meet the guarantees of the backend.
     Failed,
@@ -40,12 +40,12 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Creates the result of a check that found no danger.
+    /// Creates the result of a check that did not find a risk.
     pub fn ok(check: impl Into<Cow<'static, str>>, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Verdict::Ok, check.into(), message.into())
     }
 
-    /// Creates the result of a check that found a risk. The message should name a remedy.
+    /// Creates the result of a check that found a risk. The message should suggest a remedy.
     pub fn warning(
         check: impl Into<Cow<'static, str>>,
         message: impl Into<Cow<'static, str>>,
@@ -54,7 +54,7 @@ impl Finding {
     }
 
     /// Creates the result of a check that found that the server cannot be used. The message should
-    /// name a remedy.
+    /// suggest a remedy.
     pub fn failed(
         check: impl Into<Cow<'static, str>>,
         message: impl Into<Cow<'static, str>>,
