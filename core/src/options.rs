@@ -211,8 +211,8 @@ impl LockOptions {
     /// each individual request. Default: [`LockOptions::DEFAULT_OUTAGE_WAIT`].
     ///
     /// Callers of a process that wait for the same key share their attempts. Each caller fails when
-    /// this time has passed since the caller began to wait, and since the store last responded to
-    /// any of these callers. The caller receives the error of the latest attempt.
+    /// this time has passed since the caller began to wait or since the store last responded to one
+    /// of these callers, whichever is later. The caller receives the error of the latest attempt.
     #[must_use]
     pub fn outage_wait(mut self, wait: Duration) -> Self {
         self.outage_wait = wait;
@@ -286,7 +286,7 @@ impl LockOptions {
     /// Default: zero.
     ///
     /// Work never continues past the [deadline](crate::LockGuard::deadline). If the lease is about
-    /// to expire, the loss notification therefore arrives by `grace` before the deadline. If an
+    /// to expire, the loss notification therefore arrives `grace` before the deadline. If an
     /// operator or a failover ends the lease earlier, another client may hold the key during the
     /// grace period. `grace` can be at most half the validity of the lease. With a longer grace
     /// period, the notification could arrive as soon as the lease is granted.

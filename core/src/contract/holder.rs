@@ -9,8 +9,8 @@ use crate::contract::description::Description;
 /// The public information about a lease in force: who holds the lease, how many units it covers,
 /// and when it expires.
 ///
-/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example, which prints the holders of
-/// a key.
+/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example that prints the holders of a
+/// key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Holder {
     fingerprint: Fingerprint,

@@ -9,8 +9,8 @@ use crate::contract::holder::{Holder, LockKind};
 
 /// The state of a key in the store: its holders, its queue and its last token.
 ///
-/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example, which prints the holders
-/// and the queue.
+/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example that prints the holders and
+/// the queue.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Inspection {
     holders: Vec<Holder>,
@@ -23,7 +23,7 @@ pub struct Inspection {
 
 /// A claim in the store's queue.
 ///
-/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example, which prints the queue of a
+/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example that prints the queue of a
 /// key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Waiter {
@@ -90,7 +90,7 @@ impl fmt::Display for Waiter {
 
 /// The state of a key on one member of a quorum.
 ///
-/// See [`Quorum`](crate::quorum::Quorum) for an example, which builds a quorum of three members.
+/// See [`Quorum`](crate::quorum::Quorum) for an example that builds a quorum of three members.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MemberView {
     name: String,

@@ -28,7 +28,7 @@ pub enum LeaseState {
 
 /// The reason why a lease ended before its holder released it.
 ///
-/// See [`LockGuard::lost`](crate::LockGuard::lost) for an example, which waits for a loss.
+/// See [`LockGuard::lost`](crate::LockGuard::lost) for an example that waits for a loss.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum LossReason {

@@ -4,8 +4,8 @@ use crate::contract::holder::Holder;
 
 /// The outcome of a revocation request.
 ///
-/// See [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested) for an example,
-/// which sends a request to a holder.
+/// See [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested) for an example
+/// that sends a request to a holder.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Revocation {
     /// The key is free, or the requested lease is no longer in force.
@@ -16,7 +16,7 @@ pub enum Revocation {
 
 /// The outcome of a forced release.
 ///
-/// See [`Admin::force_release`](crate::admin::Admin::force_release) for an example, which ends the
+/// See [`Admin::force_release`](crate::admin::Admin::force_release) for an example that ends the
 /// lease of another client.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ForcedRelease {

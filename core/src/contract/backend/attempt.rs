@@ -5,7 +5,7 @@ use crate::contract::key::LockKey;
 
 /// The outcome of an attempt to acquire a lease.
 ///
-/// See [`LockBackend`](crate::backend::LockBackend) for an example, which prints both outcomes.
+/// See [`LockBackend`](crate::backend::LockBackend) for an example that prints both outcomes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Attempt {
     /// The lease is in force.
@@ -58,7 +58,7 @@ pub enum Renewal {
 
 /// The outcome of a release.
 ///
-/// See [`Machine`](crate::memory::Machine) for an example, which releases an expired lease.
+/// See [`Machine`](crate::memory::Machine) for an example that releases an expired lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Release {
     /// The lease was not in force.

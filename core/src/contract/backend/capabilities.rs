@@ -51,7 +51,7 @@ pub enum Fencing {
 
 /// An optional feature of a store.
 ///
-/// See [`Capabilities`](crate::backend::Capabilities) for an example, which declares a feature.
+/// See [`Capabilities`](crate::backend::Capabilities) for an example that declares a feature.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Feature {

@@ -32,7 +32,7 @@ pub struct Claim {
 
 /// Whether the caller of a [`Claim`] waits if the key is held.
 ///
-/// See [`Claim`] for an example, which creates a claim for a caller that waits.
+/// See [`Claim`] for an example that creates a claim for a caller that waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Patience {

@@ -9,7 +9,7 @@ const SKEW: Duration = Duration::from_secs(1);
 
 /// The outcome of one check of a server.
 ///
-/// See [`Finding`](crate::backend::Finding) for an example, which creates a warning.
+/// See [`Finding`](crate::backend::Finding) for an example that creates a warning.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Verdict {

@@ -46,7 +46,7 @@ pub fn check_timer() -> Result<(), Error> {
 ///
 /// A backend for a server calls this function before it connects.
 ///
-/// See [`check_timer`] for an example, which shows the same check without I/O.
+/// See [`check_timer`] for an example that shows the same check without I/O.
 ///
 /// # Errors
 ///

@@ -20,8 +20,7 @@ use crate::sync::{Mutex, lock};
 /// A watch may fire without a change, and the store may fail to report a change. Every waiter
 /// therefore also polls.
 ///
-/// See [`KeyWatches`](crate::backend::KeyWatches) for an example, which creates a watch and fires
-/// it.
+/// See [`KeyWatches`](crate::backend::KeyWatches) for an example that creates a watch and fires it.
 pub struct KeyWatch(Sources);
 
 /// Wakers that a poll has replaced.
