@@ -107,8 +107,8 @@ impl Admin {
     /// Ends all leases on `key`, and logs the reason `why`.
     ///
     /// If the store supports notifications, the holders are notified of the loss. Without
-    /// notifications, the holders notice the loss at their next renewal or at their deadline. In
-    /// the meantime, the holders may continue to work. A resource that checks fencing tokens
+    /// notifications, the holders notice the loss at their next renewal or at their deadline. Until
+    /// a holder notices the loss, it may continue to work. A resource that checks fencing tokens
     /// rejects the former holders' writes once it has received [`ForcedRelease::min_token`].
     ///
     /// ```

@@ -151,8 +151,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         MultiLock::new(Arc::clone(&self.engine), self.engine.options())
     }
 
-    /// Returns the resource named `key`, divided into `segments` segments. A caller acquires any
-    /// one of the segments. See [`Striped`] for an example.
+    /// Returns the resource named `key`, divided into `segments` segments. A caller can acquire any
+    /// free segment. See [`Striped`] for an example.
     ///
     /// # Errors
     ///
@@ -321,7 +321,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if a lease is still held or a
-    /// release is still unconfirmed after `within`. In this case, the leases stay in force.
+    /// release is still unconfirmed after `within`. After a timeout, the leases stay in force.
     ///
     /// # Cancel safety
     ///

@@ -100,8 +100,8 @@ pub trait Clock: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns whether the clock advances automatically. Return `false` for a clock that tests
-    /// control.
+    /// Returns whether the clock advances automatically. Return `false` for a clock that is
+    /// controlled by tests.
     ///
     /// If this method returns `false`, dropping a guard never waits for the release of the lease.
     /// When the last runtime shuts down, leases that have not been released expire after their TTL.
@@ -133,9 +133,9 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// which the machine is suspended.
 ///
 /// On other systems, this clock reads [`std::time::Instant`], which may stop while the machine is
-/// suspended. An expired lease may then appear to be held for as long as the machine was suspended.
-/// If the hypervisor pauses the machine, the clock does not include the pause on any system. Only
-/// the [wall-clock time](Clock::time_of_day) reveals a pause by the hypervisor.
+/// suspended. After a suspension, an expired lease may appear to be held for as long as the machine
+/// was suspended. On all systems, the clock excludes pauses by a hypervisor. Only the [wall-clock
+/// time](Clock::time_of_day) reveals such a pause.
 ///
 /// ```
 /// use std::time::Duration;
@@ -151,8 +151,8 @@ pub struct SystemClock;
 impl SystemClock {
     /// The maximum time to sleep before the clock is read again.
     ///
-    /// Timers stop while a machine is suspended. Because of this limit, a sleep ends at most this
-    /// long after the machine wakes up if its deadline has passed. Guards do not depend on the
+    /// Timers stop while a machine is suspended. With this limit, a sleep whose deadline passed
+    /// during the suspension ends soon after the machine wakes up. Guards do not depend on the
     /// limit, because they read the clock at every check.
     const SLICE: Duration = Duration::from_secs(1);
 }

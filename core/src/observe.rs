@@ -1,7 +1,7 @@
 //! Observability: [`Observer`]s, `tracing` events and spans, and metrics.
 //!
-//! All three receive the same events. The page `docs/observability.md` lists each event, span and
-//! metric.
+//! Observers, `tracing` and metrics all receive the same events. The page `docs/observability.md`
+//! lists each event, span and metric.
 
 mod call;
 mod event;
@@ -35,8 +35,8 @@ pub(crate) use point::{Events, Settings};
 ///   thread may be polling a caller's future, running the background task, or dropping a guard. A
 ///   method must not block and should return within microseconds. Send longer work to another task,
 ///   for example through a channel.
-/// - The client does not hold internal mutexes during a call, so a method may use the client. A
-///   method that acquires a lock causes additional events.
+/// - The client does not hold internal mutexes during a method call, so a method may use the
+///   client. A method that acquires a lock causes additional events.
 /// - Events of one thread arrive in order. Events of different threads may arrive at the same time
 ///   and in any order.
 /// - If a lease is lost because its deadline passed, the client reports the loss when it first
@@ -50,9 +50,9 @@ pub(crate) use point::{Events, Settings};
 ///
 /// Each call for a lock ends with exactly one [`on_acquired`](Self::on_acquired) or
 /// [`on_refused`](Self::on_refused), even if its future is dropped. If a call has to wait, exactly
-/// one [`on_waiting`](Self::on_waiting) precedes its last event. A [`MultiLock`](crate::MultiLock)
-/// counts as one call for each of its locks. A [`Striped`](crate::Striped) lock counts as one call
-/// for each segment that it requests.
+/// one [`on_waiting`](Self::on_waiting) event precedes its outcome. A
+/// [`MultiLock`](crate::MultiLock) counts as one call for each of its locks. A
+/// [`Striped`](crate::Striped) lock counts as one call for each segment that it requests.
 ///
 /// Each lease starts with an [`on_acquired`](Self::on_acquired) whose path is
 /// [`GrantPath::Granted`]. Each lease ends with exactly one [`on_released`](Self::on_released) or
@@ -106,7 +106,7 @@ pub trait Observer: Send + Sync + 'static {
     /// store that does not respond.
     fn on_waiting(&self, _event: &Waiting<'_>) {}
 
-    /// Called once for a call that has waited for
+    /// Called once for each call that has waited for longer than
     /// [`Builder::long_wait`](crate::Builder::long_wait).
     fn on_long_wait(&self, _event: &LongWait<'_>) {}
 
@@ -116,13 +116,13 @@ pub trait Observer: Send + Sync + 'static {
     /// Called when a call has acquired its lock.
     fn on_acquired(&self, _event: &Acquired<'_>) {}
 
-    /// Called when a call ends without its lock.
+    /// Called when a call ends without acquiring its lock.
     fn on_refused(&self, _event: &Refused<'_>) {}
 
     /// Called when a holder has handed off its lease to the next caller of this process.
     fn on_handed_over(&self, _event: &HandedOver<'_>) {}
 
-    /// Called once per holder, when the client renews a lock that has been held for
+    /// Called once per holder, when the client renews a lease that has been held for longer than
     /// [`Builder::long_hold`](crate::Builder::long_hold). This method is not called for elections.
     fn on_long_hold(&self, _event: &LongHold<'_>) {}
 

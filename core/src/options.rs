@@ -57,7 +57,7 @@ struct ElectionLimits {
     max_hold: Option<Duration>,
 }
 
-/// The origin of a lock's TTL.
+/// The source of a lock's TTL.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum TtlChoice {
     /// The caller set the TTL. If the store does not support this TTL, the options are rejected.
@@ -106,8 +106,8 @@ impl LockOptions {
     /// to 5 s with common settings. During a longer outage, callers should receive an error.
     pub const DEFAULT_OUTAGE_WAIT: Duration = Duration::from_secs(10);
 
-    /// How long the store keeps the queue entry of a caller that stops refreshing it, unless the
-    /// TTL is shorter.
+    /// How long the store keeps the queue entry of a caller that stops refreshing the entry, unless
+    /// the TTL is shorter.
     ///
     /// This time is long enough for three attempts over a new connection. It is short enough that a
     /// crashed caller delays other callers only briefly.
@@ -269,7 +269,7 @@ impl LockOptions {
     /// Sets the minimum remaining time of a lease when it is granted. Default: no minimum.
     ///
     /// A grant with less remaining time counts as a failed attempt. The client then requests the
-    /// lease again, and releases it if no attempts are left.
+    /// lease again, or releases it if no attempts are left.
     ///
     /// Use this option for work that takes about `time`, if the lease is not renewed or renewals
     /// may fail for some time. The remaining time is the time until the
@@ -299,9 +299,9 @@ impl LockOptions {
     /// Sets how long the key remains locked after a lease that its holder did not release. The
     /// store keeps such a lease for its TTL plus this delay. Default: no delay.
     ///
-    /// Use this option for resources that cannot check fencing tokens. Requests that a holder sent
-    /// before it crashed or was disconnected can then still arrive before the next holder acquires
-    /// the key. A release by the holder or by an operator frees the key immediately.
+    /// Use this option for resources that cannot check fencing tokens. With a delay, requests that
+    /// a holder sent before it crashed or was disconnected can still arrive before the next holder
+    /// acquires the key. A release by the holder or by an operator frees the key immediately.
     #[must_use]
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.lock_delay = delay;
@@ -316,9 +316,9 @@ impl LockOptions {
     ///
     /// Leasehold clients never overtake the queue, even if their own locks are not fair. A crashed
     /// waiter blocks later waiters for at most [`LockOptions::PLACE_TTL`]. A waiter that gives up
-    /// leaves the queue as soon as its request reaches the store. Each waiting caller sends its own
-    /// requests to the store, so a fair lock with hundreds of waiting callers is slower than the
-    /// default.
+    /// leaves the queue as soon as its release request reaches the store. Each waiting caller sends
+    /// its own requests to the store, so a fair lock with hundreds of waiting callers is slower
+    /// than the default.
     #[must_use]
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
@@ -333,11 +333,11 @@ impl LockOptions {
     /// caller can receive a lease by hand-off only if it was already waiting when the lease was
     /// granted.
     ///
-    /// The client releases the lease instead if it has received a notification for the lease,
-    /// because the lease may be lost. If the store does not send notifications for the lease
-    /// ([`Feature::Push`], [`Grant::without_news`](crate::backend::Grant::without_news)), the lease
-    /// is handed off only within 50 ms after its last confirmation by the store. After these 50 ms,
-    /// the client renews a lease that was handed off.
+    /// If the client has received a notification for a lease, it releases the lease instead of
+    /// handing it off, because the lease may be lost. If the store does not send notifications for
+    /// the lease ([`Feature::Push`], [`Grant::without_news`](crate::backend::Grant::without_news)),
+    /// the lease is handed off only within 50 ms after its last confirmation by the store. After
+    /// these 50 ms, the client renews a lease that was handed off.
     ///
     /// A lease is handed off only if the watchdog renews it, and only between callers with the same
     /// options. The options [`max_hold`](Self::max_hold), [`min_hold`](Self::min_hold),
@@ -368,7 +368,7 @@ impl LockOptions {
 
     /// Sets the description of the holder, which operators and waiters can read. Default: the host
     /// name and the process id. The leader of an [`Election`](crate::election::Election) stores its
-    /// published value instead.
+    /// published value instead of a description.
     #[must_use]
     pub fn description(mut self, description: Description) -> Self {
         self.description = Some(description);
@@ -382,7 +382,8 @@ impl LockOptions {
         self
     }
 
-    /// Returns how long the store keeps the queue entry of a waiter that stops refreshing it.
+    /// Returns how long the store keeps the queue entry of a waiter that stops refreshing the
+    /// entry.
     pub(crate) fn place_ttl(&self) -> Duration {
         Self::PLACE_TTL.min(self.ttl)
     }
@@ -392,8 +393,8 @@ impl LockOptions {
         self.max_hold.map_or(self.ttl, |limit| self.ttl.min(limit))
     }
 
-    /// Returns [`Tenure::Kept`] if the watchdog renews the lease until its release. Returns
-    /// [`Tenure::Fixed`] if the lease may have to expire.
+    /// Returns [`Tenure::Kept`] if the watchdog renews the lease until its release, and
+    /// [`Tenure::Fixed`] if the lease must be able to expire.
     pub(crate) fn tenure(&self) -> Tenure {
         let ends_by_itself = self.first_ttl() < self.ttl || !self.lock_delay.is_zero();
         match self.renewal {

@@ -67,7 +67,7 @@ pub trait RetryPolicy: Debug + Send + Sync + 'static {
 
 /// The progress of a call, on which a [`RetryPolicy`] bases its decision.
 ///
-/// See [`RetryPolicy`] for an example that computes a pause from it.
+/// See [`RetryPolicy`] for an example that computes a pause from this value.
 #[derive(Clone, Copy, Debug)]
 pub struct Tried {
     attempts: u32,

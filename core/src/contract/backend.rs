@@ -58,9 +58,9 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 /// [`capabilities`](Self::capabilities), [`try_acquire`](Self::try_acquire), [`renew`](Self::renew)
 /// and [`release`](Self::release). All other methods have defaults.
 ///
-/// A backend sends requests to its store and returns the replies. The backend itself does not wait
+/// A backend sends requests to its store and returns the replies. A backend itself does not wait
 /// for a key, retry, sleep, renew leases automatically, or count holders. The core of Leasehold
-/// implements these functions for all stores.
+/// performs these tasks for all stores.
 ///
 /// # Correctness
 ///
@@ -81,9 +81,9 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 /// - **No hidden retries.** The client library must not retry a request unless the retry is proven
 ///   to be harmless.
 /// - **One queue per claim.** A backend that wraps several stores queues each claim in at most one
-///   of the stores. Only that store's [queue entries](Contention::with_place) and [individual
-///   notifications](CalledBy::Name) are forwarded. If several stores queued the same claims in
-///   different orders, callers would wait for each other.
+///   of them. It forwards [queue entries](Contention::with_place) and [individual
+///   notifications](CalledBy::Name) only from the store that queued the claim. If several stores
+///   queued the same claims in different orders, callers would wait for each other.
 /// - **Bounded time.** Every call returns within a bounded time. The caller may drop the future of
 ///   a call at any point. If the future is dropped, the store may or may not have applied the
 ///   request.
@@ -157,12 +157,13 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Tries once to acquire a lease.
     ///
-    /// The attempt is one round trip and one atomic step. It does not wait for the current holder.
+    /// The attempt is one round trip and one atomic step, and does not wait for the current holder.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Indeterminate`] if the reply was lost. The caller then retries the same
-    /// claim or releases its lease. A caller never treats this error as a refusal.
+    /// Returns [`ErrorKind::Indeterminate`] if the reply was lost. After a lost reply, the caller
+    /// retries the same claim or releases its lease. The caller never treats a lost reply as a
+    /// refusal.
     ///
     /// # Cancel safety
     ///
@@ -184,14 +185,14 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// Returns [`ErrorKind::Unsupported`], without sending a request, if the backend does not
     /// declare [`Feature::Together`]. A backend that declares the feature may still return this
-    /// error for more than 64 claims or for claims of [units](crate::backend::Share::Units). The
-    /// caller then acquires the leases one at a time.
+    /// error for more than 64 claims or for claims of [units](crate::backend::Share::Units). After
+    /// this error, the caller acquires the leases one at a time.
     ///
     /// Returns [`ErrorKind::WrongType`], with the key, if a key is in use as a different type of
     /// lock.
     ///
-    /// Returns [`ErrorKind::Indeterminate`] if the reply was lost. In this case, the store may have
-    /// granted all leases.
+    /// Returns [`ErrorKind::Indeterminate`] if the reply was lost. After a lost reply, the store
+    /// may have granted all leases.
     ///
     /// # Cancel safety
     ///
@@ -215,13 +216,13 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Indeterminate`] if the reply was lost. In this case, the previous
+    /// Returns [`ErrorKind::Indeterminate`] if the reply was lost. After a lost reply, the previous
     /// deadline still applies.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the store may have renewed the lease. The local deadline does not
-    /// change.
+    /// If the future is dropped, the store may have renewed the lease. The client's local deadline
+    /// does not change.
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error>;
 
     /// Releases a lease and removes its claim from the queue.
@@ -234,7 +235,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the store may have released the lease. The caller calls this
+    /// If the future is dropped, the store may have released the lease. The caller must call this
     /// method again.
     async fn release(&self, lease: &Lease) -> Result<Release, Error>;
 
@@ -246,7 +247,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the store may have renewed any of the leases. Their local
+    /// If the future is dropped, the store may have renewed any of the leases. The client's local
     /// deadlines do not change.
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         join_all(leases.iter().map(|lease| self.renew(lease))).await
@@ -335,13 +336,13 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Asks the current holders of `key` to finish early, or only the holder whose lease has the
     /// fingerprint `only`.
     ///
-    /// The next renewal of each of these holders returns [`Renewal::RevocationRequested`]. Nothing
-    /// else changes.
+    /// The next renewal of each of these holders returns [`Renewal::RevocationRequested`]. The
+    /// request changes nothing else.
     ///
     /// The request remains until all leases that are in force now would have expired without
     /// renewal, or until the key is free, whichever comes first. A request to a single holder ends
-    /// when the holder's lease ends. The request may end earlier, when that lease would have
-    /// expired without renewal.
+    /// when the holder's lease ends, or possibly earlier, when that lease would have expired
+    /// without renewal.
     ///
     /// # Errors
     ///
@@ -415,8 +416,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// connections do not belong to a runtime does not need to implement this method.
     fn disconnect(&self) {}
 
-    /// Closes all connections. Later calls may fail. Leases are not released; they expire after
-    /// their TTL.
+    /// Closes all connections. Calls after `close` may fail. Leases are not released; they expire
+    /// after their TTL.
     async fn close(&self) {}
 }
 

@@ -1,4 +1,4 @@
-//! The refusal of an attempt because the key is not free.
+//! The refusal of an attempt to acquire a key that is not free.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -47,7 +47,7 @@ impl Busy {
         Self { key, holder: contention.holder().cloned() }
     }
 
-    /// Advances the times in the refusal by `time`, the time since the store's reply.
+    /// Updates the times in the refusal to reflect that `time` has passed since the store's reply.
     pub(crate) fn later(self, time: Duration) -> Self {
         Self { holder: self.holder.map(|holder| holder.later(time)), ..self }
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 /// process id. In an [election](crate::election::Election), the description is the text that the
 /// leader publishes.
 ///
-/// The store keeps the description next to the lease id. Waiters and operators can read it.
+/// The store keeps the description next to the lease id, so that waiters and operators can read it.
 ///
 /// ```
 /// use leasehold_core::{Description, LockOptions};

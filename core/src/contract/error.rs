@@ -158,7 +158,7 @@ impl Error {
         }))
     }
 
-    /// Creates the error for new and waiting calls after the client was shut down.
+    /// Creates the error for new and waiting calls after the client has been shut down.
     pub(crate) fn closed() -> Self {
         Self::new(ErrorKind::Closed, "the client was shut down")
     }

@@ -175,8 +175,8 @@ impl Holder {
 }
 
 impl Holder {
-    /// Advances the times of the holder by `time`, assuming that the lease was neither renewed nor
-    /// released.
+    /// Updates the times of the holder to reflect that `time` has passed without a renewal or a
+    /// release.
     pub(crate) fn later(mut self, time: Duration) -> Self {
         self.remaining = self.remaining.map(|remaining| remaining.saturating_sub(time));
         self.held_for = self.held_for.map(|held_for| held_for + time);

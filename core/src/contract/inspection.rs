@@ -99,8 +99,8 @@ pub struct MemberView {
 }
 
 impl MemberView {
-    /// Creates the view of the member `name`. If the member did not respond, `view` contains the
-    /// error.
+    /// Creates a view of the key on the member `name`. If the member did not respond, `view`
+    /// contains the error.
     pub fn new(name: impl Into<String>, has_vote: bool, view: Result<&Inspection, &Error>) -> Self {
         Self { name: name.into(), has_vote, view: view.cloned().map_err(ToString::to_string) }
     }
@@ -147,7 +147,7 @@ impl Inspection {
         self
     }
 
-    /// Sets how many units are in use. Call this if the list of holders is not complete.
+    /// Sets how many units are in use. Call this method if the list of holders is incomplete.
     #[must_use]
     pub fn with_units(mut self, units: u64) -> Self {
         self.units = units;
@@ -214,8 +214,8 @@ impl Inspection {
 
     /// Returns an upper bound for all tokens of the key so far, if the store records one.
     ///
-    /// If the key is held as a mutex, this number is the holder's token. The number may be slightly
-    /// larger if several keys share a token counter.
+    /// If the key is held as a mutex, this number is the holder's token. If several keys share a
+    /// token counter, the number may be slightly larger than the holder's token.
     pub fn last_token(&self) -> Option<u64> {
         self.last_token
     }

@@ -10,7 +10,7 @@ use std::thread::{self, ThreadId};
 /// The owner is the innermost [scope](OwnerId::scope) around the call. Without a scope, the owner
 /// is the tokio task. Outside a task, the owner is the thread. Futures that are joined or selected
 /// within one task have the same owner, so one future can acquire a mutex that another future
-/// holds. To prevent this, give each future its own scope.
+/// holds. To make the futures separate owners, give each future its own scope.
 ///
 /// Tasks are recognized only on tokio. On other executors, all tasks on a thread share the same
 /// owner, and a task's owner changes if the task moves to a different thread. On those executors,

@@ -107,8 +107,8 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::StaleToken`] if a larger token has already been admitted. In this case,
-    /// the holder of `token` has lost the lock.
+    /// Returns [`ErrorKind::StaleToken`] if a larger token has already been admitted. This error
+    /// means that the holder of `token` has lost the lock.
     pub fn admit(&mut self, token: &FencingToken) -> Result<(), Error> {
         let largest = self.largest.entry(token.key.clone()).or_insert(token.number);
         if token.number < *largest {

@@ -153,8 +153,8 @@ impl<'a> Call<'a> {
         self.events.emit(Event::LongWait(LongWait { lock, holder, by_caller, waited }));
     }
 
-    /// Returns the holder from the latest refusal that this call received. If there is none,
-    /// returns the last known holder in this process.
+    /// Returns the holder from the latest refusal that this call received. If there was no such
+    /// refusal, returns the holder that is last known to this process.
     fn holder(&self, request: &LockRequest<'_>) -> Option<Holder> {
         let held = lock(&self.held).as_ref().and_then(|held| held.holder().cloned());
         held.or_else(|| self.queue.last_known(request.key, self.clock.now()).ok().flatten())

@@ -74,7 +74,7 @@ pub struct LongWait<'a> {
     /// A holder of the lock, if this process knows one.
     pub holder: Option<&'a Holder>,
     /// Whether the lock was acquired by the same task that is now waiting for it. Outside a task,
-    /// the thread counts instead of the task.
+    /// this field compares threads instead of tasks.
     ///
     /// If this field is `true`, the task is waiting for itself, unless it has passed the guard to
     /// another task.
@@ -126,8 +126,8 @@ pub struct Acquired<'a> {
     pub path: GrantPath,
     /// The time since the call began.
     pub took: Duration,
-    /// Whether the call had to wait. If so, [`Observer::on_waiting`](super::Observer::on_waiting)
-    /// was called earlier for this call.
+    /// Whether the call had to wait, in which case
+    /// [`Observer::on_waiting`](super::Observer::on_waiting) was called earlier.
     pub waited: bool,
 }
 
@@ -163,8 +163,8 @@ pub struct Refused<'a> {
     pub holder: Option<&'a Holder>,
     /// The time since the call began.
     pub took: Duration,
-    /// Whether the call had to wait. If so, [`Observer::on_waiting`](super::Observer::on_waiting)
-    /// was called earlier for this call.
+    /// Whether the call had to wait, in which case
+    /// [`Observer::on_waiting`](super::Observer::on_waiting) was called earlier.
     pub waited: bool,
 }
 
@@ -229,7 +229,7 @@ pub struct Renewed<'a> {
     pub lock: Subject<'a>,
     /// The token of the holder.
     pub token: u64,
-    /// The time between the first due time of the renewal and its confirmation. This time is
+    /// The time from when the renewal first became due until the store confirmed it. This time is
     /// normally one round trip, and zero if the renewal was early.
     pub lag: Duration,
     /// The time until the new deadline.
@@ -278,7 +278,7 @@ pub struct Lost<'a> {
     pub lock: Subject<'a>,
     /// The token of the holder.
     pub token: u64,
-    /// The fingerprint of the lease, which is the same as in
+    /// The fingerprint of the lease, as reported by
     /// [`Admin::inspect`](crate::admin::Admin::inspect).
     pub lease: Fingerprint,
     /// The reason for the loss.
@@ -373,7 +373,7 @@ pub enum StoreChange<'a> {
         /// The error of the request.
         error: &'a Error,
     },
-    /// The store responds.
+    /// The store has started responding.
     Up {
         /// How long the store did not respond, or `None` if this is the first reply that the client
         /// received.

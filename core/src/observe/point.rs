@@ -95,8 +95,8 @@ impl Events {
         self.are_heard().then_some(self.0.settings.long_wait)
     }
 
-    /// Returns whether anything receives the events of calls. The caller checks this first, because
-    /// finding the holder that a call waits for takes as long as a hand-off.
+    /// Returns whether anything receives the events of calls. Callers check this result first,
+    /// because finding the holder that a call waits for takes as long as a hand-off.
     pub(crate) fn are_heard(&self) -> bool {
         !self.0.settings.observers.is_empty() || log::is_written()
     }

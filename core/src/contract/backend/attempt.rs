@@ -10,7 +10,7 @@ use crate::contract::key::LockKey;
 pub enum Attempt {
     /// The lease is in force.
     Granted(Grant),
-    /// The claim was not granted, because of another lease or a queued claim.
+    /// The claim was not granted because of another lease or a queued claim.
     Held(Contention),
 }
 
@@ -41,11 +41,11 @@ pub enum AttemptAll {
 
 /// The outcome of a renewal.
 ///
-/// See [`LockBackend`](crate::backend::LockBackend) for an example, whose `renew` method returns
-/// this type.
+/// See [`LockBackend`](crate::backend::LockBackend) for an example with a `renew` method that
+/// returns this type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Renewal {
-    /// The lease is renewed. Its TTL restarted when the store received the request.
+    /// The lease is renewed. The TTL restarted when the store received the request.
     Renewed,
     /// The lease is renewed, but an operator or a waiter has
     /// [asked](crate::backend::LockBackend::request_revocation) the holder to finish early.

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The optional features of a store and the strength of its fencing tokens.
 ///
 /// The client rejects a call that the store does not support, without sending a request. The
-/// conformance suite checks that each declared feature works. Its report lists the cases that were
-/// skipped because a feature is not declared.
+/// conformance suite checks that each declared feature works. The report of the suite lists the
+/// cases that were skipped because a feature is not declared.
 ///
 /// ```
 /// use std::time::Duration;
@@ -69,8 +69,9 @@ pub enum Feature {
     /// The store supports [`standing`](crate::backend::LockBackend::standing) and
     /// [`enlist`](crate::backend::LockBackend::enlist). The store checks the [quorum
     /// configuration](crate::backend::Claim::with_charter) of a claim, and applies the [minimum
-    /// token](crate::backend::Lease::with_floor) of a lease. For claims with its configuration, the
-    /// store honors the [requested minimum token](crate::backend::Claim::with_least_token).
+    /// token](crate::backend::Lease::with_floor) of a lease. For claims with the store's own
+    /// configuration, the store honors the [requested minimum
+    /// token](crate::backend::Claim::with_least_token).
     Membership,
     /// A [`LockBackend::watch`](crate::backend::LockBackend::watch) fires when any client releases
     /// the key.

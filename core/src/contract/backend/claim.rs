@@ -40,7 +40,7 @@ pub enum Patience {
     Leaves,
     /// The caller retries until it acquires the lock or gives up. A store with a
     /// [queue](crate::backend::Feature::Queue) may [queue](crate::backend::Contention::with_place)
-    /// the claim, even though the caller did not request it.
+    /// the claim, even though the caller did not request a queue entry.
     Waits,
     /// The caller retries, and the store queues the claim in the meantime. Later claims cannot
     /// overtake a queued claim.
@@ -55,7 +55,7 @@ impl Patience {
     /// How long a store reserves a free key for a claim that only [waits](Self::Waits), if the
     /// store queues this type of claim.
     ///
-    /// This time is enough for a round trip to any place in the world. A crashed waiter delays
+    /// This time is long enough for a round trip to anywhere in the world. A crashed waiter delays
     /// other waiters by at most this time.
     pub const RESERVATION: Duration = Duration::from_millis(250);
 }
@@ -65,7 +65,7 @@ impl Claim {
     /// clock.
     ///
     /// The store interprets the token as a [time](crate::backend::Grant::TOKENS_PER_MICROSECOND).
-    /// The limit is longer than a round trip to any place in the world, so a store honors every
+    /// The limit is longer than a round trip to anywhere in the world, so a store honors every
     /// request from a client with a correct clock.
     pub const WISHED_AHEAD: Duration = Duration::from_secs(1);
 
@@ -89,14 +89,14 @@ impl Claim {
         self
     }
 
-    /// Requests a minimum for the last token of the grant, including spare tokens. With this
-    /// request, several stores can grant the same token.
+    /// Requests a minimum for the last token of the grant, including spare tokens, so that several
+    /// stores can grant the same token.
     ///
     /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) ignores a number
     /// that is more than [`WISHED_AHEAD`](Self::WISHED_AHEAD) ahead of its own clock. A client with
-    /// a wrong clock therefore cannot use up tokens. Any store may ignore the request if the claim
-    /// does not have a [quorum configuration](Self::with_charter). Stores without this feature may
-    /// always ignore the request.
+    /// a wrong clock therefore cannot use up tokens. Any store may ignore the requested minimum if
+    /// the claim does not have a [quorum configuration](Self::with_charter). A store without the
+    /// membership feature may always ignore the requested minimum.
     #[must_use]
     pub fn with_least_token(mut self, number: u64) -> Self {
         self.least_token = number;
@@ -136,7 +136,8 @@ impl Claim {
         self.lease.share()
     }
 
-    /// Returns how many spare tokens the caller can use. The store may reserve fewer, or none.
+    /// Returns how many spare tokens the caller can use. The store may reserve fewer tokens, or
+    /// none.
     pub fn spare_tokens(&self) -> u32 {
         self.spare_tokens
     }

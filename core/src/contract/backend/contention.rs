@@ -53,8 +53,9 @@ impl Contention {
         self
     }
 
-    /// Sets the time until the lease or the earlier queue entry that prevents the grant expires.
-    /// Call this method if the time may be shorter than the remaining time of the reported holder.
+    /// Sets the time until the expiry of the lease or the earlier queue entry that prevents the
+    /// grant. Call this method if the time may be shorter than the remaining time of the reported
+    /// holder.
     #[must_use]
     pub fn with_retry_after(mut self, time: Duration) -> Self {
         self.retry_after = Some(time);
@@ -90,8 +91,8 @@ impl Contention {
         self.holder.as_ref()
     }
 
-    /// Returns the time after which the key may be free even if no holder renews or releases its
-    /// lease. The client should retry at that time.
+    /// Returns the time until the key may become free, if no holder renews or releases its lease.
+    /// The client retries after this time at the latest.
     pub fn retry_after(&self) -> Option<Duration> {
         let holder = self.holder.as_ref().and_then(Holder::remaining);
         self.retry_after.into_iter().chain(holder).min()
@@ -104,7 +105,7 @@ impl Contention {
     }
 
     /// Returns how long the queue entry of the claim lasts, if the store queued a claim that did
-    /// not request to be queued. Otherwise, returns `None`.
+    /// not request to be queued. Returns `None` for all other claims.
     pub fn place(&self) -> Option<Duration> {
         self.place
     }

@@ -40,8 +40,8 @@ impl<A: Clone + PartialEq> Dial<A> {
 
     /// Returns the first connection to any of `addresses` that succeeds within `time`.
     ///
-    /// `connect` must include the complete handshake. Otherwise, a server that accepts connections
-    /// but never responds would be treated as connected.
+    /// `connect` must include the complete handshake, because a server that accepts connections but
+    /// never responds must not count as connected.
     ///
     /// The address of the last successful connection is tried first. The next address is tried when
     /// an attempt fails, or after an equal fraction of `time`. Earlier attempts continue in the
@@ -116,7 +116,7 @@ mod tests {
 
     const TIME: Duration = Duration::from_millis(500);
 
-    /// The answer of a simulated server after a delay, or `None` if it never answers.
+    /// The reply of a simulated server after a delay, or `None` if the server never replies.
     type Answer = Option<Result<Duration, &'static str>>;
 
     async fn connect(answer: Answer) -> Result<Duration, &'static str> {

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-/// A larger clock skew is reported as a warning, because fencing tokens and minimum hold times
-/// depend on clocks.
+/// Clock skew larger than this value is reported as a warning, because fencing tokens and minimum
+/// hold times depend on clocks.
 const SKEW: Duration = Duration::from_secs(1);
 
 /// The outcome of one check of a server.
@@ -21,8 +21,8 @@ pub enum Verdict {
     Failed,
 }
 
-/// The result of one check of a server.
-/// [`LockBackend::diagnose`](crate::backend::LockBackend::diagnose) returns a list of them.
+/// The result of one check of a server, as returned by
+/// [`LockBackend::diagnose`](crate::backend::LockBackend::diagnose).
 ///
 /// ```
 /// use leasehold_core::backend::{Finding, Verdict};
@@ -75,14 +75,14 @@ impl Finding {
         Self { server: None, check, verdict, message }
     }
 
-    /// Sets the server, if the store has several servers.
+    /// Sets the server that was checked, if the store has several servers.
     #[must_use]
     pub fn with_server(mut self, server: impl Into<String>) -> Self {
         self.server = Some(server.into());
         self
     }
 
-    /// Returns the server, if the store has several servers.
+    /// Returns the server that was checked, if the store has several servers.
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
@@ -92,13 +92,13 @@ impl Finding {
         &self.check
     }
 
-    /// Returns the outcome.
+    /// Returns the outcome of the check.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
     /// Returns the observed value and, unless the outcome is [`Verdict::Ok`], the risk and its
-    /// remedy. The text contains no secrets.
+    /// remedy. The message does not contain secrets.
     pub fn message(&self) -> &str {
         &self.message
     }

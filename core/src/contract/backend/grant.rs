@@ -21,8 +21,8 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// The number of tokens per microsecond, for stores whose tokens follow a clock that counts
-    /// from 1970.
+    /// The number of tokens per microsecond, for stores that derive their tokens from the time
+    /// since 1970.
     ///
     /// One token per microsecond would not be enough, because a process can hand off a lease more
     /// than once per microsecond. Stores whose tokens are compared with each other, such as the
@@ -68,8 +68,8 @@ impl Grant {
         self
     }
 
-    /// Returns whether notifications for the lease start at the grant, if the store sends
-    /// notifications.
+    /// Returns `false` if the store does not send notifications for this lease before its first
+    /// renewal.
     pub fn has_news(&self) -> bool {
         self.has_news
     }

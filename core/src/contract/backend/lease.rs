@@ -35,8 +35,8 @@ impl LeaseId {
     ///
     /// Random bits are never generated in advance, because a copy of the process would then
     /// generate the same ids. For example, restoring a snapshot of a virtual machine creates a copy
-    /// of each process. Due to the counter, the ids of one process differ even if the operating
-    /// system returns the same bits twice.
+    /// of each process. Because of the counter, the ids of a process are unique even if the
+    /// operating system returns the same bits twice.
     ///
     /// # Panics
     ///
@@ -72,8 +72,8 @@ impl LeaseId {
         Some(Self { random, count: u64::from_str_radix(count, 16).ok()? })
     }
 
-    /// Returns a number that is almost always unique to the id. The numbers of one process differ
-    /// in their lower halves. The numbers of different processes almost always differ in their
+    /// Returns a number that is almost certainly unique to this id. Numbers from the same process
+    /// differ in their lower halves. Numbers from different processes almost always differ in their
     /// upper halves.
     pub(super) fn number(&self) -> u64 {
         let (random, _) = self.random.as_u64_pair();
@@ -105,8 +105,8 @@ impl fmt::Debug for LeaseId {
 pub struct Fingerprint(u32);
 
 impl Fingerprint {
-    /// Returns the fingerprint of a lease id from its [secret form](LeaseId::secret) in the store.
-    /// The lease id may belong to another client.
+    /// Computes the fingerprint of a lease id from the [secret form](LeaseId::secret) that the
+    /// store contains. The lease id may belong to another client.
     ///
     /// The fingerprint is a 64-bit FNV-1a hash, folded to 32 bits. All versions of Leasehold
     /// compute the same value on all machines. A fingerprint is too short to reveal a lease id,

@@ -102,7 +102,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Creates the status of a store with new data that is not a member of a quorum.
+    /// Creates the status of a new store, which is not a member of a quorum.
     pub fn new(store: StoreId) -> Self {
         Self { store, charter: None, floor: 0, age: Duration::ZERO }
     }
@@ -114,15 +114,15 @@ impl Standing {
         self
     }
 
-    /// Sets an upper bound for the tokens of all keys so far, for all grants under the quorum
-    /// configuration.
+    /// Sets an upper bound for all tokens that have been granted under the quorum configuration,
+    /// for all keys.
     #[must_use]
     pub fn with_floor(mut self, floor: u64) -> Self {
         self.floor = floor;
         self
     }
 
-    /// Sets how long the store has certainly kept all data that it confirmed.
+    /// Sets the time for which the store has certainly not lost any confirmed data.
     #[must_use]
     pub fn with_age(mut self, age: Duration) -> Self {
         self.age = age;
@@ -140,13 +140,13 @@ impl Standing {
         self.charter.as_ref()
     }
 
-    /// Returns an upper bound for the tokens of all keys so far, for all grants under the quorum
-    /// configuration.
+    /// Returns an upper bound for all tokens that have been granted under the quorum configuration,
+    /// for all keys.
     pub fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// Returns how long the store has certainly kept all data that it confirmed.
+    /// Returns the time for which the store has certainly not lost any confirmed data.
     pub fn age(&self) -> Duration {
         self.age
     }

@@ -75,8 +75,8 @@ struct Listed {
     /// Whether an event, possibly for another key, occurred before the subscription was added to
     /// the maps.
     missed: bool,
-    /// The number of events at the last check without a change. Each change is counted again after
-    /// it is recorded in the maps.
+    /// The number of events at the last check without a change. The hub counts each change twice:
+    /// before and after it records the change in the maps.
     quiet_at: u32,
 }
 
@@ -137,7 +137,7 @@ impl KeyWatch {
         }
     }
 
-    /// Returns whether there is a change to report, without consuming it.
+    /// Returns whether there is a change to report, without consuming the change.
     pub(crate) fn has_changed(&mut self) -> bool {
         match &mut self.0 {
             Sources::Silent => false,
