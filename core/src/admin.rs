@@ -1,4 +1,4 @@
-//! For operators: inspecting keys, listing keys, and ending the leases of other clients.
+//! Tools for operators, to inspect keys, list keys, and end the leases of other clients.
 
 mod key_list;
 
@@ -14,13 +14,13 @@ use crate::contract::key::{IntoKey, LockKey};
 use crate::engine::pipeline::Engine;
 use crate::observe::{Event, Forced};
 
-/// Inspects keys, lists keys, and ends the leases of other clients, for operators.
+/// The operator tools, which inspect keys, list keys, and end the leases of other clients.
 ///
 /// This type is separate from locks and guards, so that code that uses locks cannot accidentally
-/// end the lock of another client. This separation is not an access control, because anyone who may
-/// write to the store can end leases without this type. Permissions are managed in the store.
+/// end another client's lease. This separation is not access control, because any program with
+/// write access to the store can end leases. Use the store's permissions to control access.
 ///
-/// See [`Admin::inspect`] for an example, which prints the holders of a key.
+/// See [`Admin::inspect`] for an example that prints the holders of a key.
 pub struct Admin {
     engine: Arc<Engine>,
 }
@@ -57,24 +57,23 @@ impl Admin {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
-    /// support inspection. Returns the error of the store if the request fails.
+    /// support inspection. Returns the store's error if the request fails.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe, because it changes nothing in the store.
+    /// This method is cancel safe, because it does not change anything in the store.
     pub async fn inspect(&self, key: impl IntoKey) -> Result<Inspection, Error> {
         self.engine.store()?.inspect(&key.into_key()?).await
     }
 
     /// Lists the keys in use whose names start with `prefix`, which may be empty. A key is in use
-    /// if it is held or if claims are queued for it.
+    /// if it is held or if it has queued claims.
     ///
     /// A key that stays in use during the whole listing appears at least once and may appear twice.
-    /// A key that starts or stops being used in the meantime may be missing. The keys are not
-    /// sorted.
+    /// A key that is in use for only part of the listing may be missing. The keys are not sorted.
     ///
     /// On Redis, listing scans the whole database and requires an additional permission. The guide
-    /// for operators has the details.
+    /// for operators describes the details.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -98,8 +97,8 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the prefix is longer than a key
-    /// may be.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if `prefix` is longer than
+    /// [`LockKey::MAX_LEN`] bytes.
     pub fn list(&self, prefix: impl AsRef<[u8]>) -> Result<KeyList, Error> {
         let prefix = LockKey::encoded_prefix(prefix.as_ref())?;
         Ok(KeyList::new(Arc::clone(&self.engine), prefix))
@@ -107,10 +106,10 @@ impl Admin {
 
     /// Ends all leases on `key`, and logs the reason `why`.
     ///
-    /// If the store supports notifications, the holders are notified. If not, they notice the loss
-    /// at their next renewal or at their deadline. Until then, the holders may continue to work. A
-    /// resource that checks fencing tokens refuses their writes once it has seen
-    /// [`ForcedRelease::min_token`].
+    /// If the store supports notifications, the holders are notified of the loss. Without
+    /// notifications, the holders notice the loss at their next renewal or at their deadline. Until
+    /// a holder notices the loss, it may continue to work. A resource that checks fencing tokens
+    /// rejects the former holders' writes once it has received [`ForcedRelease::min_token`].
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -135,7 +134,7 @@ impl Admin {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the leases may have ended or not.
+    /// If the future is dropped, the store may or may not have ended the leases.
     pub async fn force_release(
         &self,
         key: impl IntoKey,
@@ -147,7 +146,7 @@ impl Admin {
     /// Ends the lease on `key` that has the fingerprint `lease`, and logs the reason `why`.
     ///
     /// Other holders keep their leases, including a holder that acquired the key after the
-    /// fingerprint was read. If no lease in force has the fingerprint, [`ForcedRelease::ended`] is
+    /// fingerprint was read. If no lease in force has this fingerprint, [`ForcedRelease::ended`] is
     /// empty.
     ///
     /// ```
@@ -179,7 +178,7 @@ impl Admin {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the lease may have ended or not.
+    /// If the future is dropped, the store may or may not have ended the lease.
     pub async fn force_release_lease(
         &self,
         key: impl IntoKey,
@@ -192,17 +191,17 @@ impl Admin {
     /// Asks the holder of the lease with the fingerprint `lease` to finish early. Other holders of
     /// `key` are not asked.
     ///
-    /// Returns [`Revocation::NotHeld`] if no lease in force has the fingerprint. To ask all
+    /// Returns [`Revocation::NotHeld`] if no lease in force has this fingerprint. To ask all
     /// holders, use [`LockClient::request_revocation`](crate::LockClient::request_revocation).
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
-    /// support revocation requests. Returns the error of the store if the request fails.
+    /// support revocation requests. Returns the store's error if the request fails.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the store may have recorded the request or not.
+    /// If the future is dropped, the store may or may not have recorded the request.
     pub async fn request_lease_revocation(
         &self,
         key: impl IntoKey,

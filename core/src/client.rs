@@ -1,4 +1,4 @@
-//! The client, which hands out locks by name.
+//! The client, which creates locks by name.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,15 +20,18 @@ use crate::locks::striped::Striped;
 use crate::observe::{Events, Observer, Settings};
 use crate::options::LockOptions;
 
-/// The entry point: creates locks by name on one store.
+/// The entry point of Leasehold, which creates named locks in a store.
 ///
-/// Create one client per store and process, and clone it. Clones are cheap and share everything: their callers wait in the same queue, and
-/// their leases are renewed in the same requests.
+/// In each process, create one client per store, and clone the client as needed. Clones are cheap
+/// and share all state: their callers wait in the same queue, and their leases are renewed in the
+/// same requests.
 ///
-/// The client needs tokio. A background task renews leases and releases the locks of dropped guards. The client starts one on each tokio
-/// runtime that uses it, and the tasks share the work, so leases are renewed as long as one of these runtimes runs. A task ends when all
-/// clones and guards are dropped, or with its runtime. When the last runtime ends, it waits for the releases of dropped guards, for at most
-/// 2 s. [`drain`](Self::drain) and [`shutdown`](Self::shutdown) end a client in order.
+/// The client requires tokio. A background task renews leases and releases the locks of dropped
+/// guards. The client starts one background task on each tokio runtime that uses it. The tasks
+/// share the work, so leases are renewed as long as one of these runtimes is running. A background
+/// task ends when all clones and guards have been dropped, or when its runtime shuts down. When the
+/// last runtime shuts down, it waits up to 2 s for the releases of dropped guards. To stop a client
+/// gracefully, call [`drain`](Self::drain) and then [`shutdown`](Self::shutdown).
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -49,7 +52,8 @@ pub struct LockClient<B: LockBackend + ?Sized = dyn LockBackend> {
 }
 
 impl<B: LockBackend> LockClient<B> {
-    /// Creates a client with the default options. This does no I/O, and does not need a runtime yet.
+    /// Creates a client with the default options. This constructor performs no I/O and does not
+    /// require a runtime.
     ///
     /// ```
     /// use leasehold_core::LockClient;
@@ -62,12 +66,14 @@ impl<B: LockBackend> LockClient<B> {
         Builder::new(backend).assemble()
     }
 
-    /// Starts to build a client with options, observers or a clock of your choice. See [`Builder`] for an example.
+    /// Returns a builder for a client with custom options, observers or a custom clock. See
+    /// [`Builder`] for an example.
     pub fn builder(backend: B) -> Builder<B> {
         Builder::new(backend)
     }
 
-    /// Returns this client without its backend's type, so that a struct or a list can hold clients of different stores.
+    /// Erases the type of the client's backend, so that a struct or a list can hold clients of
+    /// different stores.
     ///
     /// ```
     /// use leasehold_core::LockClient;
@@ -86,78 +92,99 @@ impl<B: LockBackend> LockClient<B> {
 }
 
 impl<B: LockBackend + ?Sized> LockClient<B> {
-    /// Returns the mutex `key`, which one holder at a time can acquire. See [`Mutex`] for an example, and for the choice of a lock type.
+    /// Returns the mutex named `key`, which only one holder at a time can acquire. See [`Mutex`]
+    /// for an example and for advice on choosing a lock type.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the client is invalid, and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support an option.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the
+    /// client is invalid. Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
+    /// store does not support an option.
     pub fn mutex(&self, key: impl IntoKey) -> Result<Mutex, Error> {
         Mutex::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
 
-    /// Returns the mutex `key`, which its [owner](crate::OwnerId) can acquire again while holding it. See [`ReentrantMutex`] for an example.
+    /// Returns the reentrant mutex named `key`, which its [owner](crate::OwnerId) can acquire again
+    /// while holding it. See [`ReentrantMutex`] for an example.
     ///
-    /// It is the same lock as [`mutex`](Self::mutex) with this key: a holder of one excludes the holders of the other.
+    /// A reentrant mutex and a [`mutex`](Self::mutex) with the same key are the same lock in the
+    /// store, so they exclude each other.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the client is invalid, and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support an option.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the
+    /// client is invalid. Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
+    /// store does not support an option.
     pub fn reentrant_mutex(&self, key: impl IntoKey) -> Result<ReentrantMutex, Error> {
         ReentrantMutex::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
 
-    /// Returns the reader-writer lock `key`, which many readers or one writer can hold. See [`RwLock`] for an example.
+    /// Returns the reader-writer lock named `key`, which either many readers or one writer can
+    /// hold. See [`RwLock`] for an example.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the client is invalid, and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not have [`Feature::Units`](crate::backend::Feature::Units) and [`Feature::Queue`](crate::backend::Feature::Queue).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the
+    /// client is invalid. Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
+    /// store does not support both [`Feature::Units`](crate::backend::Feature::Units) and
+    /// [`Feature::Queue`](crate::backend::Feature::Queue).
     pub fn rw_lock(&self, key: impl IntoKey) -> Result<RwLock, Error> {
         RwLock::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
 
-    /// Returns the semaphore `key` with `limit` permits. See [`Semaphore`] for an example.
+    /// Returns the semaphore named `key` with `limit` permits. See [`Semaphore`] for an example.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the client is invalid, or if `limit` is 0 or above [`Semaphore::MAX_LIMIT`], and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not have [`Feature::Units`](crate::backend::Feature::Units).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the
+    /// client is invalid, or if `limit` is 0 or greater than [`Semaphore::MAX_LIMIT`]. Returns
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support
+    /// [`Feature::Units`](crate::backend::Feature::Units).
     pub fn semaphore(&self, key: impl IntoKey, limit: u32) -> Result<Semaphore, Error> {
         Semaphore::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options(), limit)
     }
 
-    /// Returns a lock for several keys, all or none. It is empty: add parts with [`MultiLock::mutex`] and similar methods. See [`MultiLock`] for
-    /// an example.
+    /// Returns an empty lock for several keys, which are acquired either all together or not at
+    /// all. Add keys with [`MultiLock::mutex`] and similar methods. See [`MultiLock`] for an
+    /// example.
     pub fn multi_lock(&self) -> MultiLock {
         MultiLock::new(Arc::clone(&self.engine), self.engine.options())
     }
 
-    /// Returns the resource `key`, divided into `segments` segments, of which a caller acquires any one. See [`Striped`] for an example.
+    /// Returns the resource named `key`, divided into `segments` segments. A caller can acquire any
+    /// free segment. See [`Striped`] for an example.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the client is invalid, if `segments` is 0 or above [`Striped::MAX_SEGMENTS`], or if `key` is too long for the names of the segments (`<key>/0` and so on), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support an option.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the
+    /// client is invalid, if `segments` is 0 or greater than [`Striped::MAX_SEGMENTS`], or if `key`
+    /// is too long for the names of the segments (`<key>/0` and so on). Returns
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support an
+    /// option.
     pub fn striped(&self, key: impl IntoKey, segments: u32) -> Result<Striped, Error> {
         Striped::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options(), segments)
     }
 
-    /// Returns the election `key`, in which one candidate at a time leads and publishes a value. See [`Election`] for an example.
+    /// Returns the election named `key`, in which one candidate at a time is the leader and
+    /// publishes a value. See [`Election`] for an example.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the client is invalid, and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not have [`Feature::Units`](crate::backend::Feature::Units), [`Feature::Queue`](crate::backend::Feature::Queue) and [`Feature::Inspect`](crate::backend::Feature::Inspect).
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the
+    /// client is invalid. Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
+    /// store does not support all of [`Feature::Units`](crate::backend::Feature::Units),
+    /// [`Feature::Queue`](crate::backend::Feature::Queue) and
+    /// [`Feature::Inspect`](crate::backend::Feature::Inspect).
     pub fn election(&self, key: impl IntoKey) -> Result<Election, Error> {
         Election::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
 
-    /// Asks the current holders of `key` to finish early: their
-    /// [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested) returns.
+    /// Asks the current holders of `key` to finish early.
     ///
-    /// The holders keep their leases until they release them. To end a lease without its holder's consent, use [`Admin::force_release`].
+    /// Each holder is notified through
+    /// [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested), but keeps its
+    /// lease until it releases the lease. To end a lease without its holder's consent, use
+    /// [`Admin::force_release`].
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -176,22 +203,25 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not have
-    /// [`Feature::Revocation`](crate::backend::Feature::Revocation), and otherwise the error of the store.
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
+    /// support [`Feature::Revocation`](crate::backend::Feature::Revocation). Returns the store's
+    /// error if the request fails.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, the store may have recorded the request.
+    /// This method is cancel safe. If the future is dropped, the store may or may not have recorded
+    /// the request.
     pub async fn request_revocation(&self, key: impl IntoKey) -> Result<Revocation, Error> {
         self.engine.store()?.request_revocation(&key.into_key()?, None).await
     }
 
-    /// Returns the tools for operators, which inspect keys and release the leases of other clients. See [`Admin`] for an example.
+    /// Returns the operator tools, which inspect keys and end the leases of other clients. See
+    /// [`Admin`] for an example.
     pub fn admin(&self) -> Admin {
         Admin::new(Arc::clone(&self.engine))
     }
 
-    /// Returns the options of the client, as a start for the options of one lock.
+    /// Returns the options of the client, as a starting point for the options of a single lock.
     ///
     /// ```
     /// use std::time::Duration;
@@ -208,18 +238,19 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         LockOptions::clone(&self.engine.options())
     }
 
-    /// Returns the backend, for example for its [capabilities](LockBackend::capabilities).
+    /// Returns the backend, for example to read its [capabilities](LockBackend::capabilities).
     pub fn backend(&self) -> &B {
         &self.backend
     }
 
-    /// Returns the current time on the client's clock. [Deadlines](crate::LockGuard::deadline) are instants of this clock. See
-    /// [`Instant`](crate::clock::Instant) for an example.
+    /// Returns the current time of the client's clock. [Deadlines](crate::LockGuard::deadline) are
+    /// instants of this clock. See [`Instant`](crate::clock::Instant) for an example.
     pub fn now(&self) -> Instant {
         self.engine.now()
     }
 
-    /// Asks the store whether it serves, by one cheap request that changes nothing: for probes of readiness.
+    /// Checks whether the store responds, by sending one cheap request that changes nothing. Use
+    /// this method in readiness probes.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -237,9 +268,11 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if no answer arrives `within` that time, and
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`shutdown`](Self::shutdown). Else the error of the store: with
-    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied), for example, the store serves, but not this client.
+    /// Returns [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if no reply arrives within
+    /// the given time. Returns [`ErrorKind::Closed`](crate::ErrorKind::Closed) after
+    /// [`drain`](Self::drain) or [`shutdown`](Self::shutdown). Returns the store's error if the
+    /// request fails. For example, [`ErrorKind::Denied`](crate::ErrorKind::Denied) means that the
+    /// store responds but rejects this client.
     ///
     /// # Cancel safety
     ///
@@ -248,12 +281,15 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         self.engine.ping(within).await
     }
 
-    /// Refuses new acquisitions, and waits until everything that this client and its clones hold is released.
+    /// Rejects new acquisitions, and waits until all locks held through this client and its clones
+    /// have been released.
     ///
-    /// Use it when a service stops: work under a lock may finish, and its leases are renewed until then. Calls that are waiting for a lock,
-    /// and all later calls, fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed), including calls of owners that hold the lock already.
-    /// [`ping`](Self::ping) fails as well, so that a readiness probe takes the service out of rotation. A drained client cannot be used
-    /// again: call [`shutdown`](Self::shutdown) next, which also ends the work that did not finish in time.
+    /// Call this method when a service stops. Running work can finish, and the client renews its
+    /// leases in the meantime. All waiting and later calls for a lock fail with
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), even if the owner already holds the lock.
+    /// [`ping`](Self::ping) also fails, so that a readiness probe takes the service out of
+    /// rotation. A drained client cannot be used again. Call [`shutdown`](Self::shutdown) next,
+    /// which also ends any work that did not finish in time.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -284,20 +320,22 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if a lease is still held, or a release is not confirmed, after `within`.
-    /// The leases stay in force.
+    /// Returns [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if a lease is still held or a
+    /// release is still unconfirmed after `within`. After a timeout, the leases stay in force.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, the client still refuses new acquisitions.
+    /// This method is cancel safe. If the future is dropped, the client still rejects new
+    /// acquisitions.
     pub async fn drain(&self, within: Duration) -> Result<(), Error> {
         self.engine.drain(within).await
     }
 
-    /// Releases everything held through this client and its clones, then closes the backend.
+    /// Releases all locks held through this client and its clones, and then closes the backend.
     ///
-    /// Guards report [`LossReason::Shutdown`](crate::LossReason::Shutdown) before their leases are released. Calls that are waiting for a
-    /// lock, and all later calls, fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed). To let work under a lock finish first, call
+    /// Guards report [`LossReason::Shutdown`](crate::LossReason::Shutdown) before their leases are
+    /// released. All waiting and later calls for a lock fail with
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed). To allow running work to finish first, call
     /// [`drain`](Self::drain).
     ///
     /// ```
@@ -319,24 +357,27 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the store did not confirm all releases `within` that time.
-    /// `shutdown` also waits for calls under way, because the store may still grant them. A future that is neither polled to its
-    /// end nor dropped delays `shutdown` for the full time.
+    /// Returns [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the store did not
+    /// confirm all releases within the given time. `shutdown` also waits for calls in progress,
+    /// because the store may still grant their requests. A future that is neither polled to
+    /// completion nor dropped delays `shutdown` for the full time.
     ///
     /// # Cancel safety
     ///
-    /// Dropped early, the releases go on in the background, and the backend is not closed.
+    /// If the future is dropped, the releases continue in the background, but the backend is not
+    /// closed.
     pub async fn shutdown(&self, within: Duration) -> Result<(), Error> {
         self.engine.shutdown(within).await
     }
 
-    /// How many entries each of its maps has. All are empty while its callers hold nothing and want nothing, and no release is owed.
+    /// Returns the number of entries in each of the client's maps. All maps are empty if no caller
+    /// holds or waits for a lock and no release is pending.
     #[cfg(feature = "_simulation")]
     pub fn entries(&self) -> [(&'static str, usize); 4] {
         self.engine.entries()
     }
 
-    /// The reaper, which releases dropped guards.
+    /// Returns the reaper, which releases the locks of dropped guards.
     #[cfg(feature = "blocking")]
     pub(crate) fn reaper(&self) -> &Arc<crate::engine::reaper::Reaper> {
         self.engine.reaper()
@@ -358,7 +399,7 @@ impl<B: LockBackend + ?Sized> fmt::Debug for LockClient<B> {
     }
 }
 
-/// Makes a [`LockClient`] with options of its own.
+/// Builds a [`LockClient`] with custom settings.
 ///
 /// ```
 /// use std::time::Duration;
@@ -384,7 +425,8 @@ pub struct Builder<B> {
 }
 
 impl<B: LockBackend> Builder<B> {
-    /// More callers of one process that want one key at once are a leak or an attack.
+    /// The default limit for [`max_waiters`](Self::max_waiters). If more callers of a process wait
+    /// for the same key, the usual cause is a leak or an attack.
     pub const DEFAULT_MAX_WAITERS: usize = 10_000;
 
     fn new(backend: B) -> Self {
@@ -397,57 +439,67 @@ impl<B: LockBackend> Builder<B> {
         }
     }
 
-    /// The options of all locks that are not given others.
+    /// Sets the options of all locks that do not set their own options.
     #[must_use]
     pub fn options(mut self, options: LockOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// The clock that deadlines are counted on. Default: [`SystemClock`].
+    /// Sets the clock from which deadlines are computed. The default is [`SystemClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// How many callers of this process may wait for one key at once, those included that are asking the store; more are refused with
-    /// [`ErrorKind::TooManyWaiters`](crate::ErrorKind::TooManyWaiters). Holders do not count, and attempts without a wait are not
-    /// refused. Default: [`Builder::DEFAULT_MAX_WAITERS`].
+    /// Sets how many callers of this process may wait for the same key at the same time. The
+    /// default is [`Builder::DEFAULT_MAX_WAITERS`].
+    ///
+    /// Additional callers are rejected with
+    /// [`ErrorKind::TooManyWaiters`](crate::ErrorKind::TooManyWaiters). Callers whose request to
+    /// the store is in progress count as waiting, but holders do not. The limit does not apply to
+    /// attempts without a wait.
     #[must_use]
     pub fn max_waiters(mut self, limit: usize) -> Self {
         self.max_waiters = limit;
         self
     }
 
-    /// Tells `observer` of all that happens to the client's locks. A client may have several observers, which it tells in this order.
+    /// Adds an observer, which receives the events of all locks of the client. A client can have
+    /// several observers, which are called in the order in which they were added.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.settings.observers.push(Box::new(observer));
         self
     }
 
-    /// After how long a call that still waits is told of, once, at the level `info`. Default: 30 s. [`Duration::MAX`] is never.
+    /// Sets how long a call may wait before the client reports a long wait. The client reports each
+    /// call at most once, at level `info`. The default is 30 s. [`Duration::MAX`] disables the
+    /// report.
     #[must_use]
     pub fn long_wait(mut self, time: Duration) -> Self {
         self.settings.long_wait = time;
         self
     }
 
-    /// After how long a lock that is still held is told of, once, at the level `warn`, when the lease is renewed next. Elections are
-    /// exempt. Default: 5 min. [`Duration::MAX`] is never.
+    /// Sets how long a lock may be held before the client reports a long hold. The client reports
+    /// each holder at most once, at level `warn`, when it next renews the lease. Elections are not
+    /// reported. The default is 5 min. [`Duration::MAX`] disables the report.
     #[must_use]
     pub fn long_hold(mut self, time: Duration) -> Self {
         self.settings.long_hold = time;
         self
     }
 
-    /// Creates the client. It does no I/O and needs no runtime yet.
+    /// Creates the client. This method performs no I/O and does not require a runtime.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) or [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the options are not possible, or not on this store;
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if no caller may wait.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if an option is invalid for this
+    /// store, or if [`max_waiters`](Self::max_waiters) is 0. Returns
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support an
+    /// option.
     pub fn build(self) -> Result<LockClient<B>, Error> {
         if self.max_waiters == 0 {
             let message = "max_waiters: 0 would refuse every call that may wait";

@@ -1,4 +1,4 @@
-//! The clock from which deadlines are computed.
+//! Clocks, from which deadlines are computed.
 
 use std::fmt::Debug;
 use std::future::poll_fn;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-/// A point in the time of a [`Clock`]. Instants of different clocks cannot be compared.
+/// A point in time, as measured by a [`Clock`]. Instants from different clocks cannot be compared.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct Instant {
 }
 
 impl Instant {
-    /// An instant that no wait ever reaches.
+    /// An instant in the future that is never reached.
     pub const FAR_FUTURE: Self = Self { nanos: u64::MAX };
 
     /// Creates the instant that is `elapsed` after the clock's zero.
@@ -48,12 +48,12 @@ impl Instant {
     }
 }
 
-/// Converts to nanoseconds. A larger duration becomes `u64::MAX`.
+/// Converts a duration to nanoseconds. The result is at most `u64::MAX`.
 const fn nanos(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos() as u64)
 }
 
-/// The result is at most [`Instant::FAR_FUTURE`].
+/// The result is never later than [`Instant::FAR_FUTURE`].
 impl Add<Duration> for Instant {
     type Output = Self;
 
@@ -62,7 +62,7 @@ impl Add<Duration> for Instant {
     }
 }
 
-/// The result is at least the clock's zero.
+/// The result is never earlier than the clock's zero.
 impl Sub<Duration> for Instant {
     type Output = Self;
 
@@ -71,18 +71,19 @@ impl Sub<Duration> for Instant {
     }
 }
 
-/// A future that resolves when a clock has reached an instant. [`Clock::sleep_until`] returns it.
+/// A future that resolves when a clock has reached an instant, as returned by
+/// [`Clock::sleep_until`].
 ///
 /// See [`TokioClock`] for an example.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A source of time for deadlines and timed waits. Tests can implement it to control time.
+/// A source of time for deadlines and timed waits. Tests can implement this trait to control time.
 ///
-/// A clock must never go backwards, and it must count the time during which the machine is
-/// suspended. It must run at the rate of real time to well within 1 %, because deadlines allow for
-/// 1 % of drift.
+/// A clock must never go backwards, and must include the time during which the machine is
+/// suspended. The rate of a clock must match real time to well within 1 %, because deadlines allow
+/// for 1 % of drift.
 ///
-/// See [`TokioClock`] for an example, which a test drives by hand.
+/// See [`TokioClock`] for an example in which a test advances the clock.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Returns the current time.
     fn now(&self) -> Instant;
@@ -90,20 +91,20 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// Waits until [`Clock::now`] has reached `deadline`.
     fn sleep_until(&self, deadline: Instant) -> Sleep;
 
-    /// Returns the time of day since 1970, or `None` if the clock does not know it.
+    /// Returns the wall-clock time since 1970, or `None` if the clock does not provide it.
     ///
-    /// The client uses it to detect a pause of the whole machine, which [`Clock::now`] does not
-    /// count. The client compares how far both have advanced, so the time of day may be adjusted at
-    /// any time.
+    /// The client uses the wall-clock time to detect a pause of the whole machine, which
+    /// [`Clock::now`] does not include. The client only compares how far the two times have
+    /// advanced, so the wall-clock time may be adjusted at any time.
     fn time_of_day(&self) -> Option<Duration> {
         None
     }
 
-    /// Returns whether the clock advances without help. Return `false` for a clock that tests
-    /// control.
+    /// Returns whether the clock advances automatically. Return `false` for a clock that is
+    /// controlled by tests.
     ///
-    /// With such a clock, a drop does not wait for its release. If the last runtime ends, its
-    /// leases expire after their TTL.
+    /// If this method returns `false`, dropping a guard never waits for the release of the lease.
+    /// When the last runtime shuts down, leases that have not been released expire after their TTL.
     fn is_real_time(&self) -> bool {
         true
     }
@@ -128,12 +129,13 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// The clock of the machine. On Linux it reads `CLOCK_BOOTTIME`, which also counts the time during
+/// The machine's clock. On Linux, this clock reads `CLOCK_BOOTTIME`, which includes the time during
 /// which the machine is suspended.
 ///
-/// On other systems it reads [`std::time::Instant`], which may stop during a suspension. A lease
-/// may then appear to be held for as long as the machine slept. No clock of a machine counts a
-/// pause by its hypervisor. Only the [time of day](Clock::time_of_day) reveals such a pause.
+/// On other systems, this clock reads [`std::time::Instant`], which may stop while the machine is
+/// suspended. After a suspension, an expired lease may appear to be held for as long as the machine
+/// was suspended. On all systems, the clock excludes pauses by a hypervisor. Only the [wall-clock
+/// time](Clock::time_of_day) reveals such a pause.
 ///
 /// ```
 /// use std::time::Duration;
@@ -147,10 +149,11 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 pub struct SystemClock;
 
 impl SystemClock {
-    /// The longest sleep before the clock is read again.
+    /// The maximum time to sleep before the clock is read again.
     ///
-    /// Timers stop while a machine is suspended. After the machine wakes up, a deadline that has
-    /// passed is therefore noticed within this time. Guards read the clock at every check.
+    /// Timers stop while a machine is suspended. With this limit, a sleep whose deadline passed
+    /// during the suspension ends soon after the machine wakes up. Guards do not depend on the
+    /// limit, because they read the clock at every check.
     const SLICE: Duration = Duration::from_secs(1);
 }
 
@@ -193,8 +196,8 @@ fn since_boot() -> Duration {
     ZERO.elapsed()
 }
 
-/// Tokio's clock, for tests: `tokio::time::pause` stops it, and `tokio::time::advance` moves it
-/// forward.
+/// Tokio's clock, for tests. A test can stop the clock with `tokio::time::pause` and advance it
+/// with `tokio::time::advance`.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
@@ -243,8 +246,8 @@ impl Clock for TokioClock {
     }
 }
 
-/// Runs `future` until `deadline`. Returns `None` if the deadline passed first and the future was
-/// dropped.
+/// Runs `future` until `deadline`. If the deadline passes first, drops the future and returns
+/// `None`.
 pub(crate) async fn until<F: Future>(
     clock: &dyn Clock,
     deadline: Instant,

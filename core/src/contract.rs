@@ -1,4 +1,4 @@
-//! The contract that a store fulfils, and the words in which both of its sides speak.
+//! The contract between Leasehold and a store, and the types that both sides use.
 
 pub mod backend;
 

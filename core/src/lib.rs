@@ -1,15 +1,19 @@
-//! The core of Leasehold, distributed locks for Rust: the contract with stores, the lock types, and an in-memory store.
+//! The core of Leasehold, distributed locks for Rust: the backend contract, the lock types, and an
+//! in-memory store.
 //!
-//! Programs do not use this crate directly. They depend on the `leasehold` crate, which re-exports everything here and adds the backends as features.
-//! Write a backend against this crate:
+//! Applications depend on the `leasehold` crate, which re-exports the items of this crate and adds
+//! the backends as features. Use this crate directly only to write a backend:
 //!
-//! - [`backend`] is the contract between locks and a store.
-//! - [`LockClient`] creates the locks. Reentrancy, the queue within a process, retries and the watchdog work in the same way with every store.
-//! - [`memory`] is an in-memory store. It is the reference for all other stores.
+//! - [`backend`] is the contract between Leasehold and a store.
+//! - [`LockClient`] creates the locks. Reentrancy, the queue within a process, retries and the
+//!   watchdog work in the same way for every store.
+//! - [`memory`] is an in-memory store, which is the reference implementation for all other stores.
 //!
-//! The crate root contains the names that most programs need. Each module contains the names of one topic.
+//! The crate root contains the items that most programs need. Each module contains the items for
+//! one topic.
 //!
-//! A lock cannot stop a process that is paused for longer than its lease. The [fencing token](FencingToken) protects your data from late writes.
+//! A lock cannot stop a process that is paused for longer than its lease. The [fencing
+//! token](FencingToken) protects your data from late writes.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod client;

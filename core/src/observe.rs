@@ -1,7 +1,7 @@
 //! Observability: [`Observer`]s, `tracing` events and spans, and metrics.
 //!
-//! All three receive the same events. The page `docs/observability.md` lists each event, span and
-//! metric.
+//! Observers, `tracing` and metrics all receive the same events. The page `docs/observability.md`
+//! lists each event, span and metric.
 
 mod call;
 mod event;
@@ -23,42 +23,43 @@ pub(crate) use event::Event;
 pub(crate) use log::{hold_span, release_span, renew_span};
 pub(crate) use point::{Events, Settings};
 
-/// Receives the events of all locks of a client. Pass it to
+/// Receives the events of all locks of a client. To add an observer to a client, use
 /// [`Builder::observer`](crate::Builder::observer).
 ///
-/// Each method has a default implementation that does nothing. New events get new methods with such
-/// defaults.
+/// Each method has a default implementation that does nothing. Later versions may add methods for
+/// new events, also with an empty default implementation.
 ///
 /// # Rules
 ///
-/// - The client calls the methods directly, on the thread where the event happens. For example, it
-///   calls them in a caller's future, in the background task, or in the drop of a guard. A method
-///   must not block and should return within microseconds. Send longer work to another task, for
-///   example through a channel.
-/// - The client does not hold internal mutexes during a call, so a method may use the client. A
-///   method that acquires a lock causes further events.
+/// - The client calls the methods directly, on the thread where the event occurs. For example, this
+///   thread may be polling a caller's future, running the background task, or dropping a guard. A
+///   method must not block and should return within microseconds. Send longer work to another task,
+///   for example through a channel.
+/// - The client does not hold internal mutexes during a method call, so a method may use the
+///   client. A method that acquires a lock causes additional events.
 /// - Events of one thread arrive in order. Events of different threads may arrive at the same time
 ///   and in any order.
-/// - If a lease is lost because its deadline passed, the event arrives when the client first checks
-///   the lease after the deadline.
+/// - If a lease is lost because its deadline passed, the client reports the loss when it first
+///   checks the lease after the deadline.
 /// - An observer that contains a clone of its client keeps the client alive indefinitely.
-/// - A panic in a method affects only that call. The client logs the panic and continues.
+/// - A panic in a method affects only the current call of the method. The client logs the panic and
+///   continues.
 /// - Events never contain lease ids, URLs or passwords.
 ///
 /// # Counting
 ///
 /// Each call for a lock ends with exactly one [`on_acquired`](Self::on_acquired) or
-/// [`on_refused`](Self::on_refused), even if its future is dropped. If the call had to wait, there
-/// was one [`on_waiting`](Self::on_waiting) before. A [`MultiLock`](crate::MultiLock) counts as one
-/// call for each of its locks. A [`Striped`](crate::Striped) lock counts as one call for each
-/// segment that it requests.
+/// [`on_refused`](Self::on_refused), even if its future is dropped. If a call has to wait, exactly
+/// one [`on_waiting`](Self::on_waiting) event precedes its outcome. A
+/// [`MultiLock`](crate::MultiLock) counts as one call for each of its locks. A
+/// [`Striped`](crate::Striped) lock counts as one call for each segment that it requests.
 ///
 /// Each lease starts with an [`on_acquired`](Self::on_acquired) whose path is
 /// [`GrantPath::Granted`]. Each lease ends with exactly one [`on_released`](Self::on_released) or
 /// [`on_lost`](Self::on_lost).
 ///
-/// The number of held leases and the number of waiting calls are therefore differences of two
-/// counters.
+/// You can therefore compute the number of held leases, and the number of waiting calls, as the
+/// difference between two counters.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -105,7 +106,7 @@ pub trait Observer: Send + Sync + 'static {
     /// store that does not respond.
     fn on_waiting(&self, _event: &Waiting<'_>) {}
 
-    /// Called once for a call that has waited for
+    /// Called once for each call that has waited for longer than
     /// [`Builder::long_wait`](crate::Builder::long_wait).
     fn on_long_wait(&self, _event: &LongWait<'_>) {}
 
@@ -115,14 +116,14 @@ pub trait Observer: Send + Sync + 'static {
     /// Called when a call has acquired its lock.
     fn on_acquired(&self, _event: &Acquired<'_>) {}
 
-    /// Called when a call ends without its lock.
+    /// Called when a call ends without acquiring its lock.
     fn on_refused(&self, _event: &Refused<'_>) {}
 
     /// Called when a holder has handed off its lease to the next caller of this process.
     fn on_handed_over(&self, _event: &HandedOver<'_>) {}
 
-    /// Called once per holder, when it renews a lock that it has held for
-    /// [`Builder::long_hold`](crate::Builder::long_hold). Not called for elections.
+    /// Called once per holder, when the client renews a lease that has been held for longer than
+    /// [`Builder::long_hold`](crate::Builder::long_hold). This method is not called for elections.
     fn on_long_hold(&self, _event: &LongHold<'_>) {}
 
     /// Called when the store has confirmed a renewal.
@@ -131,8 +132,8 @@ pub trait Observer: Send + Sync + 'static {
     /// Called when a renewal failed or was not answered. The client retries until the deadline.
     fn on_renewal_failed(&self, _event: &RenewalFailed<'_>) {}
 
-    /// Called when a lease becomes [unconfirmed](crate::LeaseState::Unconfirmed). Called again only
-    /// after a renewal has succeeded in between.
+    /// Called when a lease becomes [unconfirmed](crate::LeaseState::Unconfirmed). For the same
+    /// lease, this method is called again only after a renewal has succeeded.
     fn on_unconfirmed(&self, _event: &Unconfirmed<'_>) {}
 
     /// Called when a lease was lost.
@@ -147,7 +148,8 @@ pub trait Observer: Send + Sync + 'static {
     /// Called when an operator has ended a lease through this client.
     fn on_forced(&self, _event: &Forced<'_>) {}
 
-    /// Called when an acquisition, a renewal or a release failed in the store or on the way to it.
+    /// Called when an acquisition, a renewal or a release failed in the store or on the way to the
+    /// store.
     fn on_store_error(&self, _event: &StoreError<'_>) {}
 
     /// Called when the store starts or stops responding.

@@ -10,9 +10,10 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::engine::deadline;
 use crate::retry::Retry;
 
-/// How a lock is acquired and kept. Set the options for a client, and change them for single locks where needed.
+/// Options that control how a lock is acquired and kept. Set options for a client, and override
+/// them for individual locks if necessary.
 ///
-/// Options that contradict each other are refused when they are given to a client or a lock, before any I/O.
+/// Contradictory options are rejected when they are passed to a client or a lock, before any I/O.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,7 +37,7 @@ pub struct LockOptions {
     pub(crate) outage_wait: Duration,
     pub(crate) retry: Retry,
     pub(crate) max_hold: Option<Duration>,
-    /// The limits of elections, which do not inherit those of the client.
+    /// The limits for elections, which do not inherit the client's limits.
     election: ElectionLimits,
     pub(crate) min_hold: Option<Duration>,
     pub(crate) lock_delay: Duration,
@@ -49,23 +50,23 @@ pub struct LockOptions {
     pub(crate) description: Option<Description>,
 }
 
-/// The options of an election that the options of a client do not set.
+/// The options that an election does not inherit from the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct ElectionLimits {
     wait: Option<Duration>,
     max_hold: Option<Duration>,
 }
 
-/// The origin of a TTL.
+/// The source of a lock's TTL.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum TtlChoice {
-    /// The caller named it: a store that cannot keep it refuses the options.
+    /// The caller set the TTL. If the store does not support this TTL, the options are rejected.
     Callers,
-    /// [`LockOptions::DEFAULT_TTL`], or the longest that the store allows.
+    /// The TTL is [`LockOptions::DEFAULT_TTL`], or the store's maximum TTL if that is shorter.
     Default,
 }
 
-/// Whether leases are renewed while their guards exist.
+/// Whether the client renews leases while their guards exist.
 ///
 /// ```
 /// use std::time::Duration;
@@ -77,39 +78,51 @@ pub(crate) enum TtlChoice {
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RenewalMode {
-    /// The watchdog renews every third of the TTL, or up to 1 % earlier, so that many renewals share a round trip. Where leases
-    /// share a time to live ([`Feature::Sessions`](crate::backend::Feature::Sessions)), each is renewed as early as the next of them.
+    /// The watchdog renews each lease after one third of its TTL, or up to 1 % earlier so that many
+    /// renewals share a round trip. If the store supports
+    /// [`Feature::Sessions`](crate::backend::Feature::Sessions), all leases with the same TTL are
+    /// renewed as soon as the first of them is due.
     Watchdog,
-    /// No renewal: the lease ends after its TTL, which a guard may [extend](crate::LockGuard::extend).
+    /// The client does not renew the lease. The lease expires after its TTL, unless its guard
+    /// [extends](crate::LockGuard::extend) it.
     Off,
 }
 
 impl LockOptions {
-    /// Long enough to survive a failover of the store or a long pause of the process, since seven
-    /// renewals in a row may fail before it; short enough that a crashed holder does not block others
-    /// for long.
+    /// The default TTL.
+    ///
+    /// A lease with this TTL survives a failover of the store or a long pause of the process,
+    /// because seven consecutive renewals can fail before the lease expires. A crashed holder does
+    /// not block other callers for long.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-    /// The shortest TTL that any store supports: the allowance for clock drift takes more than half of a shorter TTL.
+    /// The minimum TTL for all stores. For a shorter TTL, the allowance for clock drift would be
+    /// more than half of the TTL.
     pub const MIN_TTL: Duration = deadline::SHORTEST_TTL;
 
-    /// Outlasts a failover of Sentinel, Cluster or etcd (1 to 5 s with common settings), and no longer:
-    /// past it a caller is better told.
+    /// The default [`outage_wait`](Self::outage_wait).
+    ///
+    /// This time is longer than a failover of Redis Sentinel, Redis Cluster or etcd, which takes 1
+    /// to 5 s with common settings. During a longer outage, callers should receive an error.
     pub const DEFAULT_OUTAGE_WAIT: Duration = Duration::from_secs(10);
 
-    /// How long the store's queue keeps the place of a silent caller, unless the TTL is shorter: long enough
-    /// for three attempts over a connection that must be made anew, short enough that others hardly notice a
-    /// dead caller.
+    /// How long the store keeps the queue entry of a caller that stops refreshing the entry, unless
+    /// the TTL is shorter.
+    ///
+    /// This time is long enough for three attempts over a new connection. It is short enough that a
+    /// crashed caller delays other callers only briefly.
     pub const PLACE_TTL: Duration = Duration::from_secs(5);
 
-    /// As many as a lease can pass on in the time that it may: each takes a third of a microsecond or more.
+    /// The maximum number of hand-offs before a lease returns to the store, because each hand-off
+    /// takes at least one third of a microsecond.
     const SPARE_TOKENS: u32 = 65_536;
 
-    /// Deeper nesting of one lock is a recursion that does not end.
+    /// The default [`reentry_limit`](Self::reentry_limit). Deeper nesting of a lock is probably an
+    /// infinite recursion.
     pub const DEFAULT_REENTRY_LIMIT: u32 = 1_000;
 
-    /// Creates the default options: a TTL of 30 s that is renewed, no limit for the wait for a held key, and a limit of 10 s for the wait
-    /// for a store that does not answer.
+    /// Creates the default options: a TTL of 30 s with renewal, an unlimited wait for a held key,
+    /// and a wait of at most 10 s for a store that does not respond.
     pub fn new() -> Self {
         Self {
             ttl: Self::DEFAULT_TTL,
@@ -132,8 +145,9 @@ impl LockOptions {
         }
     }
 
-    /// Sets how long the store keeps a lease without a renewal. This is also how long a crashed holder blocks the key, at most.
-    /// Default: [`LockOptions::DEFAULT_TTL`], or the longest TTL that the store supports if that is shorter.
+    /// Sets how long the store keeps a lease without renewal. A crashed holder blocks the key for
+    /// at most this time. Default: [`LockOptions::DEFAULT_TTL`], or the store's maximum TTL if that
+    /// is shorter.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
@@ -141,19 +155,23 @@ impl LockOptions {
         self
     }
 
-    /// Sets whether the watchdog renews the lease. Default: it does, whatever the TTL. See [`RenewalMode`] for an example.
+    /// Sets whether the watchdog renews the lease. Default: [`RenewalMode::Watchdog`], regardless
+    /// of the TTL. See [`RenewalMode`] for an example.
     #[must_use]
     pub fn renewal(mut self, mode: RenewalMode) -> Self {
         self.renewal = mode;
         self
     }
 
-    /// Limits how long `lock` waits for a key that others hold, in this process and in the store together. Default: no limit.
+    /// Limits how long `lock` waits for a held key. The limit includes both the wait in this
+    /// process and the wait for the store. Default: no limit.
     ///
-    /// The default is the same as in std and tokio, because only the caller knows how long its work is worth waiting for. A dead holder
-    /// blocks the key for at most its TTL, and a store that does not answer ends the wait after [`outage_wait`](Self::outage_wait). What
-    /// remains is a holder that is alive and hangs. Limit it with [`max_hold`](Self::max_hold). In a request handler, set `wait` to the
-    /// time that the client will wait for its answer. Methods with a `wait` argument ignore this option.
+    /// As in std and tokio, the wait is not limited by default, because only the caller knows how
+    /// long the lock is worth waiting for. A crashed holder blocks the key for at most its TTL. If
+    /// the store does not respond, the wait ends after [`outage_wait`](Self::outage_wait). To
+    /// prevent a holder that hangs from blocking the key indefinitely, set
+    /// [`max_hold`](Self::max_hold). In a request handler, set `wait` to the time that the client
+    /// of the request will wait for a response. Methods with a `wait` argument ignore this option.
     ///
     /// ```
     /// use std::time::Duration;
@@ -188,29 +206,31 @@ impl LockOptions {
         self
     }
 
-    /// How long a caller that waits keeps trying while the store cannot be reached or does not
-    /// answer, within its wait. A request under way has the time that its backend gives it. Default:
-    /// [`LockOptions::DEFAULT_OUTAGE_WAIT`].
+    /// Sets how long a waiting caller keeps retrying while the store is unreachable or does not
+    /// respond. Retries also end when the caller's wait is over. The backend's timeout applies to
+    /// each individual request. Default: [`LockOptions::DEFAULT_OUTAGE_WAIT`].
     ///
-    /// Callers of one process that wait for one key share an outage. Each is told of it this long after it came, or after the store last
-    /// answered one of them, whichever is later, and gets the error of the latest attempt.
+    /// Callers of a process that wait for the same key share their attempts. Each caller fails when
+    /// this time has passed since the caller began to wait or since the store last responded to one
+    /// of these callers, whichever is later. The caller receives the error of the latest attempt.
     #[must_use]
     pub fn outage_wait(mut self, wait: Duration) -> Self {
         self.outage_wait = wait;
         self
     }
 
-    /// How a caller that waits tries again. Default: [`Retry::default`].
+    /// Sets when a waiting caller makes its next attempt. Default: [`Retry::default`].
     #[must_use]
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// Limits how long a lease is renewed. After this time it is lost, with [`LossReason::MaxHold`](crate::LossReason::MaxHold). Default: no
-    /// limit.
+    /// Limits how long a lease can be held. After this time, the lease is lost with the reason
+    /// [`LossReason::MaxHold`](crate::LossReason::MaxHold). Default: no limit.
     ///
-    /// It protects against a holder that hangs, whose lease the watchdog would otherwise renew without end.
+    /// This limit protects against a holder that hangs, because the watchdog would otherwise renew
+    /// its lease indefinitely.
     ///
     /// ```
     /// use std::time::Duration;
@@ -226,10 +246,12 @@ impl LockOptions {
         self
     }
 
-    /// Keeps the key locked for at least `time` after it was acquired, even if it is released earlier. Default: not at all.
+    /// Keeps the key locked for at least `time` after its acquisition, even if the holder releases
+    /// it earlier. Default: no minimum.
     ///
-    /// For jobs that several machines start at about the same time and that should run once. If the holder dies, the key is free after its TTL,
-    /// so choose a TTL of at least `time` to cover this case, too.
+    /// Use this option for jobs that several machines start at about the same time but that should
+    /// run only once. If the holder crashes, the key is free after its TTL, so choose a TTL of at
+    /// least `time` to cover this case as well.
     ///
     /// ```
     /// use std::time::Duration;
@@ -244,112 +266,135 @@ impl LockOptions {
         self
     }
 
-    /// How much of a lease must be left when it is granted: a grant with less is not accepted, and counts as an attempt that failed. The
-    /// lease is asked for once more or, in the end, released. Default: any time at all.
+    /// Sets the minimum remaining time of a lease when it is granted. Default: no minimum.
     ///
-    /// For work that takes about as long, where the lease is not renewed or may not be for some time. It is counted like the
-    /// [deadline](crate::LockGuard::deadline), and must be shorter than the TTL less the allowance for clock drift.
+    /// A grant with less remaining time counts as a failed attempt. The client then requests the
+    /// lease again, or releases it if no attempts are left.
+    ///
+    /// Use this option for work that takes about `time`, if the lease is not renewed or renewals
+    /// may fail for some time. The remaining time is the time until the
+    /// [deadline](crate::LockGuard::deadline). `time` must be shorter than the TTL minus the
+    /// allowance for clock drift.
     #[must_use]
     pub fn min_validity(mut self, time: Duration) -> Self {
         self.min_validity = time;
         self
     }
 
-    /// How long work under the lock may go on after the [signal](crate::LockGuard::ending) that its lease is lost or about to be, before
-    /// [`run`](crate::Mutex::run) drops it. Default: no time at all.
+    /// Sets how long work under the lock may continue after the [loss
+    /// notification](crate::LockGuard::ending), before [`run`](crate::Mutex::run) drops the work.
+    /// Default: zero.
     ///
-    /// Work never goes on past the [deadline](crate::LockGuard::deadline): where that ends the lease, the signal comes so much earlier.
-    /// Where an operator or a failover ends it before, another may hold the key during the grace. At most half of the lease, or
-    /// each lease would begin with the signal.
+    /// Work never continues past the [deadline](crate::LockGuard::deadline). If the lease is about
+    /// to expire, the loss notification therefore arrives `grace` before the deadline. If an
+    /// operator or a failover ends the lease earlier, another client may hold the key during the
+    /// grace period. `grace` can be at most half the validity of the lease. With a longer grace
+    /// period, the notification could arrive as soon as the lease is granted.
     #[must_use]
     pub fn loss_grace(mut self, grace: Duration) -> Self {
         self.loss_grace = grace;
         self
     }
 
-    /// How long the key stays closed after a lease that its holder did not release: the store keeps it for
-    /// the TTL and this much longer. Default: not at all.
+    /// Sets how long the key remains locked after a lease that its holder did not release. The
+    /// store keeps such a lease for its TTL plus this delay. Default: no delay.
     ///
-    /// For resources that cannot check fencing tokens: requests that a holder sent before it died or was cut off
-    /// have that long to arrive. A release opens the key at once, and so does an operator's forced release.
+    /// Use this option for resources that cannot check fencing tokens. With a delay, requests that
+    /// a holder sent before it crashed or was disconnected can still arrive before the next holder
+    /// acquires the key. A release by the holder or by an operator frees the key immediately.
     #[must_use]
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.lock_delay = delay;
         self
     }
 
-    /// Whether callers are served first come, first served across all processes, by a queue in the
-    /// store. Default: each process has its own queue, and passes a mutex on among its callers for 20 ms before others have
-    /// their turn; between them the store decides.
+    /// Sets whether the callers of all processes are served in order of arrival, through a queue in
+    /// the store. Default: `false`.
     ///
-    /// No Leasehold client passes those in the queue, fair or not. A waiter that dies holds up those behind it for at most
-    /// [`LockOptions::PLACE_TTL`], and a waiter that gives up leaves the queue as soon as the store learns of it. Each waiting caller
-    /// asks the store on its own, so with hundreds of them per key this is slower than the default.
+    /// Without this option, each process has its own queue, and hands off a mutex among its own
+    /// callers for up to 20 ms. The store decides which process is next.
+    ///
+    /// Leasehold clients never overtake the queue, even if their own locks are not fair. A crashed
+    /// waiter blocks later waiters for at most [`LockOptions::PLACE_TTL`]. A waiter that gives up
+    /// leaves the queue as soon as its release request reaches the store. Each waiting caller sends
+    /// its own requests to the store, so a fair lock with hundreds of waiting callers is slower
+    /// than the default.
     #[must_use]
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
         self
     }
 
-    /// Whether a mutex that is released goes straight to the next caller of this process that waits for it, with the lease
-    /// and a token of its own, and without asking the store. Default: it does, for 20 ms on end, so that other processes get
-    /// their turn. A caller takes over a lease only if it was waiting when the grant of that lease arrived.
+    /// Sets whether a released mutex is handed off to the next waiting caller of this process,
+    /// without a request to the store. Default: `true`.
     ///
-    /// A lease of which there is news goes back to the store instead, and the release tells of a loss. So does, from a store that does
-    /// not tell of the lease ([`Feature::Push`], [`Grant::without_news`](crate::backend::Grant::without_news)), one that the store
-    /// has not confirmed within the last 50 ms; a renewal at the end of that time looks after one that was passed on.
+    /// The next caller receives the same lease with a new token. A process hands off a mutex for at
+    /// most 20 ms before it releases the lease, so that other processes can acquire the mutex. A
+    /// caller can receive a lease by hand-off only if it was already waiting when the lease was
+    /// granted.
     ///
-    /// Hand-over is for leases that are renewed and of which nothing is counted from their grant: without [`max_hold`](Self::max_hold), [`min_hold`](Self::min_hold),
-    /// [`lock_delay`](Self::lock_delay) and [`fair`](Self::fair), and where both callers have the same options.
-    /// A store that cannot reserve tokens is always asked.
+    /// If the client has received a notification for a lease, it releases the lease instead of
+    /// handing it off, because the lease may be lost. If the store does not send notifications for
+    /// the lease ([`Feature::Push`], [`Grant::without_news`](crate::backend::Grant::without_news)),
+    /// the lease is handed off only within 50 ms after its last confirmation by the store. After
+    /// these 50 ms, the client renews a lease that was handed off.
+    ///
+    /// A lease is handed off only if the watchdog renews it, and only between callers with the same
+    /// options. The options [`max_hold`](Self::max_hold), [`min_hold`](Self::min_hold),
+    /// [`min_validity`](Self::min_validity), [`lock_delay`](Self::lock_delay) and
+    /// [`fair`](Self::fair) disable hand-offs. If the store cannot reserve [spare
+    /// tokens](Feature::SpareTokens), the client contacts the store for each caller.
     #[must_use]
     pub fn hand_over(mut self, hand_over: bool) -> Self {
         self.hand_over = hand_over;
         self
     }
 
-    /// How many times one owner may hold a [`ReentrantMutex`](crate::ReentrantMutex) at once.
-    /// Default: [`LockOptions::DEFAULT_REENTRY_LIMIT`].
+    /// Sets how many times an owner can hold a [`ReentrantMutex`](crate::ReentrantMutex) at the
+    /// same time. Default: [`LockOptions::DEFAULT_REENTRY_LIMIT`].
     #[must_use]
     pub fn reentry_limit(mut self, limit: u32) -> Self {
         self.reentry_limit = limit;
         self
     }
 
-    /// The promise that the store's fencing tokens must keep. Default: [`Fencing::BestEffort`], so
-    /// that a token from a guard always means something.
+    /// Sets the minimum guarantee that the store's fencing tokens must provide. Default:
+    /// [`Fencing::BestEffort`], so that every token from a guard is meaningful.
     #[must_use]
     pub fn require_fencing(mut self, fencing: Fencing) -> Self {
         self.require_fencing = fencing;
         self
     }
 
-    /// The holder's description, for operators and waiters. Default: host and process id. The leader of
-    /// an [`Election`](crate::election::Election) stores its proclamation instead.
+    /// Sets the description of the holder, which operators and waiters can read. Default: the host
+    /// name and the process id. The leader of an [`Election`](crate::election::Election) stores its
+    /// published value instead of a description.
     #[must_use]
     pub fn description(mut self, description: Description) -> Self {
         self.description = Some(description);
         self
     }
 
-    /// Stores no description of the holder, so that the stored value is the bare lease id.
+    /// Removes the description of the holder, so that the store keeps only the lease id.
     #[must_use]
     pub fn without_description(mut self) -> Self {
         self.description = None;
         self
     }
 
-    /// How long the store's queue keeps the place of a silent waiter.
+    /// Returns how long the store keeps the queue entry of a waiter that stops refreshing the
+    /// entry.
     pub(crate) fn place_ttl(&self) -> Duration {
         Self::PLACE_TTL.min(self.ttl)
     }
 
-    /// The TTL to count with at the grant: not beyond the longest allowed hold.
+    /// Returns the TTL that determines the first deadline, which `max_hold` limits.
     pub(crate) fn first_ttl(&self) -> Duration {
         self.max_hold.map_or(self.ttl, |limit| self.ttl.min(limit))
     }
 
-    /// Whether the watchdog renews the lease until it is released, and lets it end by itself in no case.
+    /// Returns [`Tenure::Kept`] if the watchdog renews the lease until its release, and
+    /// [`Tenure::Fixed`] if the lease must be able to expire.
     pub(crate) fn tenure(&self) -> Tenure {
         let ends_by_itself = self.first_ttl() < self.ttl || !self.lock_delay.is_zero();
         match self.renewal {
@@ -358,7 +403,7 @@ impl LockOptions {
         }
     }
 
-    /// The number of tokens to reserve for callers that take the lease over; none if no caller may.
+    /// Returns the number of tokens to reserve for hand-offs, or 0 if hand-offs are disabled.
     pub(crate) fn spare_tokens(&self) -> u32 {
         let counts_from_its_grant = self.max_hold.is_some()
             || self.min_hold.is_some()
@@ -371,28 +416,30 @@ impl LockOptions {
         if may { Self::SPARE_TOKENS } else { 0 }
     }
 
-    /// Whether leases taken with these options and with `other` are alike.
+    /// Returns whether a lease with these options can be handed off to a caller with the options
+    /// `other`.
     pub(crate) fn ask_for_the_same_lease(&self, other: &Self) -> bool {
         self.ttl == other.ttl
             && self.spare_tokens() == other.spare_tokens()
             && self.description == other.description
-            // The hold keeps the grace of its first holder.
+            // A lease that is handed off keeps the grace period of its first holder.
             && self.loss_grace == other.loss_grace
     }
 
-    /// The options of a client: limits for callers that wait and for work that hangs. They do not end a candidacy or a leadership.
+    /// Returns the options for a client. The client's limits for waiting and holding do not apply
+    /// to elections.
     pub(crate) fn of_client(mut self) -> Self {
         self.election = ElectionLimits::default();
         self
     }
 
-    /// The options of an election.
+    /// Returns the options for an election.
     pub(crate) fn of_election(&self) -> Self {
         let ElectionLimits { wait, max_hold } = self.election;
         Self { wait, max_hold, ..self.clone() }
     }
 
-    /// The options as they count on `store`, whose longest TTL may be below the default.
+    /// Adapts the default TTL to `store`, whose maximum TTL may be shorter.
     pub(crate) fn on(mut self, store: &Capabilities) -> Self {
         if self.ttl_choice == TtlChoice::Default {
             self.ttl = Self::DEFAULT_TTL.min(store.max_ttl());
@@ -400,7 +447,7 @@ impl LockOptions {
         self
     }
 
-    /// Refuses options that cannot work, alone or on this store.
+    /// Rejects options that are invalid or that the store does not support.
     pub(crate) fn validate(&self, store: &Capabilities) -> Result<(), Error> {
         check_ttl("ttl", self.ttl, store)?;
         self.retry.validate()?;
@@ -459,12 +506,12 @@ impl Default for LockOptions {
     }
 }
 
-/// A time with its units, as in `1 day` and `1h 30m`.
+/// Formats a duration with units, such as `1 day` or `1h 30m`.
 fn human(time: Duration) -> String {
     format_duration(time).to_string().replace("day", " day")
 }
 
-/// Refuses a TTL that the store does not support, or that is too short to be of use.
+/// Rejects a TTL that the store does not support, or that is too short to be useful.
 pub(crate) fn check_ttl(name: &str, ttl: Duration, store: &Capabilities) -> Result<(), Error> {
     let (min, max) = (store.min_ttl().max(LockOptions::MIN_TTL), store.max_ttl());
     if (min..=max).contains(&ttl) {
@@ -476,7 +523,8 @@ pub(crate) fn check_ttl(name: &str, ttl: Duration, store: &Capabilities) -> Resu
     Err(Error::new(ErrorKind::Invalid, message).with_backend(store.name()))
 }
 
-/// Refuses a grace period of more than half the validity: the loss notification would come as soon as the lease is granted.
+/// Rejects a grace period longer than half the validity, because the loss notification could arrive
+/// as soon as the lease is granted.
 pub(crate) fn check_loss_grace(grace: Duration, ttl: Duration) -> Result<(), Error> {
     let validity = deadline::validity(ttl);
     if grace > validity / 2 {
@@ -490,7 +538,7 @@ pub(crate) fn check_loss_grace(grace: Duration, ttl: Duration) -> Result<(), Err
     Ok(())
 }
 
-/// Refuses a TTL that, together with the time for which the store keeps the lease beyond it, is too long for the store.
+/// Rejects a TTL if the sum of the TTL and the lock delay is longer than the store supports.
 pub(crate) fn check_kept(
     ttl: Duration,
     lock_delay: Duration,
@@ -508,7 +556,7 @@ pub(crate) fn check_kept(
     Ok(())
 }
 
-/// Refuses `subject` on a store that lacks the feature.
+/// Rejects `subject` if the store does not support `feature`.
 pub(crate) fn check_feature(
     feature: Feature,
     subject: &str,

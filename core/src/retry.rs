@@ -1,4 +1,4 @@
-//! Retry policies: when a waiting caller makes its next attempt.
+//! Retry policies, which determine when a waiting caller makes its next attempt.
 
 use std::fmt::Debug;
 use std::num::NonZeroU32;
@@ -10,13 +10,13 @@ use crate::contract::error::{Error, ErrorKind};
 /// Determines when a caller makes its next attempt while the lock is held or the store does not
 /// respond.
 ///
-/// A pause ends early if the store notifies the client that the key may be free. It also ends if
-/// the holder's lease expires, or if the [wait](crate::LockOptions::wait) is over. Pauses therefore
-/// matter most for stores without notifications.
+/// A pause ends early if the store notifies the client that the key may be free. A pause also ends
+/// early if the holder's lease expires, or if the [wait](crate::LockOptions::wait) is over. Pauses
+/// therefore matter most for stores without notifications.
 ///
-/// With the default policy, a caller does not poll if it is queued in a store that
-/// [notifies](crate::backend::CalledBy) it when its turn comes. The caller only refreshes its queue
-/// entry every few seconds.
+/// With the default policy, a caller does not poll if the store has queued its claim and will
+/// [notify](crate::backend::CalledBy) the caller when the claim can be granted. The caller only
+/// refreshes its queue entry every few seconds.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,11 +33,12 @@ use crate::contract::error::{Error, ErrorKind};
 pub struct Retry {
     attempts: Option<NonZeroU32>,
     pause: Pause,
-    /// Replaces the attempts and pauses above, if it is set.
+    /// The custom policy, which replaces `attempts` and `pause` if it is set.
     own: Option<Own>,
 }
 
-/// A custom retry policy. After each attempt, it decides whether another attempt follows, and when.
+/// A custom retry policy, which decides after each attempt whether and when to make another
+/// attempt.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,15 +59,15 @@ pub struct Retry {
 /// # let _ = retry;
 /// ```
 pub trait RetryPolicy: Debug + Send + Sync + 'static {
-    /// Returns the pause before the next attempt, or `None` if there should be no further attempt.
+    /// Returns the pause before the next attempt, or `None` to stop retrying.
     ///
-    /// The pause lasts at least 1 ms, and may end early for the reasons that [`Retry`] lists.
+    /// The pause lasts at least 1 ms, but may end early for the reasons described in [`Retry`].
     fn pause(&self, tried: &Tried) -> Option<Duration>;
 }
 
-/// The progress of a call that a [`RetryPolicy`] decides about.
+/// The progress of a call, on which a [`RetryPolicy`] bases its decision.
 ///
-/// See [`RetryPolicy`] for an example, which computes a pause from it.
+/// See [`RetryPolicy`] for an example that computes a pause from this value.
 #[derive(Clone, Copy, Debug)]
 pub struct Tried {
     attempts: u32,
@@ -79,7 +80,7 @@ struct Own(Arc<dyn RetryPolicy>);
 
 impl Tried {
     /// Returns the number of attempts so far, which is at least 1. Attempts that follow a
-    /// notification are not counted.
+    /// notification do not count.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
@@ -89,8 +90,8 @@ impl Tried {
         self.elapsed
     }
 
-    /// Returns the time until the holder's lease expires if it is not renewed, if the store
-    /// reported it.
+    /// Returns the time until the holder's lease expires without a renewal, if the store reported
+    /// this time.
     pub fn holder_left(&self) -> Option<Duration> {
         self.holder_left
     }
@@ -112,17 +113,17 @@ enum Pause {
 }
 
 impl Retry {
-    /// The upper bound of the first pause is twice this time. A critical section with a few round
-    /// trips takes about as long.
+    /// The default minimum pause, which is about as long as a critical section with a few round
+    /// trips. The upper bound of the first pause is twice this time.
     const DEFAULT_MIN: Duration = Duration::from_millis(25);
 
-    /// The longest pause. If the store sends notifications, polling is only a fallback.
+    /// The default maximum pause. If the store sends notifications, polling is only a fallback.
     const DEFAULT_MAX: Duration = Duration::from_secs(1);
 
-    /// Shorter pauses would make a caller spin.
+    /// The minimum pause that is allowed, because shorter pauses would make a caller spin.
     const MIN_PAUSE: Duration = Duration::from_millis(1);
 
-    /// Retries with growing pauses until the wait is over.
+    /// Retries with increasing pauses until the wait is over.
     pub const fn unlimited() -> Self {
         Self {
             attempts: None,
@@ -131,17 +132,17 @@ impl Retry {
         }
     }
 
-    /// Retries as a custom policy decides, at most until the wait is over.
+    /// Retries according to a custom policy, but only until the wait is over.
     pub fn policy(policy: impl RetryPolicy) -> Self {
         Self { own: Some(Own(Arc::new(policy))), ..Self::unlimited() }
     }
 
     /// Makes at most `attempts` attempts (at least one), even if the wait is not over.
     ///
-    /// An attempt counts if it follows a complete pause. An attempt that follows a notification
-    /// does not count. Callers of the same client wait for the store together, so each of them
-    /// counts the attempts that any of them makes. A caller therefore gives up as soon as it would
-    /// if it were alone.
+    /// A retry counts as an attempt only if it follows a complete pause. For example, a retry that
+    /// follows a notification does not count. Waiting callers of the same client share their
+    /// attempts, so each attempt counts for all these callers. A caller therefore gives up as early
+    /// as it would without the other callers.
     pub const fn attempts(attempts: u32) -> Self {
         let mut retry = Self::unlimited();
         retry.attempts = Some(match NonZeroU32::new(attempts) {
@@ -165,8 +166,8 @@ impl Retry {
         self
     }
 
-    /// Pauses for a random time between `min` and an upper bound. The bound is twice `min` for the
-    /// first pause, and doubles until it reaches `max`.
+    /// Pauses for a random time between `min` and an upper bound. The upper bound is twice `min`
+    /// for the first pause, and doubles with each pause until it reaches `max`.
     #[must_use]
     pub const fn growing(mut self, min: Duration, max: Duration) -> Self {
         self.pause = Pause::Growing { min, max };

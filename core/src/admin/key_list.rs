@@ -8,12 +8,12 @@ use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::engine::pipeline::Engine;
 
-/// The keys in use whose names start with a prefix, page by page.
-/// [`Admin::list`](crate::admin::Admin::list) creates it.
+/// A paged list of the keys in use whose names start with a prefix, as returned by
+/// [`Admin::list`](crate::admin::Admin::list).
 ///
 /// Only one page is in memory at a time, regardless of the number of keys.
 ///
-/// See [`Admin::list`](crate::admin::Admin::list) for an example, which reads all pages.
+/// See [`Admin::list`](crate::admin::Admin::list) for an example that reads all pages.
 pub struct KeyList {
     engine: Arc<Engine>,
     prefix: String,
@@ -31,8 +31,8 @@ impl KeyList {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot list
-    /// keys. Returns [`ErrorKind::Denied`](crate::ErrorKind::Denied) if the user lacks the
-    /// permission. After an error, the next call requests the same page again.
+    /// keys. Returns [`ErrorKind::Denied`](crate::ErrorKind::Denied) if the user does not have the
+    /// required permission. After an error, the next call requests the same page again.
     ///
     /// # Cancel safety
     ///

@@ -1,8 +1,8 @@
 //! The contract between Leasehold and a store: the [`LockBackend`] trait, its requests and its
 //! replies.
 //!
-//! You need this module to write a backend. Code that only uses locks needs at most
-//! `Arc<dyn LockBackend>`, to store a backend of any type.
+//! You need this module to write a backend. Code that only uses locks does not need this module,
+//! except for `Arc<dyn LockBackend>`, which can hold any backend.
 
 mod attempt;
 mod capabilities;
@@ -58,55 +58,56 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 /// [`capabilities`](Self::capabilities), [`try_acquire`](Self::try_acquire), [`renew`](Self::renew)
 /// and [`release`](Self::release). All other methods have defaults.
 ///
-/// A backend sends requests to its store and returns the replies. A backend does not wait for a
-/// key, retry, sleep, renew leases on its own, or count holders. The core of Leasehold does all of
-/// that, in the same way for every store.
+/// A backend sends requests to its store and returns the replies. A backend itself does not wait
+/// for a key, retry, sleep, renew leases automatically, or count holders. The core of Leasehold
+/// performs these tasks for all stores.
 ///
 /// # Correctness
 ///
-/// The core relies on the following rules. The conformance suite checks them.
+/// The core relies on the following rules, which the conformance suite checks.
 ///
-/// - **Atomic steps.** `try_acquire`, `renew` and `release` are each one atomic step in the store.
-///   The step compares the complete lease id, or another value that identifies this lease just as
+/// - **Atomic steps.** Each `try_acquire`, `renew` or `release` is one atomic step in the store.
+///   The step compares the complete lease id, or another value that identifies the lease just as
 ///   uniquely.
 /// - **Idempotent acquisition.** If `try_acquire` is called again with the same [`LeaseId`] while
 ///   that lease is in force, the lease is granted again with a full TTL.
-/// - **Expiry by the store's clock.** A lease that is not renewed expires by the clock of the
-///   store, soon after its TTL and never earlier. The TTL is counted from the moment the store
-///   received the request. A [kept](crate::backend::Tenure::Kept) lease may live as long as the
-///   other leases of its client.
+/// - **Expiry by the store's clock.** A lease that is not renewed expires soon after its TTL and
+///   never earlier, as measured by the store's clock. The TTL starts when the store receives the
+///   request. A [kept](crate::backend::Tenure::Kept) lease may stay in force as long as the client
+///   renews its other leases.
 /// - **Honest errors.** Return [`ErrorKind::Unavailable`] only if the request was certainly not
-///   applied, and [`ErrorKind::Indeterminate`] if the reply was lost. Neither error counts as an
-///   outcome. Map every error of the client library deliberately.
-/// - **No hidden retries.** The client library does not repeat a request, unless repeating it is
-///   proven to be harmless.
-/// - **One queue per claim.** A backend that wraps several stores queues a claim in at most one
-///   store, and forwards [queue entries](Contention::with_place) and [calls](CalledBy::Name) from
-///   that store only. If several stores queued the claim in different orders, callers would wait
-///   for each other.
-/// - **Bounded time.** Every call returns within a bounded time. The future of a call can be
-///   dropped at any point. The store may then have applied the request or not.
+///   applied, and [`ErrorKind::Indeterminate`] if the reply was lost. Never report a failed request
+///   as an outcome, such as [`Attempt::Held`]. Map each error of the client library explicitly.
+/// - **No hidden retries.** The client library must not retry a request unless the retry is proven
+///   to be harmless.
+/// - **One queue per claim.** A backend that wraps several stores queues each claim in at most one
+///   of them. It forwards [queue entries](Contention::with_place) and [individual
+///   notifications](CalledBy::Name) only from the store that queued the claim. If several stores
+///   queued the same claims in different orders, callers would wait for each other.
+/// - **Bounded time.** Every call returns within a bounded time. The caller may drop the future of
+///   a call at any point. If the future is dropped, the store may or may not have applied the
+///   request.
 ///
 /// # Guarantees
 ///
-/// Together, the backend and the core give these guarantees. The listed cases of the conformance
-/// suite check each of them.
+/// Together, the backend and the core provide these guarantees. Each guarantee is checked by the
+/// listed cases of the conformance suite.
 ///
 /// | guarantee | checked by |
 /// | --- | --- |
-/// | P1 Only the lease id of an acquisition can renew or release its lease. | `release::a_forged_id_releases_nothing`, `release::a_stale_release_leaves_the_successor`, `retry::releases_and_renewals_may_be_repeated_for_ever` |
+/// | P1 A lease can be renewed or released only with the lease id of its acquisition. | `release::a_forged_id_releases_nothing`, `release::a_stale_release_leaves_the_successor`, `retry::releases_and_renewals_may_be_repeated_for_ever` |
 /// | P2 A guard never reports a valid lease after its deadline. | `expiry::the_deadline_counts_from_before_the_request`, `expiry::belief_ends_at_the_deadline_though_the_store_still_has_the_lease`, `renewal::a_stalled_process_sees_the_loss_first` |
 /// | P3 A loss is reported no later than the first time the runtime runs after the deadline, and is never withdrawn. | `renewal::failing_renewals_make_a_lease_unconfirmed_and_then_lost`, `renewal::an_acknowledgement_after_the_deadline_revives_nothing`, `lost::a_loss_is_seen_however_late_one_asks` |
 /// | P4 An unknown outcome is never reported as a success or a failure. | `mutual_exclusion::a_grant_whose_reply_is_lost_is_the_same_acquisition`, `release::a_release_whose_reply_is_lost_stays_unknown_and_is_harmless`, `lost::passing_errors_are_no_loss` |
 /// | P5 If a backend declares fencing, the tokens of a key strictly increase in the order of the grants. | `fencing::tokens_strictly_increase`, `fencing::tokens_increase_after_expiry`, `fencing::tokens_increase_after_a_restart` |
-/// | P6 If a future is dropped at any point, at most one lease stays in the store, for at most one TTL. | `cancellation::an_acquisition_may_be_dropped_at_any_point`, `cancellation::a_release_may_be_dropped_at_any_point`, `cancellation::any_fault_at_any_step_leaves_the_key_usable` |
+/// | P6 A future that is dropped at any point leaves at most one lease in the store, for at most one TTL. | `cancellation::an_acquisition_may_be_dropped_at_any_point`, `cancellation::a_release_may_be_dropped_at_any_point`, `cancellation::any_fault_at_any_step_leaves_the_key_usable` |
 /// | P7 If the store is reachable and the holder crashes, the key is free within one TTL. | `expiry::a_holder_that_is_gone_frees_the_key_within_a_ttl`, `expiry::an_unrenewed_lease_ends_after_its_ttl_and_not_before` |
-/// | P8 A waiting call ends soon after its wait is over, and does not depend on notifications. | `waiting::a_wait_ends_when_it_is_over_and_not_before`, `waiting::a_waiter_without_any_news_polls`, `waiting::a_waiter_is_served_when_a_dead_holder_expires` |
+/// | P8 A waiting call returns soon after its wait is over, and does not depend on notifications. | `waiting::a_wait_ends_when_it_is_over_and_not_before`, `waiting::a_waiter_without_any_news_polls`, `waiting::a_waiter_is_served_when_a_dead_holder_expires` |
 ///
 /// # Example
 ///
-/// This backend prints every attempt of another backend. `examples/custom_backend.rs` is a complete
-/// backend with its own store, and runs the conformance suite.
+/// This backend wraps another backend and prints every attempt. `examples/custom_backend.rs` is a
+/// complete backend with its own store, and also runs the conformance suite.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -156,43 +157,47 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Tries once to acquire a lease.
     ///
-    /// The attempt is one round trip and one atomic step. It does not wait for the current holder.
+    /// The attempt is one round trip and one atomic step, and does not wait for the current holder.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Indeterminate`] if the reply was lost. The caller then repeats the same
-    /// claim or releases its lease. A caller never treats this error as a refusal.
+    /// Returns [`ErrorKind::Indeterminate`] if the reply was lost. After a lost reply, the caller
+    /// retries the same claim or releases its lease. The caller never treats a lost reply as a
+    /// refusal.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the store may have granted the lease. The caller releases it.
+    /// If the future is dropped, the store may have granted the lease, so the caller must release
+    /// it.
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error>;
 
-    /// Tries once to acquire leases on several different keys. Either all leases are granted or
-    /// none.
+    /// Tries once to acquire leases on several different keys. The store grants either all leases
+    /// or none.
     ///
     /// The attempt is one round trip and one atomic step. Each claim follows the rules of
     /// [`try_acquire`](Self::try_acquire). A claim is granted again if its own lease is already in
     /// force, and does not overtake queued claims.
     ///
     /// A refusal names the first claim that cannot be granted, and changes nothing. In particular,
-    /// it does not put any claim into the [queue](crate::backend::Patience::Queues).
+    /// a refusal does not add any claim to the [queue](crate::backend::Patience::Queues).
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unsupported`], without sending a request, if the backend does not
     /// declare [`Feature::Together`]. A backend that declares the feature may still return this
-    /// error for more than 64 claims and for claims of [units](crate::backend::Share::Units). The
-    /// caller then acquires the leases one at a time.
+    /// error for more than 64 claims or for claims of [units](crate::backend::Share::Units). After
+    /// this error, the caller acquires the leases one at a time.
     ///
-    /// Returns [`ErrorKind::WrongType`], with the key, if a key is in use as another type of lock.
+    /// Returns [`ErrorKind::WrongType`], with the key, if a key is in use as a different type of
+    /// lock.
     ///
-    /// Returns [`ErrorKind::Indeterminate`] if the reply was lost. The store may then have granted
-    /// all leases.
+    /// Returns [`ErrorKind::Indeterminate`] if the reply was lost. After a lost reply, the store
+    /// may have granted all leases.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the store may have granted all leases. The caller releases them.
+    /// If the future is dropped, the store may have granted all leases, so the caller must release
+    /// them.
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
         match claims.first() {
             Some(claim) => {
@@ -204,25 +209,25 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Renews a lease that is still in force.
     ///
-    /// The TTL of `lease` starts again now, and may be shorter than the time that was left. Unless
+    /// A renewal restarts the TTL of `lease`, which may be shorter than the remaining time. Unless
     /// the lease is [exclusive](crate::backend::Share::Whole), the store also replaces the
-    /// description and the units by the ones in `lease`. A renewal can reduce the number of units
-    /// but never increase it.
+    /// description and the units with the values in `lease`. A renewal can reduce the number of
+    /// units but never increase it.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Indeterminate`] if the reply was lost. The old deadline then still
-    /// applies.
+    /// Returns [`ErrorKind::Indeterminate`] if the reply was lost. After a lost reply, the previous
+    /// deadline still applies.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the store may have renewed the lease. The local deadline does not
-    /// change.
+    /// If the future is dropped, the store may have renewed the lease. The client's local deadline
+    /// does not change.
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error>;
 
     /// Releases a lease and removes its claim from the queue.
     ///
-    /// Only this exact lease is affected, so it is safe to call this method twice, or late.
+    /// Only this exact lease is affected, so repeated and late calls are safe.
     ///
     /// # Errors
     ///
@@ -230,50 +235,51 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the store may have released the lease. The caller repeats the
-    /// call.
+    /// If the future is dropped, the store may have released the lease. The caller must call this
+    /// method again.
     async fn release(&self, lease: &Lease) -> Result<Release, Error>;
 
     /// Renews many leases in as few round trips as possible. Returns one result per lease, in the
     /// same order.
     ///
     /// The default implementation calls [`renew`](Self::renew) for all leases concurrently. A
-    /// renewal that fails must not make another renewal fail.
+    /// failed renewal must not cause another renewal to fail.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the store may have renewed any of the leases. Their local
+    /// If the future is dropped, the store may have renewed any of the leases. The client's local
     /// deadlines do not change.
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         join_all(leases.iter().map(|lease| self.renew(lease))).await
     }
 
-    /// Starts to watch `key`. Does no I/O.
+    /// Starts watching `key`, without performing I/O.
     ///
     /// The default watch never fires, so callers poll. If a backend declares [`Feature::Push`], the
     /// watch must fire when any client releases the key. The watch must also fire if notifications
-    /// may have been missed, for example because a connection was lost. [`KeyWatches`] does the
+    /// may have been missed, for example because a connection was lost. [`KeyWatches`] handles the
     /// bookkeeping.
     fn watch(&self, _key: &LockKey) -> KeyWatch {
         KeyWatch::silent()
     }
 
-    /// Starts to watch for the event that the caller of `claim` is waiting for. Does no I/O.
+    /// Starts watching for the event that the caller of `claim` is waiting for, without performing
+    /// I/O.
     ///
-    /// The default watch fires at every change of the key. A store with a queue can limit the watch
-    /// to changes of the claims ahead of this one.
+    /// The default watch fires on every change of the key. A store with a queue can limit the watch
+    /// to changes of the claims that are ahead of `claim`.
     fn watch_claim(&self, claim: &Claim) -> KeyWatch {
         self.watch(claim.key())
     }
 
-    /// Starts to watch for events that concern the holder of `lease`. Does no I/O.
+    /// Starts watching for events that concern the holder of `lease`, without performing I/O.
     ///
     /// Two events concern the holder: another client ended the lease, or someone
     /// [asked](Self::request_revocation) the holder to finish early.
     ///
-    /// By default, the watch fires at every change of the key if the lease is exclusive. For a
-    /// holder of units, the default watch never fires, so that holders are not notified whenever
-    /// another holder comes or goes.
+    /// By default, the watch of an exclusive lease fires on every change of the key. The default
+    /// watch of a lease on units never fires, because it would notify each holder whenever another
+    /// holder acquires or releases units.
     fn watch_lease(&self, lease: &Lease) -> KeyWatch {
         if lease.share().is_whole() { self.watch(lease.key()) } else { KeyWatch::silent() }
     }
@@ -291,12 +297,12 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// `prefix`.
     ///
     /// A key is in use if it has leases or queued claims. `prefix` may be empty. To get the next
-    /// page, pass the [`next`](KeyPage::next) value of the previous page as `after`. The size of a
-    /// page is bounded, and so is the work to produce it.
+    /// page, pass the [`next`](KeyPage::next) value of the previous page as `after`. Both the size
+    /// of a page and the work to produce it are bounded.
     ///
     /// A key that stays in use during the whole listing appears on at least one page and may appear
-    /// on several. A key that starts or stops being used in the meantime may be missing. The pages
-    /// are not sorted.
+    /// on several. A key that is in use for only part of the listing may be missing. The keys are
+    /// not sorted.
     ///
     /// # Errors
     ///
@@ -307,18 +313,18 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         Err(unsupported(&self.capabilities(), Operation::List))
     }
 
-    /// Ends leases on `key`, on behalf of an operator: only the lease with the fingerprint `only`,
-    /// or all leases if it is `None`.
+    /// Ends all leases on `key`, or only the lease with the fingerprint `only`, on behalf of an
+    /// operator.
     ///
     /// The store must look up the lease by its fingerprint, or compare the id of the lease, in the
-    /// same atomic step that ends the lease. So a holder that acquired the key in the meantime
-    /// keeps its lease.
+    /// same atomic step that ends the lease. A holder that acquired the key in the meantime
+    /// therefore keeps its lease.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unsupported`] if the backend does not declare
-    /// [`Feature::ForceRelease`]. Returns [`ErrorKind::WrongType`] if the key contains a value that
-    /// is not a lock. The store does not change that value.
+    /// [`Feature::ForceRelease`]. Returns [`ErrorKind::WrongType`], without changing anything, if
+    /// the key contains a value that is not a lock.
     async fn force_release(
         &self,
         key: &LockKey,
@@ -330,13 +336,13 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Asks the current holders of `key` to finish early, or only the holder whose lease has the
     /// fingerprint `only`.
     ///
-    /// The next renewal of each of these holders returns [`Renewal::RevocationRequested`]. Nothing
-    /// else changes.
+    /// The next renewal of each of these holders returns [`Renewal::RevocationRequested`]. The
+    /// request changes nothing else.
     ///
     /// The request remains until all leases that are in force now would have expired without
     /// renewal, or until the key is free, whichever comes first. A request to a single holder ends
-    /// with the lease of the holder. The request may end earlier, at the time when that lease would
-    /// have expired without renewal.
+    /// when the holder's lease ends, or possibly earlier, when that lease would have expired
+    /// without renewal.
     ///
     /// # Errors
     ///
@@ -349,11 +355,11 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         Err(unsupported(&self.capabilities(), Operation::Revoke).with_key(key))
     }
 
-    /// Returns the membership status of the store in a quorum. If the data of the store has no
-    /// identity, `fresh` becomes its identity.
+    /// Returns the membership status of the store in a quorum. If the store does not have an
+    /// identity yet, `fresh` becomes its identity.
     ///
-    /// If the store may have lost any data that it has confirmed, its identity and its quorum
-    /// configuration must be lost as well.
+    /// A store that may have lost confirmed data must also have lost its identity and its quorum
+    /// configuration.
     ///
     /// # Errors
     ///
@@ -362,11 +368,11 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         Err(unsupported(&self.capabilities(), Operation::Enlist))
     }
 
-    /// Makes the store a member of a quorum, and returns its membership status afterwards.
+    /// Makes the store a member of a quorum, and returns the resulting membership status.
     ///
-    /// The request also sets a minimum token, which all tokens of later claims of this quorum
-    /// exceed. The request is one atomic step. If the store has another identity or belongs to
-    /// another quorum, the request changes nothing.
+    /// The request also sets a minimum token. The store grants only larger tokens to later claims
+    /// of this quorum. The request is one atomic step. If the store has a different identity or
+    /// belongs to a different quorum, the request changes nothing.
     ///
     /// # Errors
     ///
@@ -392,12 +398,12 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// persistence and clock.
     ///
     /// The checks use the same connections as locks, and change nothing. A server that does not
-    /// answer, or that refuses a check, is reported as a finding, not as an error. The default
+    /// respond, or that rejects a check, is reported as a finding, not as an error. The default
     /// implementation checks nothing.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Unavailable`] if the backend cannot find out which servers there are.
+    /// Returns [`ErrorKind::Unavailable`] if the backend cannot determine the list of servers.
     async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
         Ok(Vec::new())
     }
@@ -407,11 +413,11 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// The client calls this method when the runtime that drives the connections has ended or is
     /// about to end. This method may be called during a drop, so it must not block. A backend whose
-    /// connections do not belong to a runtime has nothing to do here.
+    /// connections do not belong to a runtime does not need to implement this method.
     fn disconnect(&self) {}
 
-    /// Closes all connections. Later calls may fail. Leases are not released; they expire after
-    /// their TTL.
+    /// Closes all connections. Calls after `close` may fail. Leases are not released; they expire
+    /// after their TTL.
     async fn close(&self) {}
 }
 

@@ -1,4 +1,4 @@
-//! The refusal of an attempt because the key is not free.
+//! The refusal of an attempt to acquire a key that is not free.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -9,11 +9,11 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::contract::holder::Holder;
 use crate::contract::key::LockKey;
 
-/// The reason why a `try_` method did not acquire the lock: another owner holds it or waited for it
-/// first.
+/// The reason why a `try_` method did not acquire the lock: another owner holds the lock or was
+/// waiting for it first.
 ///
-/// [`TryLockError::Busy`](crate::TryLockError::Busy) contains this value. It names the holder if
-/// the store reports one.
+/// [`TryLockError::Busy`](crate::TryLockError::Busy) contains this value, which includes the holder
+/// if the store reports one.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -47,18 +47,17 @@ impl Busy {
         Self { key, holder: contention.holder().cloned() }
     }
 
-    /// Returns the refusal as it is `time` after the store's reply.
+    /// Updates the times in the refusal to reflect that `time` has passed since the store's reply.
     pub(crate) fn later(self, time: Duration) -> Self {
         Self { holder: self.holder.map(|holder| holder.later(time)), ..self }
     }
 
-    /// Returns the refusal with another key, for a lock that consists of several keys and is named
-    /// `key`.
+    /// Replaces the key with `key`, which is the name of a lock that consists of several keys.
     pub(crate) fn of(self, key: &LockKey) -> Self {
         Self { key: key.clone(), ..self }
     }
 
-    /// Returns the key that is not free. If several keys were requested together, it is the first
+    /// Returns the key that is not free. If several keys were requested together, returns the first
     /// key that was not free.
     pub fn key(&self) -> &LockKey {
         &self.key
@@ -67,20 +66,20 @@ impl Busy {
     /// Returns the holder whose lease expires first, as of the store's last reply.
     ///
     /// Returns `None` if the store does not report a holder, or if the key is free but reserved for
-    /// waiters.
+    /// a waiting caller.
     pub fn holder(&self) -> Option<&Holder> {
         self.holder.as_ref()
     }
 
-    /// Returns the time until the lease of the [holder](Self::holder) expires if it is not renewed.
+    /// Returns the time until the [holder](Self::holder)'s lease expires without a renewal.
     ///
     /// Returns `None` if the lease never expires or the time is not known.
     pub fn remaining(&self) -> Option<Duration> {
         self.holder.as_ref().and_then(Holder::remaining)
     }
 
-    /// Creates the error of a caller that did not acquire the lock. `when` completes the sentence
-    /// "not obtained …".
+    /// Creates the error for a caller that did not acquire the lock. `when` completes the phrase
+    /// "not obtained …" in the message.
     pub(crate) fn into_error(self, when: impl fmt::Display) -> Error {
         let message = format!("not obtained {when}: {}", HeldBy(self.holder.as_ref()));
         Error::new(ErrorKind::Timeout, message)

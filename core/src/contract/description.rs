@@ -5,10 +5,11 @@ mod text;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-/// The description of a holder. By default, it consists of the host name and the process id. In an
-/// [election](crate::election::Election), it is the text that the leader publishes.
+/// The description of a holder. By default, the description consists of the host name and the
+/// process id. In an [election](crate::election::Election), the description is the text that the
+/// leader publishes.
 ///
-/// The store keeps the description next to the lease id. Waiters and operators can read it.
+/// The store keeps the description next to the lease id, so that waiters and operators can read it.
 ///
 /// ```
 /// use leasehold_core::{Description, LockOptions};
@@ -23,8 +24,9 @@ impl Description {
     /// The maximum length of a description, in bytes.
     pub const MAX_LEN: usize = 256;
 
-    /// Returns the description of this process: `host/pid`, or `pid` if the host has no usable
-    /// name.
+    /// Returns the description of this process: the host name and the process id, as in
+    /// `web-1/4711`. If the host does not have a usable name, returns only the process id, as in
+    /// `pid 4711`.
     pub fn of_this_process() -> Self {
         static THIS_PROCESS: LazyLock<Description> = LazyLock::new(|| {
             let pid = std::process::id();

@@ -1,4 +1,4 @@
-//! The ways in which a request fails, and the knowledge of its outcome.
+//! Errors, and what they imply about the outcome of a request.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -9,10 +9,12 @@ use crate::contract::holder::Holder;
 use crate::contract::key::LockKey;
 use crate::contract::loss::LossReason;
 
-/// The error of every operation: a [kind](ErrorKind) for programs, and a message for people.
+/// The error type of all operations. An error has a [kind](ErrorKind) for programs and a message
+/// for people.
 ///
-/// A held lock is not an error of `try_lock`, and a store's "not yours" is not an error of a renewal: both are outcomes. An error never
-/// contains a password, a URL or a lease ID.
+/// Contention is not an `Error`: if the lock is held, `try_lock` returns
+/// [`TryLockError::Busy`](crate::TryLockError::Busy). An error never contains a password, a URL or
+/// a lease id.
 ///
 /// ```
 /// use leasehold_core::{ErrorKind, LockKey};
@@ -53,30 +55,36 @@ struct Inner {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The client was [drained](crate::LockClient::drain) or [shut down](crate::LockClient::shutdown).
+    /// The client was [drained](crate::LockClient::drain) or [shut
+    /// down](crate::LockClient::shutdown).
     Closed,
-    /// The store refused the credentials, or a permission is missing. The request was not applied.
+    /// The store rejected the credentials, or a permission is missing. The request was not applied.
     Denied,
-    /// The lease is in force, but less of it is left than the caller requires. See [`LockGuard::ensure_held`](crate::LockGuard::ensure_held).
+    /// The lease is in force, but its remaining time is shorter than the caller requires. See
+    /// [`LockGuard::ensure_held`](crate::LockGuard::ensure_held).
     ExpiresSoon,
-    /// No reply arrived, so the store may have applied the request.
+    /// No reply arrived, so the store may or may not have applied the request.
     Indeterminate,
     /// An argument or an option is invalid. No request was sent.
     Invalid,
     /// The lease ended before its holder released it.
     LeaseLost,
-    /// The store answers, but cannot write at the moment, for example because the server is a read-only
-    /// replica or has fewer replicas than required. The request was not applied.
+    /// The store responds but cannot write at the moment, for example because the server is a
+    /// read-only replica or has fewer replicas than required. The request was not applied.
     NotWritable,
-    /// The owner has entered the lock as often as [`LockOptions::reentry_limit`](crate::LockOptions::reentry_limit) allows.
+    /// The owner already holds the lock as many times as
+    /// [`LockOptions::reentry_limit`](crate::LockOptions::reentry_limit) allows.
     ReentryLimit,
-    /// The store is reachable but refuses writes until an operator acts, for example because its disk is full.
+    /// The store is reachable but rejects writes until an operator intervenes, for example because
+    /// its disk is full.
     Refused,
-    /// The resource has already admitted a larger fencing token, so this one is refused. See [`Fence::admit`](crate::Fence::admit).
+    /// The fencing token was rejected, because the resource has already admitted a larger token.
+    /// See [`Fence::admit`](crate::Fence::admit).
     StaleToken,
-    /// The wait ended while another caller held the lock.
+    /// The wait ended while another caller still held the lock.
     Timeout,
-    /// [`Builder::max_waiters`](crate::Builder::max_waiters) callers of this process are already waiting for the key.
+    /// [`Builder::max_waiters`](crate::Builder::max_waiters) callers of this process are already
+    /// waiting for the key.
     TooManyWaiters,
     /// The store is unreachable or not ready. The request was not applied.
     Unavailable,
@@ -84,48 +92,59 @@ pub enum ErrorKind {
     Unexpected,
     /// The store does not support the request. No request was sent.
     Unsupported,
-    /// The caller would wait for itself, because it already holds a lease that excludes the request.
+    /// The caller would wait for itself, because it already holds a lease that excludes the
+    /// request.
     WouldDeadlock,
-    /// The key is in use by a lock of another type, or by data that is not a lock. It was not changed.
+    /// The key is in use by a lock of a different type, or by data that is not a lock. The request
+    /// did not change the key.
     WrongType,
 }
 
-/// The operation in which an [`Error`] arose.
+/// The operation that failed with an [`Error`].
 ///
 /// See [`Error`](crate::Error) for an example.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {
-    /// [`LockBackend::try_acquire`](crate::backend::LockBackend::try_acquire), or the waiting around it.
+    /// Acquiring a lease with
+    /// [`LockBackend::try_acquire`](crate::backend::LockBackend::try_acquire), or waiting for a
+    /// lease.
     Acquire,
     /// Connecting to the store.
     Connect,
-    /// [`LockBackend::diagnose`](crate::backend::LockBackend::diagnose).
+    /// Checking the servers with [`LockBackend::diagnose`](crate::backend::LockBackend::diagnose).
     Diagnose,
-    /// [`LockBackend::standing`](crate::backend::LockBackend::standing) or [`LockBackend::enlist`](crate::backend::LockBackend::enlist).
+    /// Joining a quorum with [`LockBackend::standing`](crate::backend::LockBackend::standing) or
+    /// [`LockBackend::enlist`](crate::backend::LockBackend::enlist).
     Enlist,
+    /// Ending leases with
     /// [`LockBackend::force_release`](crate::backend::LockBackend::force_release).
     ForceRelease,
-    /// [`LockBackend::inspect`](crate::backend::LockBackend::inspect).
+    /// Inspecting a key with [`LockBackend::inspect`](crate::backend::LockBackend::inspect).
     Inspect,
-    /// [`LockBackend::list`](crate::backend::LockBackend::list).
+    /// Listing keys with [`LockBackend::list`](crate::backend::LockBackend::list).
     List,
-    /// [`LockBackend::ping`](crate::backend::LockBackend::ping).
+    /// Checking the store with [`LockBackend::ping`](crate::backend::LockBackend::ping).
     Ping,
-    /// [`LockBackend::release`](crate::backend::LockBackend::release).
+    /// Releasing a lease with [`LockBackend::release`](crate::backend::LockBackend::release).
     Release,
-    /// [`LockBackend::renew`](crate::backend::LockBackend::renew), also in batches.
+    /// Renewing one or more leases with [`LockBackend::renew`](crate::backend::LockBackend::renew)
+    /// or [`LockBackend::renew_all`](crate::backend::LockBackend::renew_all).
     Renew,
+    /// Requesting a revocation with
     /// [`LockBackend::request_revocation`](crate::backend::LockBackend::request_revocation).
     Revoke,
-    /// Work done under the lock.
+    /// Running work under the lock.
     Run,
-    /// [`LockClient::shutdown`](crate::LockClient::shutdown).
+    /// Shutting down the client with [`LockClient::shutdown`](crate::LockClient::shutdown).
     Shutdown,
 }
 
 impl Error {
-    /// Creates an error of `kind`; `message` is lower case, without a full stop, and names the remedy if that is not plain.
+    /// Creates an error of `kind`.
+    ///
+    /// `message` starts in lower case, does not end with a full stop, and names the remedy unless
+    /// it is obvious.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -139,58 +158,59 @@ impl Error {
         }))
     }
 
-    /// Creates the error of calls, new or waiting, when the client is shut down.
+    /// Creates the error for new and waiting calls after the client has been shut down.
     pub(crate) fn closed() -> Self {
         Self::new(ErrorKind::Closed, "the client was shut down")
     }
 
-    /// Creates the error of a request that was given up on.
+    /// Creates the error for a request that was not answered in time.
     pub(crate) fn no_reply() -> Self {
         Self::new(ErrorKind::Indeterminate, "no reply in time")
     }
 
-    /// Creates the error of a holder whose lease was lost for `reason`.
+    /// Creates the error for a lease that was lost because of `reason`.
     pub(crate) fn lost(reason: LossReason) -> Self {
         let mut error = Self::new(ErrorKind::LeaseLost, format!("the lease was lost: {reason}"));
         error.0.loss = Some(reason);
         error
     }
 
-    /// Names a holder of the key.
+    /// Sets a holder of the key.
     pub(crate) fn with_holder(mut self, holder: Option<Holder>) -> Self {
         self.0.holder = holder;
         self
     }
 
-    /// Names the operation, unless one is named already.
+    /// Sets the operation, unless it is already set.
     #[must_use]
     pub fn with_operation(mut self, operation: Operation) -> Self {
         self.0.operation.get_or_insert(operation);
         self
     }
 
-    /// Names the key, unless one is named already.
+    /// Sets the key, unless it is already set.
     #[must_use]
     pub fn with_key(mut self, key: &LockKey) -> Self {
         self.0.key.get_or_insert_with(|| key.clone());
         self
     }
 
-    /// Names the backend, unless one is named already.
+    /// Sets the name of the backend, unless it is already set.
     #[must_use]
     pub fn with_backend(mut self, backend: &'static str) -> Self {
         self.0.backend.get_or_insert(backend);
         self
     }
 
-    /// Keeps the cause. It must not hold a secret.
+    /// Sets the cause of the error. The cause must not contain a secret.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    /// The same failure of another request that it struck, as in a batch; the cause stays with this one.
+    /// Returns a copy of this error, without its source, for another request that failed for the
+    /// same reason. For example, all requests of a batch may fail together.
     #[must_use]
     pub fn repeated(&self) -> Self {
         Self(Box::new(Inner {
@@ -215,28 +235,31 @@ impl Error {
         self.0.operation
     }
 
-    /// Returns the key that the operation was about, if there is one.
+    /// Returns the key of the operation, if there is one.
     pub fn key(&self) -> Option<&LockKey> {
         self.0.key.as_ref()
     }
 
-    /// Returns the name of the backend that failed, if one did.
+    /// Returns the name of the backend, if it is known.
     pub fn backend(&self) -> Option<&'static str> {
         self.0.backend
     }
 
-    /// Returns the reason for which the lease was lost, if the kind is [`ErrorKind::LeaseLost`].
+    /// Returns the reason why the lease was lost, if the kind is [`ErrorKind::LeaseLost`].
     pub fn loss(&self) -> Option<LossReason> {
         self.0.loss
     }
 
-    /// Returns a holder of the key at the end of the wait, if the kind is [`ErrorKind::Timeout`] and the store reported it.
+    /// Returns a holder of the key at the end of the wait, if the kind is [`ErrorKind::Timeout`]
+    /// and the store reported a holder.
     pub fn holder(&self) -> Option<&Holder> {
         self.0.holder.as_ref()
     }
 
-    /// Returns whether the same request may succeed later without any other change: the kind is [`ErrorKind::Unavailable`],
-    /// [`ErrorKind::NotWritable`] or [`ErrorKind::Indeterminate`].
+    /// Returns whether the same request may succeed later without any other change.
+    ///
+    /// The kinds [`ErrorKind::Unavailable`], [`ErrorKind::NotWritable`] and
+    /// [`ErrorKind::Indeterminate`] are retryable.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self.kind(),
@@ -244,9 +267,9 @@ impl Error {
         )
     }
 
-    /// Returns whether the store may have applied the request in spite of the error.
+    /// Returns whether the store may have applied the request despite the error.
     ///
-    /// This is false only if the error is known to precede every effect.
+    /// Returns `false` only if the request certainly had no effect.
     pub fn may_have_been_applied(&self) -> bool {
         matches!(
             self.kind(),
@@ -271,7 +294,7 @@ impl fmt::Display for Error {
         if context.is_empty() {
             return f.write_str(message);
         }
-        // Without an operation or a key, the name of the store is the subject.
+        // Without an operation or a key, the message starts with the name of the store.
         let context = context.join(" ");
         let context = context.strip_prefix("on ").unwrap_or(&context);
         write!(f, "{context}: {message}")

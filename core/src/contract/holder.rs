@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::contract::backend::{Fingerprint, Share};
 use crate::contract::description::Description;
 
-/// The public information about a lease in force: who holds it, how much of the key, and for how
-/// long.
+/// The public information about a lease in force: who holds the lease, how many units it covers,
+/// and when it expires.
 ///
-/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example, which prints the holders of
-/// a key.
+/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example that prints the holders of a
+/// key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Holder {
     fingerprint: Fingerprint,
@@ -22,7 +22,7 @@ pub struct Holder {
     held_for: Option<Duration>,
 }
 
-/// The type of a lock, as far as the store can distinguish it.
+/// The type of a lock, as far as the store can determine it.
 ///
 /// ```
 /// use leasehold_core::LockKind;
@@ -35,12 +35,12 @@ pub struct Holder {
 #[non_exhaustive]
 pub enum LockKind {
     /// A [`Mutex`](crate::Mutex), a [`ReentrantMutex`](crate::ReentrantMutex), or an exclusive lock
-    /// of another program.
+    /// that another program holds.
     Mutex,
     /// The leadership of an [`Election`](crate::election::Election).
     ///
-    /// The store keeps the leadership as the only permit of a key. A
-    /// [`Semaphore`](crate::Semaphore) with one permit is therefore reported as an election, too.
+    /// The store represents the leadership as the only permit of a key. A
+    /// [`Semaphore`](crate::Semaphore) with one permit is therefore also reported as an election.
     Election,
     /// Permits of a [`Semaphore`](crate::Semaphore).
     Permits,
@@ -109,7 +109,7 @@ impl Holder {
         self
     }
 
-    /// Sets the number of units that the holder uses and the lock type.
+    /// Sets the lock type and the number of units that the holder uses.
     #[must_use]
     pub fn with_share(mut self, share: Share) -> Self {
         (self.units, self.kind) = (share.units(), Some(LockKind::of(share)));
@@ -123,7 +123,7 @@ impl Holder {
         self
     }
 
-    /// Sets how long ago the lease was granted, by the store's clock.
+    /// Sets how long ago the lease was granted, as measured by the store's clock.
     #[must_use]
     pub fn with_held_for(mut self, time: Option<Duration>) -> Self {
         self.held_for = time;
@@ -142,7 +142,7 @@ impl Holder {
 
     /// Returns the time until the lease expires if it is not renewed.
     ///
-    /// Returns `None` if the lease never expires, or if the holder comes from a refusal that did
+    /// Returns `None` if the lease never expires, or if the holder was named in a refusal that did
     /// not contain this time.
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining
@@ -159,10 +159,10 @@ impl Holder {
         self.kind
     }
 
-    /// Returns the fencing token with which the lease was granted, if the store keeps it.
+    /// Returns the fencing token of the grant, if the store records it.
     ///
-    /// If the lease was [handed off](crate::LockOptions::hand_over) within a process since then,
-    /// the current holder has a larger token.
+    /// If the lease has been [handed off](crate::LockOptions::hand_over) within a process since the
+    /// grant, the current holder has a larger token.
     pub fn token(&self) -> Option<u64> {
         self.token
     }
@@ -175,8 +175,8 @@ impl Holder {
 }
 
 impl Holder {
-    /// Returns the holder as it is after `time`, provided that the lease was neither renewed nor
-    /// released.
+    /// Updates the times of the holder to reflect that `time` has passed without a renewal or a
+    /// release.
     pub(crate) fn later(mut self, time: Duration) -> Self {
         self.remaining = self.remaining.map(|remaining| remaining.saturating_sub(time));
         self.held_for = self.held_for.map(|held_for| held_for + time);

@@ -9,8 +9,8 @@ use crate::contract::holder::{Holder, LockKind};
 
 /// The state of a key in the store: its holders, its queue and its last token.
 ///
-/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example, which prints the holders
-/// and the queue.
+/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example that prints the holders and
+/// the queue.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Inspection {
     holders: Vec<Holder>,
@@ -23,7 +23,7 @@ pub struct Inspection {
 
 /// A claim in the store's queue.
 ///
-/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example, which prints the queue of a
+/// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example that prints the queue of a
 /// key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Waiter {
@@ -34,8 +34,8 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Creates a waiter that requests `share`. Its fingerprint is the fingerprint of the lease that
-    /// it waits for.
+    /// Creates a waiter that requests `share`. `fingerprint` identifies the lease that the waiter
+    /// requests.
     pub fn new(fingerprint: Fingerprint, share: Share) -> Self {
         let (kind, units) = (LockKind::of(share), share.units());
         Self { fingerprint, description: None, kind, units }
@@ -54,7 +54,7 @@ impl Waiter {
         self.fingerprint
     }
 
-    /// Returns the description of the waiter, if the store has it.
+    /// Returns the description of the waiter, if the store records it.
     pub fn description(&self) -> Option<&Description> {
         self.description.as_ref()
     }
@@ -64,8 +64,8 @@ impl Waiter {
         self.kind
     }
 
-    /// Returns the number of units that the waiter requests, which is 1 if it requests the key
-    /// exclusively.
+    /// Returns the number of units that the waiter requests, which is 1 if the waiter requests the
+    /// key exclusively.
     pub fn units(&self) -> u32 {
         self.units
     }
@@ -90,7 +90,7 @@ impl fmt::Display for Waiter {
 
 /// The state of a key on one member of a quorum.
 ///
-/// See [`Quorum`](crate::quorum::Quorum) for an example, which builds a quorum of three members.
+/// See [`Quorum`](crate::quorum::Quorum) for an example that builds a quorum of three members.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MemberView {
     name: String,
@@ -99,13 +99,13 @@ pub struct MemberView {
 }
 
 impl MemberView {
-    /// Creates the view of the member `name`. If the member did not answer, `view` contains the
-    /// error.
+    /// Creates a view of the key on the member `name`. If the member did not respond, `view`
+    /// contains the error.
     pub fn new(name: impl Into<String>, has_vote: bool, view: Result<&Inspection, &Error>) -> Self {
         Self { name: name.into(), has_vote, view: view.cloned().map_err(ToString::to_string) }
     }
 
-    /// Returns the name of the member. All clients use the same names.
+    /// Returns the name of the member. All clients use the same member names.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -120,7 +120,7 @@ impl MemberView {
     ///
     /// # Errors
     ///
-    /// Returns the message of the error if the member did not answer.
+    /// Returns the error message if the member did not respond.
     pub fn inspection(&self) -> Result<&Inspection, &str> {
         self.view.as_ref().map_err(String::as_str)
     }
@@ -139,7 +139,7 @@ impl Inspection {
         }
     }
 
-    /// Adds a lease in force. Its units are added to the units in use.
+    /// Adds a lease in force, and adds the units of the lease to the units in use.
     #[must_use]
     pub fn with_holder(mut self, holder: Holder) -> Self {
         self.units += u64::from(holder.units());
@@ -147,21 +147,21 @@ impl Inspection {
         self
     }
 
-    /// Sets how many units are in use. Call this if the list of holders is not complete.
+    /// Sets how many units are in use. Call this method if the list of holders is incomplete.
     #[must_use]
     pub fn with_units(mut self, units: u64) -> Self {
         self.units = units;
         self
     }
 
-    /// Sets a number that no token of the key exceeds so far.
+    /// Sets an upper bound for all tokens of the key so far.
     #[must_use]
     pub fn with_last_token(mut self, number: Option<u64>) -> Self {
         self.last_token = number;
         self
     }
 
-    /// Sets the number of queued claims and the first claims of the queue, in order.
+    /// Sets the number of queued claims, and the first claims in the queue, in order.
     #[must_use]
     pub fn with_queue(mut self, waiting: u64, first: Vec<Waiter>) -> Self {
         (self.waiting, self.queue) = (Some(waiting), first);
@@ -180,16 +180,15 @@ impl Inspection {
         !self.holders.is_empty()
     }
 
-    /// Returns the leases in force, sorted by the time when they expire. A store may truncate a
-    /// long list.
+    /// Returns the leases in force, sorted by expiry time. A store may truncate a long list.
     pub fn holders(&self) -> &[Holder] {
         &self.holders
     }
 
-    /// Returns the type of the lock that is held, if the key is held and the store reports the
-    /// type.
+    /// Returns the type of the lock, if the key is held and the store reports the type.
     ///
-    /// All holders of a key have the same type, if all clients use the same type for the key.
+    /// All holders of a key have the same type, as long as all clients use the key with the same
+    /// lock type.
     pub fn kind(&self) -> Option<LockKind> {
         self.holders.first().and_then(Holder::kind)
     }
@@ -197,8 +196,8 @@ impl Inspection {
     /// Returns the number of queued claims, or `None` if the store has no queue.
     ///
     /// A process with many waiting callers has only one or a few claims in the queue. A caller that
-    /// polls or makes a single attempt has no claim there. The number may include claims of crashed
-    /// waiters that the store has not removed yet.
+    /// polls or makes a single attempt does not have a claim in the queue. The number may include
+    /// claims of crashed waiters that the store has not removed yet.
     pub fn waiting(&self) -> Option<u64> {
         self.waiting
     }
@@ -213,10 +212,10 @@ impl Inspection {
         self.units
     }
 
-    /// Returns a number that no token of the key exceeds so far, if the store keeps one.
+    /// Returns an upper bound for all tokens of the key so far, if the store records one.
     ///
-    /// If a mutex holds the key, the number is the token of the holder, or slightly larger if
-    /// several keys share a token counter.
+    /// If the key is held as a mutex, this number is the holder's token. If several keys share a
+    /// token counter, the number may be slightly larger than the holder's token.
     pub fn last_token(&self) -> Option<u64> {
         self.last_token
     }

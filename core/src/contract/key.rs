@@ -12,10 +12,10 @@ pub use name::IntoKey;
 
 /// The name of a lock, checked and encoded once.
 ///
-/// A name has 1 to [`LockKey::MAX_LEN`] bytes, which may have any value. The bytes
+/// A name consists of 1 to [`LockKey::MAX_LEN`] bytes, each of which may have any value. The bytes
 /// `A-Z a-z 0-9 . _ - : / @ + = ,` are not encoded. All other bytes are percent-encoded, so a store
-/// never receives brackets, glob characters, blanks or control characters. Two different names are
-/// never encoded in the same way.
+/// never receives brackets, glob characters, spaces or control characters. Different names always
+/// have different encodings.
 ///
 /// ```
 /// use leasehold_core::LockKey;
@@ -27,20 +27,22 @@ pub use name::IntoKey;
 #[derive(Clone, Eq, Ord, PartialEq, PartialOrd)]
 pub struct LockKey(Arc<Name>);
 
-/// Behind a single thin pointer, because a held lease has its key in six places.
+/// The data of a key is behind a single thin pointer, because a held lease stores its key in six
+/// places.
 #[derive(Eq, Ord, PartialEq, PartialOrd)]
 struct Name {
     encoded: Box<str>,
-    /// Computed once, because the maps would otherwise compute the hash up to ten times per call.
+    /// The hash is computed once, because the maps would otherwise compute it up to ten times per
+    /// call.
     hash: u64,
 }
 
-/// All maps of a process use the same hash function. The function differs between processes, so no
-/// client can choose names that collide.
+/// All maps of a process use the same hash function. The hash function differs between processes,
+/// so a client cannot choose names that collide.
 #[cfg(not(feature = "_simulation"))]
 static HASHES: LazyLock<std::hash::RandomState> = LazyLock::new(Default::default);
 
-/// In the simulation, all runs with the same seed must be equal, so the hash function is fixed.
+/// In the simulation, all runs with the same seed must be identical, so the hash function is fixed.
 #[cfg(feature = "_simulation")]
 static HASHES: LazyLock<BuildHasherDefault<std::hash::DefaultHasher>> =
     LazyLock::new(Default::default);
@@ -98,7 +100,7 @@ impl Hash for LockKey {
     }
 }
 
-/// Lets a map of [`LockKey`]s be searched by encoded name.
+/// Allows lookups by encoded name in a map of [`LockKey`]s.
 impl Borrow<str> for LockKey {
     fn borrow(&self) -> &str {
         self.as_str()

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The state of a lease, as known to the process of its holder without asking the store.
+/// The state of a lease as known to the holder's process, without a request to the store.
 ///
 /// ```
 /// use leasehold_core::{LeaseState, LockGuard};
@@ -17,18 +17,18 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LeaseState {
-    /// The lease is in force, and the last renewal that was due succeeded.
+    /// The lease is in force, and no renewal is overdue.
     Held,
-    /// The lease is in force until its deadline, but a renewal is overdue: the last one failed or
-    /// was not answered.
+    /// The lease is in force until its deadline, but a renewal is overdue: the last renewal failed
+    /// or was not answered.
     Unconfirmed,
-    /// The lease ended before its holder released it. A lost lease never comes back.
+    /// The lease ended before its holder released it. A lost lease never becomes valid again.
     Lost(LossReason),
 }
 
 /// The reason why a lease ended before its holder released it.
 ///
-/// See [`LockGuard::lost`](crate::LockGuard::lost) for an example, which waits for a loss.
+/// See [`LockGuard::lost`](crate::LockGuard::lost) for an example that waits for a loss.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum LossReason {
@@ -41,14 +41,15 @@ pub enum LossReason {
     Shutdown,
     /// The store reports that another lease holds the key.
     Taken,
-    /// The store no longer contains the lease. The lease expired there, or it was deleted, flushed,
-    /// evicted or ended by an operator.
+    /// The store no longer contains the lease. The lease expired in the store, or was deleted,
+    /// flushed, evicted or ended by an operator.
     ///
-    /// The store keeps no record of how a lease ended, so a forced release cannot be distinguished.
-    /// The log of the operator's process contains the reason for a forced release.
+    /// The store does not record how a lease ended, so the holder cannot distinguish a forced
+    /// release from other causes. The log of the operator's process contains the reason for a
+    /// forced release.
     Vanished,
-    /// The process was forked. The lease still belongs to the parent. Only the copy of the guard in
-    /// the child is lost.
+    /// The process was forked, and the lease still belongs to the parent process. Only the child's
+    /// copy of the guard reports this loss.
     Forked,
 }
 

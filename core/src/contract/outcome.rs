@@ -1,11 +1,11 @@
-//! Outcomes of requests by operators.
+//! Outcomes of operators' requests.
 
 use crate::contract::holder::Holder;
 
 /// The outcome of a revocation request.
 ///
-/// See [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested) for an example,
-/// which sends a request to a holder.
+/// See [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested) for an example
+/// that sends a request to a holder.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Revocation {
     /// The key is free, or the requested lease is no longer in force.
@@ -16,7 +16,7 @@ pub enum Revocation {
 
 /// The outcome of a forced release.
 ///
-/// See [`Admin::force_release`](crate::admin::Admin::force_release) for an example, which ends the
+/// See [`Admin::force_release`](crate::admin::Admin::force_release) for an example that ends the
 /// lease of another client.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ForcedRelease {
@@ -38,7 +38,7 @@ impl ForcedRelease {
     }
 
     /// Sets the minimum token. All later tokens of the key are at least this large, and all earlier
-    /// tokens are smaller. Set it only if no lease of the key is left.
+    /// tokens are smaller. Call this method only if no lease of the key is left.
     #[must_use]
     pub fn with_min_token(mut self, number: u64) -> Self {
         self.min_token = Some(number);
@@ -53,8 +53,8 @@ impl ForcedRelease {
     /// Returns the minimum token. All later tokens of the key are at least this large, and all
     /// earlier tokens are smaller.
     ///
-    /// If you pass this number to the protected resource, the resource refuses the former holder
-    /// immediately.
+    /// If you pass this number to the protected resource, the resource immediately rejects writes
+    /// from the former holder.
     ///
     /// Returns `None` if no lease was ended. Also returns `None` if other leases of the key are
     /// still in force, because their tokens are smaller.

@@ -4,15 +4,17 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 
-/// The owner of a [`ReentrantMutex`](crate::ReentrantMutex), who may lock it again.
+/// The owner of a [`ReentrantMutex`](crate::ReentrantMutex). An owner can acquire the mutex again
+/// while holding it.
 ///
-/// The owner is the innermost [scope](OwnerId::scope) around the call. Without a scope, it is the
-/// tokio task. Outside a task, it is the thread. Futures that are joined or selected within one
-/// task have the same owner, so each of them can enter the locks of another. Give each future its
-/// own scope if this must not happen.
+/// The owner is the innermost [scope](OwnerId::scope) around the call. Without a scope, the owner
+/// is the tokio task. Outside a task, the owner is the thread. Futures that are joined or selected
+/// within one task have the same owner, so one future can acquire a mutex that another future
+/// holds. To make the futures separate owners, give each future its own scope.
 ///
-/// Tasks are only known on tokio. On another executor, all tasks of a thread have the same owner,
-/// and the owner changes if a task moves to another thread. Give each task its own scope there.
+/// Tasks are recognized only on tokio. On other executors, all tasks on a thread share the same
+/// owner, and a task's owner changes if the task moves to a different thread. On those executors,
+/// give each task its own scope.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -47,14 +49,15 @@ impl OwnerId {
         Self(Identity::Scope(NEXT.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Runs `future` with this owner. Tasks that the future spawns do not inherit it.
+    /// Runs `future` with this owner. Tasks that the future spawns do not inherit the owner.
     pub async fn scope<F: Future>(self, future: F) -> F::Output {
         SCOPE.scope(self, future).await
     }
 
     /// Runs `work` on this thread with this owner.
     ///
-    /// Use it to let several threads act as one owner, or one thread as several owners:
+    /// Use this method to make several threads act as one owner, or one thread act as several
+    /// owners:
     ///
     /// ```
     /// use leasehold_core::OwnerId;
@@ -68,7 +71,7 @@ impl OwnerId {
         SCOPE.sync_scope(self, work)
     }
 
-    /// Returns the owner that a lock would have if it were acquired here and now.
+    /// Returns the owner of any lock that is acquired at this point.
     pub fn current() -> Self {
         SCOPE.try_with(|owner| *owner).unwrap_or_else(|_| {
             Self(match tokio::task::try_id() {

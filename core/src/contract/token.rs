@@ -1,4 +1,4 @@
-//! Fencing tokens, and the check that a protected resource makes.
+//! Fencing tokens, and the check that a protected resource performs.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -7,11 +7,11 @@ use std::fmt;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 
-/// The number of a grant, which increases with every grant of a key. The resource that the lock
-/// protects can check it to refuse late writes.
+/// A number that increases with every grant of a key. The resource that the lock protects can check
+/// the token to reject late writes.
 ///
-/// Tokens of different keys cannot be compared: `partial_cmp` returns `None`. A token is not a
-/// secret and not a credential.
+/// Tokens of different keys cannot be compared: `partial_cmp` returns `None`. A token is neither a
+/// secret nor a credential.
 ///
 /// ```
 /// use leasehold_core::{FencingToken, LockKey};
@@ -42,12 +42,13 @@ impl FencingToken {
         &self.key
     }
 
-    /// Returns the number. Send it with every write.
+    /// Returns the number of the token. Send this number with every write.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Returns the number for SQL columns and drivers, which do not support unsigned numbers.
+    /// Returns the number as a signed integer, for SQL columns and drivers that do not support
+    /// unsigned integers.
     ///
     /// The tokens of all built-in stores fit into an `i64`. A larger number becomes `i64::MAX`, so
     /// that no token appears older than it is.
@@ -55,7 +56,7 @@ impl FencingToken {
         i64::try_from(self.number).unwrap_or(i64::MAX)
     }
 
-    /// Changes the token to the token of a later holder.
+    /// Replaces the number with the token of a later holder.
     pub(crate) fn renumber(&mut self, number: u64) {
         self.number = number;
     }
@@ -80,11 +81,11 @@ impl fmt::Display for FencingToken {
     }
 }
 
-/// Remembers the largest token of each key and refuses smaller tokens.
+/// Remembers the largest token of each key and rejects smaller tokens.
 ///
-/// A resource uses this check to refuse late writes. An equal token is admitted, because a holder
-/// may write more than once. If the data is in a database, make the check in the statement that
-/// writes (`… WHERE fence <= $token`).
+/// A resource uses this check to reject late writes. An equal token is admitted, because a holder
+/// may write more than once. If the data is in a database, perform the check in the statement that
+/// writes the data (`… WHERE fence <= $token`).
 ///
 /// ```
 /// use leasehold_core::{ErrorKind, Fence, FencingToken, LockKey};
@@ -102,12 +103,12 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// Admits `token` unless a larger token of its key was admitted before.
+    /// Admits `token` unless a larger token of its key has already been admitted.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::StaleToken`] if a larger token was admitted before. The holder of
-    /// `token` has then lost the lock.
+    /// Returns [`ErrorKind::StaleToken`] if a larger token has already been admitted. This error
+    /// means that the holder of `token` has lost the lock.
     pub fn admit(&mut self, token: &FencingToken) -> Result<(), Error> {
         let largest = self.largest.entry(token.key.clone()).or_insert(token.number);
         if token.number < *largest {

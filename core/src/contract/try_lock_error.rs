@@ -6,11 +6,11 @@ use std::fmt;
 use crate::contract::busy::Busy;
 use crate::contract::error::Error;
 
-/// The error of `try_lock` and of all other `try_` methods: the lock is busy, or the attempt
+/// The error type of `try_lock` and all other `try_` methods: the lock is busy, or the attempt
 /// failed.
 ///
-/// This type corresponds to [`std::sync::TryLockError`]. Match on it to distinguish contention from
-/// failure:
+/// This type corresponds to [`std::sync::TryLockError`]. Match on the error to distinguish
+/// contention from failure:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -31,7 +31,7 @@ use crate::contract::error::Error;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// In a function that returns [`Error`], use `?`. A busy lock then becomes an error of the kind
+/// In a function that returns [`Error`], use `?` to convert a busy lock into an error of kind
 /// [`Timeout`](crate::ErrorKind::Timeout), which names the holder:
 ///
 /// ```
@@ -54,16 +54,16 @@ use crate::contract::error::Error;
 /// ```
 #[derive(Debug)]
 pub enum TryLockError {
-    /// Another owner holds the lock or waited for it first.
+    /// Another owner holds the lock or was waiting for it first.
     Busy(Busy),
     /// The attempt failed, or the lease was lost while `try_run` was executing the work.
     Failed(Error),
 }
 
 impl TryLockError {
-    /// Returns the refusal if the lock was busy, and the error otherwise.
+    /// Returns the [`Busy`] value if the lock was busy, and the error otherwise.
     ///
-    /// Code that handles only contention combines it with `?`:
+    /// Code that handles only contention can combine this method with `?`:
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -83,7 +83,7 @@ impl TryLockError {
     ///
     /// # Errors
     ///
-    /// Returns the error of [`TryLockError::Failed`].
+    /// Returns the error that [`TryLockError::Failed`] contains.
     pub fn into_busy(self) -> Result<Busy, Error> {
         match self {
             Self::Busy(busy) => Ok(busy),

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-// An atomic of `std` is enough, because a call belongs to a single task.
+// An atomic from `std` is sufficient, because a call belongs to a single task.
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::engine::request::LockRequest;
 use crate::engine::wait::Wait;
 use crate::sync::{Mutex, lock};
 
-/// A call in progress. If it is dropped before its end, it is reported as cancelled.
+/// A call in progress. A call that is dropped before it ends is reported as cancelled.
 pub(crate) struct Call<'a> {
     events: &'a Events,
     queue: &'a LocalQueue<Hold>,
@@ -72,7 +72,7 @@ impl<'a> Call<'a> {
         .await
     }
 
-    /// Runs a stage that is pending only while other callers of this process are served.
+    /// Runs a stage that is pending only while the call waits for other callers of this process.
     pub(crate) async fn queueing<T>(&self, mut stage: Pin<&mut impl Future<Output = T>>) -> T {
         poll_fn(|cx| {
             let polled = stage.as_mut().poll(cx);
@@ -84,11 +84,11 @@ impl<'a> Call<'a> {
         .await
     }
 
-    /// Reports that the call now waits for a holder, or for a store that does not respond.
+    /// Reports that the call is now waiting for a holder, or for a store that does not respond.
     pub(crate) fn waits(&self, held: Option<&Busy>) {
         let [request] = self.requests else {
-            // A call for several keys waits only during an outage. Calls for single keys that
-            // follow report their own waits.
+            // A call for several keys waits only during an outage. Later calls for single keys
+            // report their own waits.
             return;
         };
         if let Some(held) = held {
@@ -120,8 +120,8 @@ impl<'a> Call<'a> {
         self.events.emit(Event::Acquired(Acquired { lock, token, path, took, waited }));
     }
 
-    /// Reports that the call was refused or failed. If it was neither refused nor has
-    /// [acquired](Self::acquired) a lock, later calls report the outcome.
+    /// Reports that the call was refused or failed. If the call ended without an outcome, this
+    /// method does not report anything, because later calls report the outcome.
     pub(crate) fn end(&self, refusal: Result<Option<&Busy>, &Error>) {
         if self.ended.swap(true, Ordering::Relaxed) {
             return;
@@ -153,8 +153,8 @@ impl<'a> Call<'a> {
         self.events.emit(Event::LongWait(LongWait { lock, holder, by_caller, waited }));
     }
 
-    /// Returns a holder, as far as this call knows, or otherwise the caller of this process whose
-    /// turn it is.
+    /// Returns the holder from the latest refusal that this call received. If there was no such
+    /// refusal, returns the holder that is last known to this process.
     fn holder(&self, request: &LockRequest<'_>) -> Option<Holder> {
         let held = lock(&self.held).as_ref().and_then(|held| held.holder().cloned());
         held.or_else(|| self.queue.last_known(request.key, self.clock.now()).ok().flatten())

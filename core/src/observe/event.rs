@@ -11,7 +11,7 @@ use crate::contract::loss::LossReason;
 
 /// The lock that an event is about.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Subject<'a> {
@@ -23,11 +23,11 @@ pub struct Subject<'a> {
     pub kind: AskedKind,
 }
 
-/// The type of a lock, as its caller requested it. A writer that is downgraded to a reader is still
+/// The type of a lock, as requested by the caller. A writer that is downgraded to a reader is still
 /// reported as `Writer`.
 ///
-/// A [`LockKind`](crate::LockKind) is derived from the data in the store instead, and cannot always
-/// distinguish elections.
+/// In contrast, a [`LockKind`](crate::LockKind) is derived from the data in the store, and cannot
+/// always distinguish an election from a semaphore.
 ///
 /// ```
 /// use leasehold_core::observe::AskedKind;
@@ -53,7 +53,7 @@ pub enum AskedKind {
 
 /// Event emitted when a call has to wait.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Waiting<'a> {
@@ -65,7 +65,7 @@ pub struct Waiting<'a> {
 
 /// Event emitted when a call has waited for a long time.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LongWait<'a> {
@@ -73,11 +73,11 @@ pub struct LongWait<'a> {
     pub lock: Subject<'a>,
     /// A holder of the lock, if this process knows one.
     pub holder: Option<&'a Holder>,
-    /// Whether the waiting task itself acquired the lock that it waits for. Outside of a task, the
-    /// thread counts instead of the task.
+    /// Whether the lock was acquired by the same task that is now waiting for it. Outside a task,
+    /// this field compares threads instead of tasks.
     ///
-    /// If this is `true`, the task waits for itself, unless it has passed the guard to another
-    /// task.
+    /// If this field is `true`, the task is waiting for itself, unless it has passed the guard to
+    /// another task.
     pub by_caller: bool,
     /// The time since the call began.
     pub waited: Duration,
@@ -85,7 +85,7 @@ pub struct LongWait<'a> {
 
 /// Event emitted when a waiting call sends another request to the store.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Woken<'a> {
@@ -105,8 +105,8 @@ pub struct Woken<'a> {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum WakeUp {
-    /// A pause ended or the holder's TTL passed without a notification. Frequent polls are a sign
-    /// that notifications do not arrive.
+    /// A pause ended or the holder's TTL passed without a notification. Frequent polls indicate
+    /// that notifications are not arriving.
     Poll,
     /// The store sent a notification.
     Push,
@@ -114,7 +114,7 @@ pub enum WakeUp {
 
 /// Event emitted when a call has acquired its lock.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Acquired<'a> {
@@ -122,16 +122,16 @@ pub struct Acquired<'a> {
     pub lock: Subject<'a>,
     /// The number of the fencing token.
     pub token: u64,
-    /// How the call got its lease.
+    /// How the call obtained its lease.
     pub path: GrantPath,
     /// The time since the call began.
     pub took: Duration,
-    /// Whether the call had to wait, and [`Observer::on_waiting`](super::Observer::on_waiting) was
-    /// called before.
+    /// Whether the call had to wait, in which case
+    /// [`Observer::on_waiting`](super::Observer::on_waiting) was called earlier.
     pub waited: bool,
 }
 
-/// How a call got its lease.
+/// How a call obtained its lease.
 ///
 /// ```
 /// use leasehold_core::observe::GrantPath;
@@ -149,9 +149,9 @@ pub enum GrantPath {
     Reentered,
 }
 
-/// Event emitted when a call ends without its lock.
+/// Event emitted when a call ends without acquiring its lock.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refused<'a> {
@@ -163,12 +163,12 @@ pub struct Refused<'a> {
     pub holder: Option<&'a Holder>,
     /// The time since the call began.
     pub took: Duration,
-    /// Whether the call had to wait, and [`Observer::on_waiting`](super::Observer::on_waiting) was
-    /// called before.
+    /// Whether the call had to wait, in which case
+    /// [`Observer::on_waiting`](super::Observer::on_waiting) was called earlier.
     pub waited: bool,
 }
 
-/// The reason why a call ends without its lock.
+/// The reason why a call ends without acquiring its lock.
 ///
 /// ```
 /// use leasehold_core::observe::Refusal;
@@ -191,7 +191,7 @@ pub enum Refusal<'a> {
 
 /// Event emitted when a holder has handed off its lease within the process.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct HandedOver<'a> {
@@ -207,7 +207,7 @@ pub struct HandedOver<'a> {
 
 /// Event emitted when a lock has been held for a long time.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LongHold<'a> {
@@ -221,7 +221,7 @@ pub struct LongHold<'a> {
 
 /// Event emitted when the store has confirmed a renewal.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Renewed<'a> {
@@ -229,8 +229,8 @@ pub struct Renewed<'a> {
     pub lock: Subject<'a>,
     /// The token of the holder.
     pub token: u64,
-    /// The time from when the renewal was first due to its confirmation. The time is normally one
-    /// round trip, and zero if the renewal was early.
+    /// The time from when the renewal first became due until the store confirmed it. This time is
+    /// normally one round trip, and zero if the renewal was early.
     pub lag: Duration,
     /// The time until the new deadline.
     pub remaining: Duration,
@@ -238,7 +238,7 @@ pub struct Renewed<'a> {
 
 /// Event emitted when a renewal failed or was not answered.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RenewalFailed<'a> {
@@ -254,7 +254,7 @@ pub struct RenewalFailed<'a> {
 
 /// Event emitted when a lease has become unconfirmed.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Unconfirmed<'a> {
@@ -270,7 +270,7 @@ pub struct Unconfirmed<'a> {
 
 /// Event emitted when a lease was lost.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Lost<'a> {
@@ -278,7 +278,8 @@ pub struct Lost<'a> {
     pub lock: Subject<'a>,
     /// The token of the holder.
     pub token: u64,
-    /// The fingerprint of the lease, as in the store.
+    /// The fingerprint of the lease, as reported by
+    /// [`Admin::inspect`](crate::admin::Admin::inspect).
     pub lease: Fingerprint,
     /// The reason for the loss.
     pub reason: LossReason,
@@ -288,7 +289,7 @@ pub struct Lost<'a> {
 
 /// Event emitted when a holder has released its lease.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Released<'a> {
@@ -302,7 +303,7 @@ pub struct Released<'a> {
 
 /// Event emitted when the store did not confirm a release.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ReleaseFailed<'a> {
@@ -319,7 +320,7 @@ pub struct ReleaseFailed<'a> {
 
 /// Event emitted when an operator has ended a lease.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Forced<'a> {
@@ -335,7 +336,7 @@ pub struct Forced<'a> {
 
 /// Event emitted when a request to the store failed.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct StoreError<'a> {
@@ -349,7 +350,7 @@ pub struct StoreError<'a> {
 
 /// Event emitted when the store starts or stops responding.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Store<'a> {
@@ -361,7 +362,7 @@ pub struct Store<'a> {
 
 /// A change of the store's availability, as this client sees it.
 ///
-/// See [`Observer`](crate::observe::Observer) for an example, which receives events of a client.
+/// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum StoreChange<'a> {
@@ -372,9 +373,10 @@ pub enum StoreChange<'a> {
         /// The error of the request.
         error: &'a Error,
     },
-    /// The store responds.
+    /// The store has started responding.
     Up {
-        /// How long the store did not respond. `None` for the first reply that the client receives.
+        /// How long the store did not respond, or `None` if this is the first reply that the client
+        /// received.
         after: Option<Duration>,
     },
 }
@@ -433,7 +435,7 @@ impl WakeUp {
 }
 
 impl GrantPath {
-    /// Returns the name: `granted`, `handed_over` or `reentered`.
+    /// Returns the name of the path: `granted`, `handed_over` or `reentered`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Granted => "granted",

@@ -17,8 +17,8 @@ use crate::contract::token::FencingToken;
 /// The target of all events and spans.
 const TARGET: &str = "leasehold";
 
-/// Returns whether the log accepts events at the level of long waits. If it does not, it accepts no
-/// events at more verbose levels either.
+/// Returns whether the log accepts events at the level of long waits. If the log does not accept
+/// these events, it does not accept events at more verbose levels either.
 pub(super) fn is_written() -> bool {
     enabled!(target: TARGET, Level::INFO)
 }
@@ -180,7 +180,8 @@ pub(super) fn observer_panicked(event: &Event<'_>) {
         ?event, "an observer panicked");
 }
 
-/// A short name of a holder, without the state of the lease, which would be outdated.
+/// A short name of a holder. The name does not include the state of the lease, because that state
+/// would be outdated.
 struct Named<'a>(&'a Holder);
 
 impl fmt::Display for Named<'_> {

@@ -13,12 +13,11 @@ use super::event::{
 };
 use crate::contract::key::LockKey;
 
-/// An [`Observer`] that records metrics with the recorder of the `metrics` crate that the program
-/// has installed.
+/// An [`Observer`] that records metrics with the installed recorder of the `metrics` crate.
 ///
 /// [`Metrics::ALL`] lists all metrics, and the page `docs/observability.md` explains each of them.
-/// Each client of a program can have its own `Metrics`. The `store` label distinguishes the stores
-/// if they are of different types.
+/// Each client of a program can have its own `Metrics`. The `store` label distinguishes clients
+/// that use different types of stores.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -63,13 +62,13 @@ pub struct MetricSpec {
 
 /// The type of a metric.
 ///
-/// See [`MetricSpec`] for an example, which finds a counter by its name.
+/// See [`MetricSpec`] for an example that finds a counter by its name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum MetricKind {
     /// A number that only increases.
     Counter,
-    /// A number that increases and decreases.
+    /// A number that can increase and decrease.
     Gauge,
     /// A distribution of times, in seconds.
     Histogram,
@@ -162,7 +161,7 @@ const STORE_UP: MetricSpec = MetricSpec {
 };
 
 /// The counters of individual locks, each with its label (in addition to `store` and `kind`) and
-/// the values of this label.
+/// the values of that label.
 const COUNTERS: [(MetricSpec, &str, &[&str]); 8] = [
     (
         ACQUIRES,
@@ -178,7 +177,7 @@ const COUNTERS: [(MetricSpec, &str, &[&str]); 8] = [
     (LOST, "reason", &["expired", "max_hold", "shutdown", "taken", "vanished"]),
 ];
 
-/// The operations and errors of [`STORE_ERRORS`].
+/// The label values for the operations and errors in [`STORE_ERRORS`].
 const REQUESTS: [&str; 3] = ["acquire", "release", "renew"];
 const ERRORS: [&str; 6] =
     ["denied", "indeterminate", "refused", "unavailable", "unexpected", "wrong_type"];
@@ -222,7 +221,7 @@ impl Metrics {
 
     /// Adds the `key` label to all metrics about individual locks.
     ///
-    /// Use this label only if the set of keys is small and fixed. Each key creates its own time
+    /// Use this label only if the set of keys is small and fixed. Each key creates additional time
     /// series, which the recorder never removes.
     #[must_use]
     pub fn with_key_label(mut self) -> Self {
@@ -230,7 +229,7 @@ impl Metrics {
         self
     }
 
-    /// Creates all counters of a lock type with the value 0. If a counter first appeared with its
+    /// Creates all counters of a lock type with the value 0. If a counter were created only at its
     /// first event, that event would not be visible as an increase.
     fn create_counters(lock: &[Label], kind: AskedKind) {
         for (metric, label, values) in COUNTERS {
@@ -431,7 +430,7 @@ const fn histogram_of_locks(
     MetricSpec { name, kind: MetricKind::Histogram, labels, help, per_key: true }
 }
 
-/// Returns the name of a variant without fields, in the form of a label.
+/// Returns the name of a variant without fields, in the format of a label value.
 fn snake_case(variant: &impl Debug) -> String {
     let mut label = String::new();
     for (at, char) in format!("{variant:?}").char_indices() {

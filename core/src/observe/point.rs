@@ -1,10 +1,10 @@
-//! The place to which all parts of a client report events.
+//! Delivers the events from all parts of a client to the observers and the log.
 
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-// An atomic of `std` is enough, because no thread waits for this flag. The flag only saves a mutex
-// on the hot path.
+// An atomic from `std` is sufficient, because no thread waits for this flag. The flag only avoids
+// locking a mutex on the hot path.
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::contract::key::LockKey;
 use crate::sync::{Mutex, lock};
 
 /// The minimum time between two reports that the store is down. Without a limit, a store that fails
-/// every second request would flood the log.
+/// every other request would flood the log.
 const BETWEEN_OUTAGES: Duration = Duration::from_secs(1);
 
 /// The observers of a client, and its limits for long waits and long holds.
@@ -34,7 +34,7 @@ pub(crate) struct Events(Arc<Point>);
 struct Point {
     store: &'static str,
     settings: Settings,
-    /// Whether the store answered its last request.
+    /// Whether the store responded to its last request.
     is_up: AtomicBool,
     health: Mutex<Health>,
 }
@@ -42,15 +42,15 @@ struct Point {
 #[derive(Debug, Default)]
 struct Health {
     is_down: bool,
-    /// The store refuses new locks, but may still renew and release existing locks. For example, a
-    /// Redis server does this when its memory is full.
+    /// Whether the store rejects new locks, but may still renew and release existing locks. For
+    /// example, a Redis server rejects new locks when its memory is full.
     is_refusing: bool,
     /// When the store last went down.
     down_since: Option<Instant>,
 }
 
 impl Settings {
-    /// The default TTL. A holder that crashed no longer holds the lock after this time.
+    /// The default TTL. After this time, a crashed holder no longer holds its lock.
     pub(crate) const DEFAULT_LONG_WAIT: Duration = Duration::from_secs(30);
 
     /// Ten times the default TTL. Work is rarely meant to take longer.
@@ -60,8 +60,8 @@ impl Settings {
 impl Events {
     pub(crate) fn new(store: &'static str, settings: Settings) -> Self {
         for observer in &settings.observers {
-            // A panic is ignored here, because the log entry of a panic contains an event and there
-            // is no event yet.
+            // A panic is ignored here, because the log entry for a panic contains an event, and
+            // there is no event yet.
             let _ = panic::catch_unwind(AssertUnwindSafe(|| observer.on_start(store)));
         }
         let (is_up, health) = (AtomicBool::new(false), Mutex::default());
@@ -90,13 +90,13 @@ impl Events {
     }
 
     /// Returns the time after which a wait is reported as long, or `None` if nothing receives
-    /// events. The call then needs no timer.
+    /// events. If the result is `None`, the call does not need a timer.
     pub(crate) fn long_wait(&self) -> Option<Duration> {
         self.are_heard().then_some(self.0.settings.long_wait)
     }
 
-    /// Returns whether anything receives the events of calls. Finding the holder that a call waits
-    /// for takes as long as a hand-off.
+    /// Returns whether anything receives the events of calls. Callers check this result first,
+    /// because finding the holder that a call waits for takes as long as a hand-off.
     pub(crate) fn are_heard(&self) -> bool {
         !self.0.settings.observers.is_empty() || log::is_written()
     }
@@ -105,8 +105,8 @@ impl Events {
         self.0.settings.long_hold
     }
 
-    /// Records the reply to a request, or that there was no reply. The replies show whether the
-    /// store responds.
+    /// Records the reply to a request, or the lack of a reply, to determine whether the store
+    /// responds.
     pub(crate) fn heard<T>(
         &self,
         operation: Operation,
@@ -116,7 +116,7 @@ impl Events {
         let silence;
         let error = match reply {
             Some(Ok(_)) => return self.answered(operation, clock),
-            // Nothing was sent, so the error says nothing about the store.
+            // No request was sent, so the error does not show whether the store responds.
             Some(Err(error))
                 if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Invalid) =>
             {

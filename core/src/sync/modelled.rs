@@ -1,8 +1,9 @@
 //! The synchronization primitives under `shuttle`, which can switch threads at every scheduling
 //! point.
 //!
-//! `shuttle` has a scheduling point before each operation of its own mutexes and atomics.
-//! Operations of tokio are atomic steps, and this module adds the scheduling points before them.
+//! `shuttle` has a scheduling point before each operation of its own mutexes and atomics. Tokio's
+//! operations are atomic steps to `shuttle`, so this module adds a scheduling point before each of
+//! these operations.
 
 use std::convert::Infallible;
 use std::ops::{Deref, DerefMut};
@@ -13,7 +14,8 @@ pub(crate) use shuttle::sync::{Mutex, atomic};
 pub(crate) use shuttle::thread::ThreadId as Id;
 use tokio::sync::futures::Notified;
 
-/// Returns the data of a mutex that nothing else can lock. This is not a scheduling point.
+/// Returns the data of a mutex that no other thread can access. This function is not a scheduling
+/// point.
 pub(crate) fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
     mutex.get_mut().expect("a model ends with its first panic")
 }
@@ -67,7 +69,7 @@ impl Notify {
     }
 }
 
-/// The runtime of a thread in the model. Its tasks run like threads.
+/// The runtime of a thread in the model. The tasks of the runtime run like threads.
 #[derive(Debug)]
 pub(crate) struct Handle;
 
@@ -85,8 +87,8 @@ impl Handle {
     }
 }
 
-/// Lets another thread run. `shuttle` does not model time, and unlike its `yield_now`, this sleep
-/// does not lower the priority of the thread.
+/// Allows another thread to run. `shuttle` does not model time. Unlike `yield_now` in `shuttle`,
+/// this sleep does not lower the priority of the thread.
 pub(crate) fn scheduling_point() {
     shuttle::thread::sleep(Duration::ZERO);
 }

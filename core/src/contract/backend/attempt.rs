@@ -5,12 +5,12 @@ use crate::contract::key::LockKey;
 
 /// The outcome of an attempt to acquire a lease.
 ///
-/// See [`LockBackend`](crate::backend::LockBackend) for an example, which prints both outcomes.
+/// See [`LockBackend`](crate::backend::LockBackend) for an example that prints both outcomes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Attempt {
     /// The lease is in force.
     Granted(Grant),
-    /// Another lease or a queued claim prevents the grant.
+    /// The claim was not granted because of another lease or a queued claim.
     Held(Contention),
 }
 
@@ -28,7 +28,7 @@ pub enum Attempt {
 /// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AttemptAll {
-    /// All leases are in force. There is one grant per claim, in the order of the claims.
+    /// All leases are in force. The list contains one grant per claim, in the order of the claims.
     Granted(Vec<Grant>),
     /// A key is not free. No lease was granted.
     Held {
@@ -41,24 +41,24 @@ pub enum AttemptAll {
 
 /// The outcome of a renewal.
 ///
-/// See [`LockBackend`](crate::backend::LockBackend) for an example, whose `renew` method returns
-/// it.
+/// See [`LockBackend`](crate::backend::LockBackend) for an example with a `renew` method that
+/// returns this type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Renewal {
-    /// The lease is renewed. Its TTL is counted from the moment the store received the request.
+    /// The lease is renewed. The TTL restarted when the store received the request.
     Renewed,
-    /// The lease is renewed, and an operator or a waiter
-    /// [asks](crate::backend::LockBackend::request_revocation) the holder to finish early.
+    /// The lease is renewed, but an operator or a waiter has
+    /// [asked](crate::backend::LockBackend::request_revocation) the holder to finish early.
     RevocationRequested,
-    /// The lease is no longer in force, and another lease is.
+    /// The lease is no longer in force, and another lease holds the key.
     Taken,
-    /// The lease is no longer in force, and no other lease is.
+    /// The lease is no longer in force, and no other lease holds the key.
     Vanished,
 }
 
 /// The outcome of a release.
 ///
-/// See [`Machine`](crate::memory::Machine) for an example, which releases an expired lease.
+/// See [`Machine`](crate::memory::Machine) for an example that releases an expired lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Release {
     /// The lease was not in force.

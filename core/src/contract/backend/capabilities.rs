@@ -4,9 +4,9 @@ use std::time::Duration;
 
 /// The optional features of a store and the strength of its fencing tokens.
 ///
-/// The client refuses a call that the store does not support, without sending a request. The
-/// conformance suite checks that the declaration is correct: a declared feature must work, and the
-/// report lists every case that was skipped.
+/// The client rejects a call that the store does not support, without sending a request. The
+/// conformance suite checks that each declared feature works. The report of the suite lists the
+/// cases that were skipped because a feature is not declared.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,17 +41,17 @@ pub struct Capabilities {
 pub enum Fencing {
     /// The tokens have no meaning.
     None,
-    /// The tokens of a key strictly increase as long as the store keeps its data and its clock does
-    /// not move back.
+    /// The tokens of a key strictly increase as long as the store does not lose data and its clock
+    /// does not go backwards.
     BestEffort,
-    /// The tokens of a key strictly increase in the order of the grants, for the whole life of the
+    /// The tokens of a key strictly increase in the order of the grants, for the lifetime of the
     /// store.
     Strict,
 }
 
 /// An optional feature of a store.
 ///
-/// See [`Capabilities`](crate::backend::Capabilities) for an example, which declares a feature.
+/// See [`Capabilities`](crate::backend::Capabilities) for an example that declares a feature.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Feature {
@@ -69,14 +69,15 @@ pub enum Feature {
     /// The store supports [`standing`](crate::backend::LockBackend::standing) and
     /// [`enlist`](crate::backend::LockBackend::enlist). The store checks the [quorum
     /// configuration](crate::backend::Claim::with_charter) of a claim, and applies the [minimum
-    /// token](crate::backend::Lease::with_floor) of a lease. For claims under its configuration,
-    /// the store honors the [requested minimum token](crate::backend::Claim::with_least_token).
+    /// token](crate::backend::Lease::with_floor) of a lease. For claims with the store's own
+    /// configuration, the store honors the [requested minimum
+    /// token](crate::backend::Claim::with_least_token).
     Membership,
     /// A [`LockBackend::watch`](crate::backend::LockBackend::watch) fires when any client releases
     /// the key.
     Push,
     /// Claims with [`Patience::Queues`](crate::backend::Patience::Queues) are granted in order of
-    /// arrival. Fair locks need this feature.
+    /// arrival. Fair locks require this feature.
     ///
     /// The store also queues claims with [`Patience::Waits`](crate::backend::Patience::Waits), so
     /// that each process gets a fair share of the grants.
@@ -84,18 +85,18 @@ pub enum Feature {
     /// The store supports
     /// [`LockBackend::request_revocation`](crate::backend::LockBackend::request_revocation).
     Revocation,
-    /// [Kept](crate::backend::Tenure::Kept) leases of a client with the same TTL expire together.
-    /// Renewing all of them costs as much as renewing one.
+    /// A client's [kept](crate::backend::Tenure::Kept) leases with the same TTL expire together.
+    /// Renewing all these leases costs as much as renewing a single lease.
     Sessions,
     /// Grants reserve [spare tokens](crate::backend::Grant::with_spare_tokens) for later holders in
-    /// the same process. The first grant of a key need not reserve spare tokens.
+    /// the same process. The first grant of a key may omit spare tokens.
     SpareTokens,
     /// The store supports
     /// [`LockBackend::try_acquire_all`](crate::backend::LockBackend::try_acquire_all) for up to 64
     /// exclusive claims.
     Together,
-    /// Claims may request [units](crate::backend::Share::Units) of a key. Semaphores need this
-    /// feature. Reader-writer locks and elections need this feature and [`Feature::Queue`].
+    /// Claims may request [units](crate::backend::Share::Units) of a key. Semaphores require this
+    /// feature. Reader-writer locks and elections require both this feature and [`Feature::Queue`].
     Units,
 }
 
@@ -123,9 +124,9 @@ impl Feature {
 }
 
 impl Capabilities {
-    /// The default for the longest TTL: one day.
+    /// The default maximum TTL, which is one day.
     ///
-    /// A lease outlives a crashed holder by up to its TTL, so a longer TTL is usually a mistake.
+    /// A lease can outlive a crashed holder by its TTL, so a longer TTL is usually a mistake.
     pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// Creates the declaration of the backend `name`, without optional features.
@@ -158,7 +159,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets the shortest and the longest TTL that the store supports.
+    /// Sets the minimum and maximum TTL that the store supports.
     #[must_use]
     pub const fn with_ttl_range(mut self, min: Duration, max: Duration) -> Self {
         self.min_ttl = min;
@@ -166,7 +167,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets the step to which the store rounds TTLs up.
+    /// Sets the granularity of TTLs. The store rounds each TTL up to a multiple of `step`.
     #[must_use]
     pub const fn with_ttl_granularity(mut self, step: Duration) -> Self {
         self.ttl_granularity = step;
@@ -204,17 +205,18 @@ impl Capabilities {
         self.advice
     }
 
-    /// Returns the shortest TTL that the store supports.
+    /// Returns the minimum TTL that the store supports.
     pub const fn min_ttl(&self) -> Duration {
         self.min_ttl
     }
 
-    /// Returns the longest TTL that the store supports.
+    /// Returns the maximum TTL that the store supports.
     pub const fn max_ttl(&self) -> Duration {
         self.max_ttl
     }
 
-    /// Returns the step to which the store rounds TTLs up.
+    /// Returns the granularity of TTLs. The store rounds each TTL up to a multiple of this
+    /// duration.
     pub const fn ttl_granularity(&self) -> Duration {
         self.ttl_granularity
     }

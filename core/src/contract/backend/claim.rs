@@ -6,10 +6,10 @@ use crate::contract::backend::{Charter, Lease, LeaseId, Share};
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 
-/// A request for a key: the lease that the caller asks for, and whether the caller will wait.
+/// A request for a key: the requested lease, and whether the caller waits if the key is held.
 ///
 /// All attempts of one acquisition send the same claim. If the reply to an attempt is lost, the
-/// attempt can be repeated, because the store recognizes the claim by its [`LeaseId`].
+/// caller can retry, because the store recognizes the claim by its [`LeaseId`].
 ///
 /// ```
 /// # use std::time::Duration;
@@ -32,30 +32,30 @@ pub struct Claim {
 
 /// Whether the caller of a [`Claim`] waits if the key is held.
 ///
-/// See [`Claim`] for an example, which creates the claim of a caller that waits.
+/// See [`Claim`] for an example that creates a claim for a caller that waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Patience {
-    /// The caller does not wait. If the claim is refused, the store does not queue it.
+    /// The caller does not wait, so the store does not queue a claim that it refuses.
     Leaves,
-    /// The caller tries again until it acquires the lock or gives up. A store with a
+    /// The caller retries until it acquires the lock or gives up. A store with a
     /// [queue](crate::backend::Feature::Queue) may [queue](crate::backend::Contention::with_place)
-    /// the claim although the caller did not ask for it.
+    /// the claim, even though the caller did not request a queue entry.
     Waits,
-    /// The caller tries again, and its claim is queued in the store in the meantime. No later claim
-    /// overtakes it.
+    /// The caller retries, and the store queues the claim in the meantime. Later claims cannot
+    /// overtake a queued claim.
     ///
-    /// The store keeps the queue entry for this long after the last attempt. A waiter that crashed
-    /// therefore blocks later claims for at most this time. Releasing the lease removes the queue
-    /// entry immediately.
+    /// The store keeps the queue entry for this duration after the last attempt. A crashed waiter
+    /// therefore blocks later claims for at most this duration. Releasing the lease removes the
+    /// queue entry immediately.
     Queues(Duration),
 }
 
 impl Patience {
     /// How long a store reserves a free key for a claim that only [waits](Self::Waits), if the
-    /// store queues such claims.
+    /// store queues this type of claim.
     ///
-    /// The time is enough for a round trip to anywhere in the world. A waiter that crashed delays
+    /// This time is long enough for a round trip to anywhere in the world. A crashed waiter delays
     /// other waiters by at most this time.
     pub const RESERVATION: Duration = Duration::from_millis(250);
 }
@@ -64,12 +64,12 @@ impl Claim {
     /// How far a [requested minimum token](Self::with_least_token) may be ahead of the store's own
     /// clock.
     ///
-    /// The store reads the token as a [time](crate::backend::Grant::TOKENS_PER_MICROSECOND). The
-    /// limit is longer than a round trip to anywhere in the world, so a store honors every request
-    /// of a client with a correct clock.
+    /// The store interprets the token as a [time](crate::backend::Grant::TOKENS_PER_MICROSECOND).
+    /// The limit is longer than a round trip to anywhere in the world, so a store honors every
+    /// request from a client with a correct clock.
     pub const WISHED_AHEAD: Duration = Duration::from_secs(1);
 
-    /// Creates the claim of a caller that does not wait.
+    /// Creates a claim for a caller that does not wait.
     pub fn new(lease: Lease) -> Self {
         Self { lease, patience: Patience::Leaves, spare_tokens: 0, least_token: 0, charter: None }
     }
@@ -90,33 +90,33 @@ impl Claim {
     }
 
     /// Requests a minimum for the last token of the grant, including spare tokens, so that several
-    /// stores grant the same token.
+    /// stores can grant the same token.
     ///
-    /// A store may ignore the request. A store with
-    /// [`Feature::Membership`](crate::backend::Feature::Membership) ignores a number that is more
-    /// than [`WISHED_AHEAD`](Self::WISHED_AHEAD) ahead of its own clock. A client with a wrong
-    /// clock therefore does not use up tokens. Any store may ignore the request if the claim has no
-    /// [quorum configuration](Self::with_charter), and other stores may always ignore it.
+    /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) ignores a number
+    /// that is more than [`WISHED_AHEAD`](Self::WISHED_AHEAD) ahead of its own clock. A client with
+    /// a wrong clock therefore cannot use up tokens. Any store may ignore the requested minimum if
+    /// the claim does not have a [quorum configuration](Self::with_charter). A store without the
+    /// membership feature may always ignore the requested minimum.
     #[must_use]
     pub fn with_least_token(mut self, number: u64) -> Self {
         self.least_token = number;
         self
     }
 
-    /// Sets the quorum configuration that the store must have to grant the claim.
+    /// Sets the quorum configuration that the store must have in order to grant the claim.
     ///
     /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) returns
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if its configuration is different.
-    /// With a quorum configuration, the store may return
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for claims of units and for
-    /// several claims in one request.
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if its own configuration is
+    /// different. For a claim with a quorum configuration, the store may return
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the claim requests units or if
+    /// the request contains several claims.
     #[must_use]
     pub fn with_charter(mut self, charter: Charter) -> Self {
         self.charter = Some(charter);
         self
     }
 
-    /// Returns the lease that is in force once the claim is granted.
+    /// Returns the lease that will be in force once the claim is granted.
     pub fn lease(&self) -> &Lease {
         &self.lease
     }
@@ -136,7 +136,8 @@ impl Claim {
         self.lease.share()
     }
 
-    /// Returns how many spare tokens the caller can use. The store may reserve fewer, or none.
+    /// Returns how many spare tokens the caller can use. The store may reserve fewer tokens, or
+    /// none.
     pub fn spare_tokens(&self) -> u32 {
         self.spare_tokens
     }
@@ -152,7 +153,7 @@ impl Claim {
     }
 
     /// Returns how long the store keeps the queue entry of the claim, or `None` if the claim did
-    /// not ask to be queued.
+    /// not request a queue entry.
     pub fn place(&self) -> Option<Duration> {
         match self.patience {
             Patience::Queues(place) => Some(place),
@@ -169,8 +170,8 @@ impl Claim {
         self.patience != Patience::Leaves
     }
 
-    /// Creates the error for a claim whose key is in use as another type of lock:
-    /// [`ErrorKind::WrongType`].
+    /// Creates an [`ErrorKind::WrongType`] error for a claim whose key is in use as a different
+    /// type of lock.
     pub fn wrong_type(&self) -> Error {
         let message = if self.share().is_whole() {
             "it is in use as a semaphore or a read-write lock; a lock of another type needs a different name"

@@ -23,7 +23,7 @@ pub struct Contention {
     called_by: Option<CalledBy>,
 }
 
-/// The notification after which the client of a queued claim tries again.
+/// The notification that prompts the client of a queued claim to retry.
 ///
 /// ```
 /// use leasehold_core::backend::{CalledBy, Contention};
@@ -36,12 +36,12 @@ pub enum CalledBy {
     /// Any notification for the key.
     Key,
     /// A notification for this claim only ([`KeyWatches::call`](crate::backend::KeyWatches::call)).
-    /// Other notifications for the key do not concern it.
+    /// The client ignores other notifications for the key.
     Name,
 }
 
 impl Contention {
-    /// Creates a refusal without details.
+    /// Creates an empty value, without any details.
     pub fn new() -> Self {
         Self::default()
     }
@@ -53,56 +53,59 @@ impl Contention {
         self
     }
 
-    /// Sets the time until a lease or an earlier queue entry expires that prevents the grant. Call
-    /// this if the time may be shorter than the remaining time of the reported holder.
+    /// Sets the time until the expiry of the lease or the earlier queue entry that prevents the
+    /// grant. Call this method if the time may be shorter than the remaining time of the reported
+    /// holder.
     #[must_use]
     pub fn with_retry_after(mut self, time: Duration) -> Self {
         self.retry_after = Some(time);
         self
     }
 
-    /// Declares that the claim is now queued in the store, and sets how long its queue entry lasts
+    /// Declares that the store has queued the claim, and sets how long the queue entry lasts
     /// without another attempt.
     ///
-    /// A store may queue a claim that only [waits](crate::backend::Patience::Waits) and did not ask
-    /// to be [queued](crate::backend::Patience::Queues).
+    /// Call this method if the store queued a claim that only
+    /// [waits](crate::backend::Patience::Waits) and did not request to be
+    /// [queued](crate::backend::Patience::Queues).
     #[must_use]
     pub fn with_place(mut self, time: Duration) -> Self {
         self.place = Some(time);
         self
     }
 
-    /// Declares that the claim is queued in the store, and sets which notification the store sends
-    /// when its turn comes.
+    /// Declares that the store has queued the claim, and sets which notification the store sends
+    /// when the claim can be granted.
     ///
-    /// Until then, the client tries again only when [something expires](Self::retry_after), or in
-    /// time to keep its queue entry. A retry policy of the caller can add attempts.
+    /// Before this notification, the client retries only when a [lease or queue entry
+    /// expires](Self::retry_after), or when its own queue entry must be refreshed. The caller's
+    /// retry policy can add attempts.
     #[must_use]
     pub fn with_called_by(mut self, by: CalledBy) -> Self {
         self.called_by = Some(by);
         self
     }
 
-    /// Returns the holder whose lease expires first, if the store names it.
+    /// Returns the holder whose lease expires first, if the store reports one.
     pub fn holder(&self) -> Option<&Holder> {
         self.holder.as_ref()
     }
 
-    /// Returns the time until the key may be free even if no holder renews or releases its lease. A
-    /// later poll would cause a delay.
+    /// Returns the time until the key may become free, if no holder renews or releases its lease.
+    /// The client retries after this time at the latest.
     pub fn retry_after(&self) -> Option<Duration> {
         let holder = self.holder.as_ref().and_then(Holder::remaining);
         self.retry_after.into_iter().chain(holder).min()
     }
 
-    /// Returns which notification the store sends when the turn of the claim comes, or `None` if
-    /// the store sends none.
+    /// Returns which notification the store sends when the claim can be granted, or `None` if the
+    /// store does not send one.
     pub fn called_by(&self) -> Option<CalledBy> {
         self.called_by
     }
 
     /// Returns how long the queue entry of the claim lasts, if the store queued a claim that did
-    /// not ask to be queued. Returns `None` for other claims.
+    /// not request to be queued. Returns `None` for all other claims.
     pub fn place(&self) -> Option<Duration> {
         self.place
     }

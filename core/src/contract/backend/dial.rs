@@ -1,4 +1,4 @@
-//! Connecting to a server with several addresses.
+//! Connections to servers with several addresses.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, timeout_at};
 
-/// Connects to a server that has several addresses, some of which may not answer.
+/// Connects to a server with several addresses, some of which may not respond.
 ///
 /// # Example
 ///
@@ -40,17 +40,17 @@ impl<A: Clone + PartialEq> Dial<A> {
 
     /// Returns the first connection to any of `addresses` that succeeds within `time`.
     ///
-    /// `connect` must include the complete handshake, so that a server that accepts connections but
-    /// never answers is not treated as connected.
+    /// `connect` must include the complete handshake, because a server that accepts connections but
+    /// never responds must not count as connected.
     ///
     /// The address of the last successful connection is tried first. The next address is tried when
-    /// an attempt fails, or when an equal part of `time` has passed. Earlier attempts continue in
-    /// the meantime, because a distant server may need longer. All attempts end when one attempt
-    /// succeeds.
+    /// an attempt fails, or after an equal fraction of `time`. Earlier attempts continue in the
+    /// meantime, because a distant server may need more time. The first successful attempt ends all
+    /// other attempts.
     ///
     /// # Errors
     ///
-    /// Returns the failures of the attempts that have ended, in the order in which they ended.
+    /// Returns the errors of the attempts that failed, in the order in which they failed.
     ///
     /// # Cancel safety
     ///
@@ -116,7 +116,7 @@ mod tests {
 
     const TIME: Duration = Duration::from_millis(500);
 
-    /// The answer of a simulated server after a delay, or `None` if it never answers.
+    /// The reply of a simulated server after a delay, or `None` if the server never replies.
     type Answer = Option<Result<Duration, &'static str>>;
 
     async fn connect(answer: Answer) -> Result<Duration, &'static str> {

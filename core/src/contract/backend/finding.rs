@@ -3,26 +3,26 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-/// A larger difference between clocks is reported as a warning, because fencing tokens and minimum
+/// Clock skew larger than this value is reported as a warning, because fencing tokens and minimum
 /// hold times depend on clocks.
 const SKEW: Duration = Duration::from_secs(1);
 
 /// The outcome of one check of a server.
 ///
-/// See [`Finding`](crate::backend::Finding) for an example, which creates a warning.
+/// See [`Finding`](crate::backend::Finding) for an example that creates a warning.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// The check found no danger to locks.
+    /// The check did not find a risk to locks.
     Ok,
-    /// Locks work, but with the risk that the message describes.
+    /// Locks work, but there is a risk, which the message describes.
     Warning,
     /// The server cannot grant locks, or it does not meet the guarantees of the backend.
     Failed,
 }
 
-/// The result of one check of a server.
-/// [`LockBackend::diagnose`](crate::backend::LockBackend::diagnose) returns a list of them.
+/// The result of one check of a server, as returned by
+/// [`LockBackend::diagnose`](crate::backend::LockBackend::diagnose).
 ///
 /// ```
 /// use leasehold_core::backend::{Finding, Verdict};
@@ -40,12 +40,12 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Creates the result of a check that found no danger.
+    /// Creates the result of a check that did not find a risk.
     pub fn ok(check: impl Into<Cow<'static, str>>, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Verdict::Ok, check.into(), message.into())
     }
 
-    /// Creates the result of a check that found a risk. The message should name a remedy.
+    /// Creates the result of a check that found a risk. The message should suggest a remedy.
     pub fn warning(
         check: impl Into<Cow<'static, str>>,
         message: impl Into<Cow<'static, str>>,
@@ -54,7 +54,7 @@ impl Finding {
     }
 
     /// Creates the result of a check that found that the server cannot be used. The message should
-    /// name a remedy.
+    /// suggest a remedy.
     pub fn failed(
         check: impl Into<Cow<'static, str>>,
         message: impl Into<Cow<'static, str>>,
@@ -75,14 +75,14 @@ impl Finding {
         Self { server: None, check, verdict, message }
     }
 
-    /// Sets the server, if the store has several servers.
+    /// Sets the server that was checked, if the store has several servers.
     #[must_use]
     pub fn with_server(mut self, server: impl Into<String>) -> Self {
         self.server = Some(server.into());
         self
     }
 
-    /// Returns the server, if the store has several servers.
+    /// Returns the server that was checked, if the store has several servers.
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
@@ -92,13 +92,13 @@ impl Finding {
         &self.check
     }
 
-    /// Returns the outcome.
+    /// Returns the outcome of the check.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
     /// Returns the observed value and, unless the outcome is [`Verdict::Ok`], the risk and its
-    /// remedy. The text contains no secrets.
+    /// remedy. The message does not contain secrets.
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -21,12 +21,12 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// The number of tokens per microsecond, for stores whose tokens follow a clock that counts
-    /// from 1970.
+    /// The number of tokens per microsecond, for stores that derive their tokens from the time
+    /// since 1970.
     ///
     /// One token per microsecond would not be enough, because a process can hand off a lease more
-    /// than once in a microsecond. Stores whose tokens may be compared, such as the members of a
-    /// quorum, must all use this value.
+    /// than once per microsecond. Stores whose tokens are compared with each other, such as the
+    /// members of a quorum, must all use this value.
     pub const TOKENS_PER_MICROSECOND: u64 = 2;
 
     /// Creates a grant with the fencing token `token`.
@@ -45,37 +45,37 @@ impl Grant {
     }
 
     /// Sets how many spare tokens belong to this grant. The spare tokens are the numbers that
-    /// follow its token.
+    /// follow the grant's token.
     ///
-    /// No earlier or later grant of the key may have any of these numbers. The store may set at
-    /// most as many as the [claim](crate::backend::Claim::spare_tokens) can use. The client gives a
-    /// spare token to each holder in its process to which it hands off the lease without asking the
-    /// store. Without spare tokens, it asks the store each time.
+    /// No earlier or later grant of the key may use any of these numbers. `count` must not exceed
+    /// the number that the [claim](crate::backend::Claim::spare_tokens) can use. When the client
+    /// hands off the lease within its process, it gives the next holder a spare token and does not
+    /// contact the store. Without spare tokens, the client contacts the store for each holder.
     #[must_use]
     pub fn with_spare_tokens(mut self, count: u32) -> Self {
         self.spare_tokens = count;
         self
     }
 
-    /// Declares that the store sends no notifications for this lease before its first renewal, even
-    /// if another client ends it.
+    /// Declares that the store does not send notifications for this lease before its first renewal,
+    /// even if another client ends the lease.
     ///
     /// The client renews a lease soon after the grant, unless the holder releases it first. A store
-    /// may therefore save the cost of notifications for the many leases that are released early.
+    /// may therefore avoid the cost of notifications for the many leases that are released early.
     #[must_use]
     pub fn without_news(mut self) -> Self {
         self.has_news = false;
         self
     }
 
-    /// Returns whether the store sends notifications for the lease from the grant on, if it sends
-    /// any.
+    /// Returns `false` if the store does not send notifications for this lease before its first
+    /// renewal.
     pub fn has_news(&self) -> bool {
         self.has_news
     }
 
     /// Returns how many spare tokens belong to this grant. The spare tokens are the numbers that
-    /// follow its token.
+    /// follow the grant's token.
     pub fn spare_tokens(&self) -> u32 {
         self.spare_tokens
     }

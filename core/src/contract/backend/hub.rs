@@ -12,7 +12,7 @@ use crate::sync::{Mutex, lock};
 
 #[derive(Default)]
 pub(super) struct Hub {
-    /// Counts all events, including events for which no watch was in the maps.
+    /// Counts all events, including events without a matching watch in the maps.
     pub(super) tally: Tally,
     pub(super) watched: Mutex<Watched>,
     pub(super) next_id: AtomicU32,
@@ -21,7 +21,7 @@ pub(super) struct Hub {
 #[derive(Default)]
 pub(super) struct Watched {
     pub(super) keys: HashMap<LockKey, WatchedKey>,
-    /// The claims that may be called, by the numbers of their ids.
+    /// The claims that can be notified individually, by the numbers of their ids.
     pub(super) claims: HashMap<u64, CalledClaim>,
 }
 
@@ -33,8 +33,8 @@ pub(super) struct WatchedKey {
     wakers: Wakers,
 }
 
-/// The wakers of the watches of a key, by the ids of the watches. Most keys have one watch for as
-/// long as a lease is held, so a single waker does not need an allocation.
+/// The wakers of the watches of a key, by the ids of the watches. A single waker does not need an
+/// allocation, because most keys have only one watch while their lease is held.
 #[derive(Default)]
 pub(super) enum Wakers {
     #[default]
@@ -44,7 +44,7 @@ pub(super) enum Wakers {
     Several(Box<Vec<(u32, Waker)>>),
 }
 
-/// Whether a claim was called since its watch last fired, and the waker of the watch.
+/// Whether a claim was notified since its watch last fired, and the waker of the watch.
 #[derive(Default)]
 pub(super) struct CalledClaim {
     pub(super) is_called: bool,
@@ -52,15 +52,15 @@ pub(super) struct CalledClaim {
 }
 
 impl Watched {
-    /// Adds a watch of `key`. Returns the version of the key at which the watch starts.
+    /// Adds a watch of `key`. Returns the current version of the key.
     pub(super) fn add(&mut self, key: &LockKey) -> u32 {
         let key = self.keys.entry(key.clone()).or_default();
         key.watches += 1;
         key.version
     }
 
-    /// Adds a claim that can be called, by the number of its id. Returns `false` if the claim was
-    /// added before.
+    /// Adds a claim that can be notified individually, by the number of its id. Returns `false` if
+    /// the claim was already added.
     pub(super) fn add_claim(&mut self, number: u64) -> bool {
         let is_new = !self.claims.contains_key(&number);
         if is_new {
@@ -84,7 +84,8 @@ impl Watched {
 }
 
 impl WatchedKey {
-    /// Adds the waker of the watch `id` for the next change. The watch must not have a waker here.
+    /// Adds the waker of the watch `id` for the next change. The key must not already have a waker
+    /// of this watch.
     pub(super) fn wake_next_time(&mut self, id: u32, waker: &Waker) {
         let waker = waker.clone();
         self.wakers = match mem::take(&mut self.wakers) {
@@ -115,7 +116,7 @@ impl WatchedKey {
         }
     }
 
-    /// Marks a change. The caller wakes the returned wakers after it has unlocked the map.
+    /// Records a change. The caller wakes the returned wakers after unlocking the map.
     pub(super) fn change(&mut self) -> Wakers {
         self.version = self.version.wrapping_add(1);
         mem::take(&mut self.wakers)
@@ -133,7 +134,7 @@ impl Wakers {
 }
 
 impl CalledClaim {
-    /// Marks a call. The caller wakes the returned waker after it has unlocked the map.
+    /// Records a notification. The caller wakes the returned waker after unlocking the map.
     pub(super) fn call(&mut self) -> Option<Waker> {
         self.is_called = true;
         self.waker.take()

@@ -2,8 +2,8 @@
 
 use crate::contract::key::LockKey;
 
-/// A page of keys with leases or queued claims.
-/// [`LockBackend::list`](crate::backend::LockBackend::list) returns it.
+/// A page of keys with leases or queued claims, returned by
+/// [`LockBackend::list`](crate::backend::LockBackend::list).
 ///
 /// ```
 /// use leasehold_core::LockKey;
@@ -21,12 +21,13 @@ pub struct KeyPage {
 }
 
 impl KeyPage {
-    /// Creates the last page, with these keys.
+    /// Creates a page with `keys`. Without [`with_next`](Self::with_next), the page is the last
+    /// page.
     pub fn new(keys: Vec<LockKey>) -> Self {
         Self { keys, next: None }
     }
 
-    /// Sets the position of the next page. Only the store interprets this text.
+    /// Sets the position of the next page. Only the store interprets this string.
     #[must_use]
     pub fn with_next(mut self, next: Option<String>) -> Self {
         self.next = next;

@@ -12,7 +12,7 @@ use crate::contract::backend::Share;
 use crate::contract::description::Description;
 use crate::contract::key::LockKey;
 
-/// The identity of a lease: a random id that is drawn for each acquisition.
+/// The identity of a lease: a random id that is generated for each acquisition.
 ///
 /// A lease id is a secret, because a process that knows it can renew and release the lease. `Debug`
 /// prints only its [`Fingerprint`]. Only backends need [`LeaseId::secret`].
@@ -31,16 +31,16 @@ pub struct LeaseId {
 }
 
 impl LeaseId {
-    /// Draws a new id from 122 random bits of the operating system and a counter.
+    /// Generates a new id from a counter and 122 random bits from the operating system.
     ///
-    /// Random bits are never drawn in advance, because a copy of the process would then draw the
-    /// same ids. For example, a snapshot of a virtual machine creates such a copy. The counter
-    /// makes the ids of one process differ even if the operating system returns the same bits
-    /// twice.
+    /// Random bits are never generated in advance, because a copy of the process would then
+    /// generate the same ids. For example, restoring a snapshot of a virtual machine creates a copy
+    /// of each process. Because of the counter, the ids of a process are unique even if the
+    /// operating system returns the same bits twice.
     ///
     /// # Panics
     ///
-    /// Panics if the operating system returns no random bytes.
+    /// Panics if the operating system cannot provide random bytes.
     #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
     pub fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -51,7 +51,8 @@ impl LeaseId {
         Self { random, count: COUNT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Returns the secret form of the id, which is for the store only and does not contain blanks.
+    /// Returns the secret form of the id. This string is intended only for the store, and does not
+    /// contain spaces.
     pub fn secret(&self) -> String {
         let mut text = String::with_capacity(2 * size_of::<Self>() + 1);
         self.write_secret(&mut text);
@@ -71,8 +72,9 @@ impl LeaseId {
         Some(Self { random, count: u64::from_str_radix(count, 16).ok()? })
     }
 
-    /// Returns a number that two ids almost never share. Ids of one process differ in the lower
-    /// half of the number. Ids of different processes nearly always differ in the upper half.
+    /// Returns a number that is almost certainly unique to this id. Numbers from the same process
+    /// differ in their lower halves. Numbers from different processes almost always differ in their
+    /// upper halves.
     pub(super) fn number(&self) -> u64 {
         let (random, _) = self.random.as_u64_pair();
         (random << 32) ^ self.count
@@ -103,12 +105,12 @@ impl fmt::Debug for LeaseId {
 pub struct Fingerprint(u32);
 
 impl Fingerprint {
-    /// Returns the fingerprint of a lease id in the form in which the store keeps it. The id may
-    /// belong to another client.
+    /// Computes the fingerprint of a lease id from the [secret form](LeaseId::secret) that the
+    /// store contains. The lease id may belong to another client.
     ///
-    /// The fingerprint is a 64-bit FNV-1a hash, folded to 32 bits. Every version of Leasehold on
-    /// every machine computes the same value. A fingerprint is too short to reveal an id of 122
-    /// bits.
+    /// The fingerprint is a 64-bit FNV-1a hash, folded to 32 bits. All versions of Leasehold
+    /// compute the same value on all machines. A fingerprint is too short to reveal a lease id,
+    /// which has 122 random bits.
     pub fn of(secret: &[u8]) -> Self {
         let hash = secret.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -130,7 +132,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Parses the text that `Display` writes.
+/// Parses the output of `Display`.
 impl FromStr for Fingerprint {
     type Err = ParseIntError;
 
@@ -152,19 +154,19 @@ impl FromStr for Fingerprint {
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Tenure {
-    /// The lease expires after its TTL, by the store's clock, unless it is renewed. A lease that is
-    /// not renewed expires even if its holder is still running.
+    /// Unless the lease is renewed, it expires after its TTL, as measured by the store's clock,
+    /// even if its holder is still running.
     Fixed,
-    /// The holder renews the lease until it releases it. The client renews all its kept leases with
-    /// the same TTL together.
+    /// The holder renews the lease until it releases the lease. The client renews all its kept
+    /// leases with the same TTL together.
     ///
-    /// A store may therefore give these leases a shared TTL. A lease that is not renewed may then
-    /// stay in force while other leases of the client are renewed. A lease does not stay in force
-    /// this way if its release failed, or if the reply to its grant was lost.
+    /// A store may therefore give these leases a shared TTL. With a shared TTL, a lease that is not
+    /// renewed may stay in force as long as the client renews its other leases. A shared TTL must
+    /// not keep a lease in force if its release failed, or if the reply to its grant was lost.
     Kept,
 }
 
-/// A lease in the form in which a backend renews or releases it: the key, the id and the stored
+/// A lease as a backend acquires, renews and releases it: the key, the lease id and the stored
 /// fields.
 ///
 /// ```
@@ -189,7 +191,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Creates an exclusive lease on `key` with a new id. The lease is in force once the store
+    /// Creates an exclusive lease on `key` with a new id. The lease comes into force when the store
     /// grants it.
     pub fn new(key: &LockKey, ttl: Duration) -> Self {
         Self {
@@ -224,7 +226,7 @@ impl Lease {
         self
     }
 
-    /// Returns the same lease with another TTL. A renewal puts the new TTL in force.
+    /// Sets the TTL of the lease. A renewal applies the new TTL.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
@@ -235,8 +237,8 @@ impl Lease {
     /// key are larger.
     ///
     /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) must apply the
-    /// minimum if it granted the lease under its quorum configuration. Other stores may ignore the
-    /// minimum token. The minimum has no effect in a claim.
+    /// minimum token if it granted the lease under its quorum configuration. Other stores may
+    /// ignore the minimum token. The minimum token does not affect a claim.
     #[must_use]
     pub fn with_floor(mut self, floor: u64) -> Self {
         self.floor = floor;
@@ -253,8 +255,8 @@ impl Lease {
         self.id
     }
 
-    /// Returns how long the store keeps the lease without renewal. A backend rounds this time up to
-    /// its granularity.
+    /// Returns how long the store keeps the lease without renewal. A backend rounds this duration
+    /// up to its TTL granularity.
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
@@ -274,8 +276,8 @@ impl Lease {
         self.description.as_ref()
     }
 
-    /// Returns the number that all later tokens of the key exceed after a successful renewal. The
-    /// value 0 means that the store decides.
+    /// Returns the minimum token. After a successful renewal, all later tokens of the key are
+    /// larger than this number. The value 0 means that there is no minimum.
     pub fn floor(&self) -> u64 {
         self.floor
     }
@@ -292,8 +294,8 @@ mod tests {
         let ids: Vec<LeaseId> = (0..100_000).map(|_| LeaseId::new()).collect();
 
         assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len());
-        // The version and the variant of a UUID fix six bits, so the two bytes that contain them
-        // are left out.
+        // The version and the variant of a UUID fix six bits, so the two bytes that contain those
+        // bits are skipped.
         for position in (0..16).filter(|position| ![6, 8].contains(position)) {
             let mut counts = [0_f64; 256];
             for id in &ids {
@@ -302,7 +304,7 @@ mod tests {
             let expected = 100_000.0 / 256.0;
             let chi_square: f64 =
                 counts.iter().map(|count| (count - expected).powi(2) / expected).sum();
-            // With 255 degrees of freedom, chance alone exceeds 400 once in 10^8 draws.
+            // With 255 degrees of freedom, a random sample exceeds 400 once in 10^8 cases.
             assert!(chi_square < 400.0, "byte {position}: chi-square {chi_square}");
         }
     }

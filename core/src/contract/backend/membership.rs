@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-/// The identity of the data in a store. If a store loses its data, it loses its identity as well.
+/// The identity of the data in a store. A store that loses its data also loses its identity.
 ///
 /// ```
 /// use leasehold_core::backend::StoreId;
@@ -19,35 +19,35 @@ use uuid::Uuid;
 pub struct StoreId(Uuid);
 
 impl StoreId {
-    /// Draws a new identity.
+    /// Generates a new identity.
     ///
     /// # Panics
     ///
-    /// Panics if the operating system returns no random bytes.
+    /// Panics if the operating system cannot provide random bytes.
     #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
     pub fn new() -> Self {
         Self(Uuid::new_v4())
     }
 
-    /// Parses the text in which a store keeps its identity. Returns `None` if the text is not an
+    /// Parses the text representation of a store's identity. Returns `None` if `text` is not an
     /// identity.
     pub fn parse(text: &str) -> Option<Self> {
         Uuid::try_parse(text).ok().map(Self)
     }
 }
 
-/// Writes the form that [`StoreId::parse`] accepts.
+/// Writes the text representation that [`StoreId::parse`] accepts.
 impl fmt::Display for StoreId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.simple())
     }
 }
 
-/// The quorum configuration: the names of the members, and the longest TTL of a lease.
+/// The quorum configuration: the names of the members and the maximum TTL of a lease.
 ///
-/// All clients and members of a quorum must use the same configuration. Members keep it as text and
-/// compare the complete text. A client with a different member name or a different TTL is therefore
-/// refused.
+/// All clients and members of a quorum must use the same configuration. Members store the
+/// configuration as text and compare the complete text. A client with a different member name or a
+/// different maximum TTL is therefore rejected.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -60,20 +60,20 @@ impl fmt::Display for StoreId {
 pub struct Charter(Arc<str>);
 
 impl Charter {
-    /// Creates the configuration with these member names and this longest TTL. The order of the
-    /// names does not matter.
+    /// Creates a configuration from the member names and the maximum TTL. The order of the names
+    /// does not matter.
     pub fn new<'a>(members: impl IntoIterator<Item = &'a str>, max_ttl: Duration) -> Self {
         let mut members: Vec<&str> = members.into_iter().collect();
         members.sort_unstable();
         Self(format!("{} for up to {} ms", members.join(", "), max_ttl.as_millis()).into())
     }
 
-    /// Creates the configuration from the text that a store keeps.
+    /// Creates a configuration from its text representation in a store.
     pub fn from_text(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// Returns the text that a store keeps.
+    /// Returns the text representation for a store.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -102,7 +102,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Creates the status of a store whose data is new and which is not a member of a quorum.
+    /// Creates the status of a new store, which is not a member of a quorum.
     pub fn new(store: StoreId) -> Self {
         Self { store, charter: None, floor: 0, age: Duration::ZERO }
     }
@@ -114,15 +114,15 @@ impl Standing {
         self
     }
 
-    /// Sets a number that no token exceeds so far, among all keys and all grants under the quorum
-    /// configuration.
+    /// Sets an upper bound for all tokens that have been granted under the quorum configuration,
+    /// for all keys.
     #[must_use]
     pub fn with_floor(mut self, floor: u64) -> Self {
         self.floor = floor;
         self
     }
 
-    /// Sets for how long the store has certainly not lost any data that it confirmed.
+    /// Sets the time for which the store has certainly not lost any confirmed data.
     #[must_use]
     pub fn with_age(mut self, age: Duration) -> Self {
         self.age = age;
@@ -140,19 +140,19 @@ impl Standing {
         self.charter.as_ref()
     }
 
-    /// Returns a number that no token exceeds so far, among all keys and all grants under the
-    /// quorum configuration.
+    /// Returns an upper bound for all tokens that have been granted under the quorum configuration,
+    /// for all keys.
     pub fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// Returns for how long the store has certainly not lost any data that it confirmed.
+    /// Returns the time for which the store has certainly not lost any confirmed data.
     pub fn age(&self) -> Duration {
         self.age
     }
 }
 
-/// A request that a store becomes or stays a member of a quorum.
+/// A request for a store to become or remain a member of a quorum.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -170,13 +170,13 @@ pub struct Enlistment {
 }
 
 impl Enlistment {
-    /// Creates the request for the store with the identity `store`. A store with another identity
+    /// Creates a request for the store with the identity `store`. A store with a different identity
     /// ignores the request.
     pub fn new(store: StoreId, charter: Charter) -> Self {
         Self { store, charter, floor: 0 }
     }
 
-    /// Sets the minimum token. All later tokens under the quorum configuration, of any key, are
+    /// Sets the minimum token. All later tokens of all keys under the quorum configuration are
     /// larger than this number.
     #[must_use]
     pub fn with_floor(mut self, floor: u64) -> Self {
@@ -189,12 +189,12 @@ impl Enlistment {
         self.store
     }
 
-    /// Returns the quorum configuration that the store adopts if it has none.
+    /// Returns the quorum configuration that the store adopts if it does not have one.
     pub fn charter(&self) -> &Charter {
         &self.charter
     }
 
-    /// Returns the minimum token. All later tokens under the quorum configuration, of any key, are
+    /// Returns the minimum token. All later tokens of all keys under the quorum configuration are
     /// larger than this number.
     pub fn floor(&self) -> u64 {
         self.floor

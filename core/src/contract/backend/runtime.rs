@@ -10,8 +10,8 @@ use crate::contract::error::{Error, ErrorKind};
 
 /// Checks that the caller's tokio runtime has a timer.
 ///
-/// A backend calls this function before it connects. Without a timer, a task would panic later,
-/// when locks are already held.
+/// A backend calls this function before it connects. Without this check, a task in a runtime
+/// without a timer would panic later, when locks are already held.
 ///
 /// ```
 /// use leasehold_core::ErrorKind;
@@ -28,8 +28,8 @@ use crate::contract::error::{Error, ErrorKind};
 ///
 /// # Errors
 ///
-/// Returns [`ErrorKind::Unsupported`] outside a runtime, and in a runtime without a timer. The
-/// message says how to build a suitable runtime.
+/// Returns [`ErrorKind::Unsupported`] if there is no tokio runtime, or if the runtime does not have
+/// a timer. The error message explains how to build a suitable runtime.
 pub fn check_timer() -> Result<(), Error> {
     Handle::try_current().map_err(|error| {
         let message = "locks need a tokio runtime: call from inside one";
@@ -42,19 +42,19 @@ pub fn check_timer() -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that the caller's tokio runtime has a timer and I/O.
+/// Checks that the caller's tokio runtime supports timers and I/O.
 ///
-/// A backend that connects to a server calls this function before it connects.
+/// A backend for a server calls this function before it connects.
 ///
-/// See [`check_timer`] for an example, which shows the same check without I/O.
+/// See [`check_timer`] for an example that shows the same check without I/O.
 ///
 /// # Errors
 ///
-/// Returns [`ErrorKind::Unsupported`] outside a runtime, and in a runtime without a timer or
-/// without I/O. The message says how to build a suitable runtime.
+/// Returns [`ErrorKind::Unsupported`] if there is no tokio runtime, or if the runtime does not
+/// support timers or I/O. The error message explains how to build a suitable runtime.
 pub fn check_io() -> Result<(), Error> {
     check_timer()?;
-    // In a runtime without I/O, creating any socket panics.
+    // In a runtime without I/O support, creating any socket panics.
     #[cfg(unix)]
     if panics(|| drop(tokio::net::UnixDatagram::unbound())) {
         let message = "locks on this store need I/O, which this tokio runtime lacks; build it with enable_all()";
@@ -63,8 +63,8 @@ pub fn check_io() -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns whether `probe` panics. tokio offers no other way to find out that a runtime lacks a
-/// driver.
+/// Returns whether `probe` panics. Tokio does not offer any other way to detect that a runtime
+/// lacks a driver.
 fn panics(probe: impl FnOnce()) -> bool {
     // A second panic during unwinding would abort the process.
     !thread::panicking() && panic::catch_unwind(AssertUnwindSafe(probe)).is_err()

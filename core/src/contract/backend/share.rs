@@ -1,15 +1,14 @@
 //! How much of a key a claim requests.
 
-/// How much of a key a claim requests. All lock types differ only in this, as far as the store is
-/// concerned.
+/// How much of a key a claim requests. To the store, lock types differ only in this value.
 ///
-/// A mutex requests the key exclusively. A semaphore requests units of a limit, one unit per
-/// permit. A reader requests one unit of a limit that readers never reach, and a writer requests
+/// A mutex requests the key exclusively. A semaphore requests one unit per permit, up to its limit.
+/// A reader requests one unit, and the limit is too large for readers to reach. A writer requests
 /// all units.
 ///
-/// A claim of units is granted only if all units that are then in use fit into the limit of that
-/// claim. An exclusive claim is granted only if the key is free. Clients that use different limits
-/// for a key are therefore safe: each claim respects its own limit.
+/// A claim of units is granted only if all units in use, including its own units, fit within the
+/// limit of the claim. An exclusive claim is granted only if the key is free. Clients can safely
+/// use different limits for a key, because each claim respects its own limit.
 ///
 /// ```
 /// use leasehold_core::backend::Share;
@@ -22,8 +21,8 @@
 pub enum Share {
     /// The whole key, exclusively.
     Whole,
-    /// A number of units. The claim is granted only if at most `limit` units of the key are then in
-    /// use, including its own.
+    /// A number of units. The claim is granted only if at most `limit` units of the key are in use,
+    /// including the units of this claim.
     Units {
         /// The number of requested units.
         units: u32,
@@ -33,10 +32,10 @@ pub enum Share {
 }
 
 impl Share {
-    /// One reader. The number of readers is not limited.
+    /// The share of a reader. The number of readers is not limited.
     pub const READER: Self = Self::Units { units: 1, limit: u32::MAX };
 
-    /// A writer, which requests all units, so that no other claim can be granted.
+    /// The share of a writer, which requests all units so that no other claim can be granted.
     pub const WRITER: Self = Self::Units { units: u32::MAX, limit: u32::MAX };
 
     /// Returns the number of units, which is 1 for [`Share::Whole`].
@@ -60,13 +59,13 @@ impl Share {
         matches!(self, Self::Whole)
     }
 
-    /// Returns whether no other claim can be granted at the same time.
+    /// Returns whether a lease with this share excludes all other claims.
     pub const fn is_exclusive(self) -> bool {
         self.units() == self.limit()
     }
 
-    /// Returns this share with at most as many units as `other`. A renewal may return units but
-    /// never acquires any.
+    /// Reduces the units of this share to at most the units of `other`, because a renewal may
+    /// return units but must not acquire additional units.
     #[must_use]
     pub fn capped_by(self, other: Self) -> Self {
         match self {

@@ -1,13 +1,13 @@
-//! Counters of events by the hash of their names. With them, a watch that is not in the maps finds
-//! out that it may have missed an event.
+//! Event counters, indexed by the hash of the event's name. A watch that is not in the maps uses
+//! these counters to detect that it may have missed an event.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Large enough that events of different names rarely share a counter. The model tests use a single
-/// counter, so that all events share it.
+/// The number of counters is large enough that different names rarely share a counter. The model
+/// tests use a single counter, which all events share.
 const COUNTS: usize = if cfg!(shuttle) { 1 } else { 1024 };
 
-/// The increment for one event. The lower half of a counter is the number of listeners.
+/// The increment for one event. The lower half of a counter contains the number of listeners.
 const EVENT: u64 = 1 << 32;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Explanations for servers that cannot be reached.
+//! Explanations of why a server cannot be reached.
 
 use std::error::Error as StdError;
 use std::io;
@@ -6,15 +6,14 @@ use std::iter;
 
 use tokio::time::error::Elapsed;
 
-/// The program cannot distinguish a distant server from a server that does not answer. Only the
-/// user can.
+/// Only the user can distinguish a distant server from a server that does not respond.
 const LATE: &str = "no answer in time; for a distant server, raise timeout-ms in the URL";
 
 /// Returns why a server cannot be reached, if `error` was caused by an I/O error or a timeout.
 /// Returns `None` for other errors.
 ///
-/// A backend shows this text after the address of the server. The rest of the error is left out,
-/// because the causes in its chain often repeat each other.
+/// A backend shows this text after the address of the server. The backend omits the rest of the
+/// error, because the messages in an error chain often repeat each other.
 ///
 /// ```
 /// use std::io;

@@ -16,12 +16,11 @@ use crate::sync::{Mutex, lock};
 
 /// Fires when something about a key may have changed since the watch started or last fired.
 ///
-/// A change between two calls of [`KeyWatch::changed`] is not missed: the next call reports it. A
-/// watch may fire without a change, and the store may fail to report a change. Every waiter
+/// If a change occurs between two calls of [`KeyWatch::changed`], the next call reports the change.
+/// A watch may fire without a change, and the store may fail to report a change. Every waiter
 /// therefore also polls.
 ///
-/// See [`KeyWatches`](crate::backend::KeyWatches) for an example, which creates a watch and fires
-/// it.
+/// See [`KeyWatches`](crate::backend::KeyWatches) for an example that creates a watch and fires it.
 pub struct KeyWatch(Sources);
 
 /// Wakers that a poll has replaced.
@@ -31,7 +30,8 @@ pub(crate) type Replaced = Vec<Waker>;
 enum Sources {
     Silent,
     One(Subscription),
-    /// Several watches, some of which may be muted, and a value that is dropped together with them.
+    /// Several watches, some of which may be muted, and a value that is dropped together with the
+    /// watches.
     Several {
         watches: Box<[KeyWatch]>,
         heeded: Option<Heeded>,
@@ -39,8 +39,8 @@ enum Sources {
     },
 }
 
-/// The numbers of the watches, among [several](KeyWatch::heeding), that may fire. All watches may
-/// fire until the set is replaced. Clones share the same set.
+/// The numbers of the watches that may fire, if a watch consists of [several](KeyWatch::heeding).
+/// Until the set is replaced, all watches may fire. Clones share the same set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heeded(Arc<Mutex<Option<BTreeSet<usize>>>>);
 
@@ -53,30 +53,30 @@ struct Subscription {
 /// The events that a subscription is interested in.
 struct Interest {
     key: LockKey,
-    /// The number of the claim that may be called, if there is one. The number is stored instead of
-    /// the id to save memory, because there are many watches.
+    /// The number of the claim that can be notified individually, if there is one. The number is
+    /// stored instead of the lease id to save memory, because there are many watches.
     claim: Option<(u64, CalledBy)>,
 }
 
 /// Whether a subscription is in the maps of its hub.
 enum Place {
-    /// Not in the maps, because it has not been polled yet. Contains the number of
-    /// [events](super::tally::Tally) that had happened when it was created.
+    /// The subscription is not in the maps yet, because it has not been polled. The value is the
+    /// number of [events](super::tally::Tally) before the subscription was created.
     Aside(u32),
     Listed(Listed),
 }
 
-/// A subscription in the maps of its hub.
+/// A subscription that is in the maps of its hub.
 struct Listed {
     id: u32,
     seen: u32,
-    /// Whether the hub has the waker of the watch for changes of the key. A change removes the
-    /// waker.
+    /// Whether the hub stores the watch's waker for changes of the key. A change removes the waker.
     waits: bool,
-    /// An event, perhaps for another key, happened before the subscription was added to the maps.
+    /// Whether an event, possibly for another key, occurred before the subscription was added to
+    /// the maps.
     missed: bool,
-    /// The number of events at which there was no change. Each change is counted a second time
-    /// after it is in the maps.
+    /// The number of events at the last check without a change. The hub counts each change twice:
+    /// before and after it records the change in the maps.
     quiet_at: u32,
 }
 
@@ -86,8 +86,8 @@ impl KeyWatch {
         Self(Sources::Silent)
     }
 
-    /// Creates a watch of `key`, which also receives the calls of `claim` unless another watch
-    /// does.
+    /// Creates a watch of `key`. The watch also receives the individual notifications of `claim`,
+    /// unless another watch receives them.
     pub(super) fn subscribed(hub: &Arc<Hub>, key: &LockKey, claim: Option<LeaseId>) -> Self {
         Self(Sources::One(Subscription::begin(hub, key, claim)))
     }
@@ -103,15 +103,15 @@ impl KeyWatch {
         Self(Sources::Several { watches, heeded: None, _attached: None })
     }
 
-    /// Creates a watch that fires when any of `watches` fires whose number is in `heeded` at the
-    /// time of the poll.
+    /// Creates a watch that fires when one of `watches` fires, provided that its number is in
+    /// `heeded` at the time of the poll.
     pub(crate) fn heeding(watches: impl IntoIterator<Item = Self>, heeded: Heeded) -> Self {
         let watches = watches.into_iter().collect();
         Self(Sources::Several { watches, heeded: Some(heeded), _attached: None })
     }
 
-    /// Drops `attached` together with the watch. A backend uses this to stop its own observation of
-    /// the key.
+    /// Drops `attached` together with the watch. A backend can use `attached` to stop its own
+    /// observation of the key.
     #[must_use]
     pub fn with_attached(self, attached: impl Send + Sync + 'static) -> Self {
         let attached: Box<dyn Send + Sync> = Box::new(attached);
@@ -119,7 +119,7 @@ impl KeyWatch {
         Self(Sources::Several { watches, heeded: None, _attached: Some(attached) })
     }
 
-    /// Waits until something may have changed.
+    /// Waits until something about the key may have changed.
     ///
     /// # Cancel safety
     ///
@@ -137,7 +137,7 @@ impl KeyWatch {
         }
     }
 
-    /// Returns whether there is a change to report, without consuming it.
+    /// Returns whether there is a change to report, without consuming the change.
     pub(crate) fn has_changed(&mut self) -> bool {
         match &mut self.0 {
             Sources::Silent => false,
@@ -148,7 +148,7 @@ impl KeyWatch {
         }
     }
 
-    /// Discards the changes so far.
+    /// Discards all changes so far.
     pub(crate) fn skip(&mut self) {
         match &mut self.0 {
             Sources::Silent => {}
@@ -157,7 +157,7 @@ impl KeyWatch {
         }
     }
 
-    /// Sets which notifications the watch reports from now on.
+    /// Sets which notifications the watch reports after this call.
     pub(crate) fn heed(&mut self, called_by: CalledBy) {
         match &mut self.0 {
             Sources::Silent => {}
@@ -168,13 +168,13 @@ impl KeyWatch {
         }
     }
 
-    /// Polls for a change, and registers the waker for the next change if there is none.
+    /// Polls for a change. If there is no change, registers the waker for the next change.
     pub fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_under_lock(cx).0
     }
 
-    /// Polls for a change, for a caller that has locked a mutex. The caller drops the replaced
-    /// wakers after it has unlocked the mutex.
+    /// Polls for a change on behalf of a caller that holds a mutex. The caller drops the replaced
+    /// wakers after unlocking the mutex.
     pub(crate) fn poll_under_lock(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Replaced) {
         match &mut self.0 {
             Sources::Silent => (Poll::Pending, Replaced::new()),
@@ -197,7 +197,7 @@ impl fmt::Debug for KeyWatch {
 }
 
 impl Heeded {
-    /// Sets which watches may fire from now on.
+    /// Sets which watches may fire after this call.
     pub(crate) fn set(&self, numbers: BTreeSet<usize>) {
         *lock(&self.0) = Some(numbers);
     }
@@ -216,7 +216,7 @@ fn audible<'a>(
     watches.iter_mut().enumerate().filter(move |(number, _)| is_heeded(*number)).map(|(_, it)| it)
 }
 
-/// Polls all watches. A change that several of them report is reported once.
+/// Polls all watches. A change that several watches report is reported only once.
 fn poll_each<'a>(
     watches: impl Iterator<Item = &'a mut KeyWatch>,
     cx: &mut Context<'_>,
@@ -240,8 +240,8 @@ impl Subscription {
         Self { hub: Arc::clone(hub), interest, place }
     }
 
-    /// The caller must drop the replaced wakers after the map is unlocked, because a waker may own
-    /// the owner of a watch.
+    /// The caller must drop the replaced wakers after the map is unlocked, because dropping a waker
+    /// may drop a watch, which locks the map.
     fn poll_changed(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Replaced) {
         let Self { hub, interest, place } = self;
         let mut watched = lock(&hub.watched);
@@ -272,8 +272,8 @@ impl Subscription {
         (Poll::Pending, replaced)
     }
 
-    /// Does not lock the maps if no event happened since the last call, because every hand-off
-    /// within the process makes this call.
+    /// If no event occurred since the last call, this method does not lock the maps, because every
+    /// hand-off within the process calls the method.
     fn has_changed(&mut self) -> bool {
         let Self { hub, interest, place } = self;
         let events = interest.events(hub);
@@ -315,7 +315,8 @@ impl Subscription {
 }
 
 impl Interest {
-    /// Whether all changes of the key are of interest, and not only calls of the claim.
+    /// Returns whether all changes of the key are of interest, and not only individual
+    /// notifications of the claim.
     fn is_of_key(&self) -> bool {
         self.claim.is_none_or(|(_, called_by)| called_by == CalledBy::Key)
     }
@@ -336,7 +337,8 @@ impl Place {
         if let Self::Aside(known) = *self {
             let seen = watched.add(&interest.key);
             let events = interest.hashes().map(|hash| hub.tally.listen(hash));
-            // A later event finds the maps locked, and then finds this subscription in them.
+            // An event after this point has to wait until the maps are unlocked, and then finds
+            // this subscription in the maps.
             let missed = events.fold(0, u32::wrapping_add) != known;
             if let Some((claim, _)) = interest.claim
                 && !watched.add_claim(claim)

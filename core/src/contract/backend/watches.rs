@@ -10,8 +10,8 @@ use crate::sync::lock;
 
 /// Creates the [`KeyWatch`]es of a backend, and fires them when the store reports a change.
 ///
-/// Only keys with a watch that was polled use memory here, because most watches are dropped before
-/// that. Clones share the same watches.
+/// Only keys with a watch that has been polled use memory, because most watches are dropped before
+/// they are polled. Clones share the same watches.
 ///
 /// ```
 /// # futures_util::future::FutureExt::now_or_never(async {
@@ -31,22 +31,22 @@ use crate::sync::lock;
 pub struct KeyWatches(Arc<Hub>);
 
 impl KeyWatches {
-    /// Starts to watch `key`. Earlier changes are not reported.
+    /// Starts watching `key`. Earlier changes are not reported.
     pub fn watch(&self, key: &LockKey) -> KeyWatch {
         KeyWatch::subscribed(&self.0, key, None)
     }
 
-    /// Starts to watch the key of `claim`. If the caller of the claim waits, the watch also fires
-    /// when the claim is [called](Self::call).
+    /// Starts watching the key of `claim`. If the caller of the claim waits, the watch also fires
+    /// when the claim is [notified individually](Self::call).
     ///
-    /// For each claim, only the first watch that is polled receives calls. Further watches of the
-    /// claim fire at every change of the key.
+    /// For each claim, only the first watch that is polled receives individual notifications.
+    /// Additional watches of the claim fire on every change of the key.
     pub fn watch_claim(&self, claim: &Claim) -> KeyWatch {
         let waits = claim.patience() != Patience::Leaves;
         KeyWatch::subscribed(&self.0, claim.key(), waits.then(|| claim.id()))
     }
 
-    /// Reports that something about the key with this [encoded name](LockKey::as_str) may have
+    /// Reports that something about the key with the [encoded name](LockKey::as_str) `key` may have
     /// changed.
     pub fn notify(&self, key: &str) {
         let hash = LockKey::hash_of(key);
@@ -60,9 +60,9 @@ impl KeyWatches {
         woken.into_iter().for_each(Wakers::wake);
     }
 
-    /// Reports that the client should try the claim with this [id](LeaseId::secret) again.
+    /// Reports that the client should retry the claim with this [lease id](LeaseId::secret).
     ///
-    /// Does nothing if no watch receives the calls of this claim.
+    /// Does nothing if no watch receives the individual notifications of this claim.
     pub fn call(&self, id: &str) {
         let Some(id) = LeaseId::from_secret(id) else { return };
         if !self.0.tally.count(id.number()) {
@@ -88,7 +88,7 @@ impl KeyWatches {
         called.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns the number of keys with a watch that was polled.
+    /// Returns the number of keys with a watch that has been polled.
     pub fn watched_keys(&self) -> usize {
         lock(&self.0.watched).keys.len()
     }

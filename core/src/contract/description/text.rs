@@ -1,16 +1,16 @@
-//! The check of descriptions.
+//! Validation of descriptions.
 
 use super::Description;
 use crate::contract::error::{Error, ErrorKind};
 
 impl Description {
-    /// Creates a description after checking `text`.
+    /// Creates a description from `text`.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`] if the text is empty, longer than [`Description::MAX_LEN`]
-    /// bytes, or contains control characters. Control characters would reach the terminals of its
-    /// readers.
+    /// bytes, or contains control characters. Control characters are not allowed because
+    /// descriptions are printed on terminals.
     pub fn new(text: impl Into<String>) -> Result<Self, Error> {
         let text = text.into();
         if text.is_empty() || text.len() > Self::MAX_LEN {

@@ -1,4 +1,4 @@
-//! The types that can be used as names of locks, and the checks of names.
+//! The types that can be used as lock names, and the validation of names.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::LockKey;
 use crate::contract::error::{Error, ErrorKind};
 
 impl LockKey {
-    /// Checks and encodes `name`, which need not be UTF-8.
+    /// Validates and encodes `name`, which need not be UTF-8.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl LockKey {
         if key.as_str() == text { Ok(key) } else { Err(foreign()) }
     }
 
-    /// Encodes the prefix of names. The prefix may be empty.
+    /// Encodes a prefix of lock names. The prefix may be empty.
     pub(crate) fn encoded_prefix(prefix: &[u8]) -> Result<String, Error> {
         check_len(prefix.len())?;
         Ok(encode(prefix))
@@ -46,7 +46,7 @@ impl LockKey {
     /// Returns [`ErrorKind::Invalid`] if the name of the segment is too long.
     pub(crate) fn segment(&self, index: u32) -> Result<Self, Error> {
         let key = format!("{self}/{index}");
-        // Encoding turns one byte into three bytes, and the percent sign itself is always encoded.
+        // Each percent sign in the encoded key starts a group of three bytes that encodes one byte.
         let escapes = key.bytes().filter(|byte| *byte == b'%').count();
         check_len(key.len() - 2 * escapes)?;
         Ok(Self::of(key))
@@ -92,7 +92,7 @@ impl TryFrom<&str> for LockKey {
     note = "a number, for example, is the name of a lock as `format!(\"invoice:{{id}}\")`"
 )]
 pub trait IntoKey {
-    /// Checks and encodes the name.
+    /// Validates and encodes the name.
     ///
     /// # Errors
     ///
