@@ -9,7 +9,7 @@ use crate::clock::Instant;
 const RENEWALS_PER_TTL: u32 = 3;
 
 /// The number of points in a renewal interval at which renewals can be due, so that many leases
-/// share a round trip. Each renewal is at most 1 % early.
+/// share a round trip. Each renewal is less than 1 % early.
 const POINTS_PER_RENEWAL: u32 = 128;
 
 /// One attempt to renew may take one sixth of the TTL. When a renewal becomes due, two thirds of

@@ -381,8 +381,7 @@ impl Hold {
         });
     }
 
-    /// Adds a guard for the owner in this term. Returns `false` if the owner does not have a guard
-    /// any longer.
+    /// Adds a guard for the owner in this term. Returns `false` if the owner no longer has a guard.
     ///
     /// The lease must have at least the requested share. A reader cannot become a writer, because
     /// two readers that tried would wait for each other.
