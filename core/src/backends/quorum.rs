@@ -236,7 +236,7 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
         self.members.iter().for_each(|member| member.store.disconnect());
     }
 
-    /// Waits for requests in progress first, for at most the timeout of a member. If a release were
+    /// Waits for requests in progress first, for at most one member timeout. If a release were
     /// lost, the key would stay locked on that member for one TTL.
     async fn close(&self) {
         let ends = self.members.clock.now() + self.members.member_timeout;

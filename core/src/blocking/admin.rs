@@ -124,8 +124,8 @@ pub struct KeyList {
 }
 
 impl KeyList {
-    /// Blocks until the store has returned a page that contains keys and returns the page. Returns
-    /// `None` after the last page.
+    /// Blocks until the store has returned a page that contains keys, then returns the page.
+    /// Returns `None` after the last page.
     ///
     /// # Errors
     ///

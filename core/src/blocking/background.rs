@@ -29,8 +29,8 @@ pub(super) struct Background {
     reaper: Option<Arc<Reaper>>,
 }
 
-/// A guard's handle to the background thread. It is dropped after all leases of the guard, and the
-/// drop blocks until the leases are released.
+/// A guard's handle to the background thread. The handle is dropped after all leases of the guard,
+/// and the drop blocks until the leases are released.
 pub(super) struct Ending(Option<Background>);
 
 impl Background {
@@ -72,7 +72,7 @@ impl Background {
         self.runtime.block_on(call)
     }
 
-    /// Blocks until `future` has finished, for at most `wait`.
+    /// Blocks until `future` has finished or `wait` has elapsed.
     pub(super) fn wait_for<T>(
         &self,
         future: impl Future<Output = T>,

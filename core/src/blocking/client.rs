@@ -153,8 +153,8 @@ impl LockClient {
         Ok(Election::new(self.client.election(key)?, self.background.clone()))
     }
 
-    /// Asks the current holders of `key` to finish early. Their guards report the request: see
-    /// [`Guard::is_revocation_requested`](super::Guard::is_revocation_requested).
+    /// Asks the current holders of `key` to finish early. The holders' guards report the request:
+    /// see [`Guard::is_revocation_requested`](super::Guard::is_revocation_requested).
     ///
     /// The method blocks until the store has replied.
     ///
@@ -185,8 +185,8 @@ impl LockClient {
         self.client.now()
     }
 
-    /// Checks whether the store is available. The method blocks until the store has replied, but
-    /// for at most `within`. See [`LockClient::ping`](crate::LockClient::ping).
+    /// Checks whether the store is available. The method blocks until the store has replied or
+    /// `within` has elapsed. See [`LockClient::ping`](crate::LockClient::ping).
     ///
     /// # Errors
     ///
@@ -198,7 +198,7 @@ impl LockClient {
     }
 
     /// Rejects new acquisitions and blocks until all locks held through this client and its clones
-    /// are released, but for at most `within`.
+    /// are released or `within` has elapsed.
     ///
     /// See [`LockClient::drain`](crate::LockClient::drain) for an example. Call this method from a
     /// thread that does not hold a lock.

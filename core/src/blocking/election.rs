@@ -60,8 +60,8 @@ impl Election {
         self.election.key()
     }
 
-    /// Blocks until this candidate is elected and proclaims `value` as soon as it becomes the
-    /// leader.
+    /// Blocks until this candidate is elected, and proclaims `value` as soon as the candidate
+    /// becomes the leader.
     ///
     /// This method waits indefinitely unless a [`wait`](LockOptions::wait) was set through
     /// [`with_options`](Self::with_options). The client's own `wait` does not apply, so a standby
@@ -98,7 +98,7 @@ impl Election {
         self.elected(self.election.try_campaign(value))
     }
 
-    /// Blocks until this thread can become the leader and proclaim `value`, but for at most `wait`.
+    /// Attempts to become the leader and proclaim `value`, blocking this thread for at most `wait`.
     ///
     /// # Errors
     ///
@@ -113,8 +113,8 @@ impl Election {
         self.elected(self.election.try_campaign_for(value, wait))
     }
 
-    /// Blocks until this thread can become the leader and proclaim `value`, but no later than
-    /// `instant` on the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can become the leader and proclaim `value`, giving up at `instant`
+    /// on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
@@ -284,7 +284,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Blocks until the leader changes, but for at most `wait`, and returns the current leader.
+    /// Blocks until the leader changes or `wait` has elapsed, then returns the current leader.
     /// Returns `None` if nothing changed. The first call returns the current state without waiting
     /// for a change.
     ///

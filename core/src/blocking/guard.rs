@@ -95,7 +95,7 @@ impl Guard {
         self.guard.ensure_held(min_left)
     }
 
-    /// Blocks until the lease is lost, but for at most `wait`. Returns the reason, or `None` if the
+    /// Blocks until the lease is lost or `wait` has elapsed. Returns the reason, or `None` if the
     /// lease was not lost.
     ///
     /// A lease is considered lost after its deadline, even if the store or the network hangs.

@@ -112,7 +112,7 @@ impl MultiLock {
         self.lock.keys()
     }
 
-    /// Blocks until all parts are acquired and returns a guard that holds them.
+    /// Blocks until all parts are acquired, then returns a guard that holds them.
     ///
     /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
     /// call [`try_lock_for`](Self::try_lock_for).
@@ -140,7 +140,7 @@ impl MultiLock {
         Ok(self.guard(guard))
     }
 
-    /// Blocks until this thread can acquire all parts, but for at most `wait`.
+    /// Attempts to acquire all parts, blocking this thread for at most `wait`.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl MultiLock {
         Ok(self.guard(guard))
     }
 
-    /// Blocks until this thread can acquire all parts, but no later than `instant` on the client's
+    /// Blocks until this thread can acquire all parts, giving up at `instant` on the client's
     /// clock, for example `client.now() + wait`.
     ///
     /// # Errors
@@ -203,8 +203,8 @@ impl MultiLock {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire all parts, but for at most `wait`, then runs `work`
-    /// like [`run`](Self::run).
+    /// Attempts to acquire all parts, blocking this thread for at most `wait`, and on success runs
+    /// `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
@@ -289,7 +289,7 @@ impl MultiGuard {
         self.guard.ensure_held(min_left)
     }
 
-    /// Blocks until any part is lost, but for at most `wait`. Returns the lost part's key and the
+    /// Blocks until any part is lost or `wait` has elapsed. Returns the lost part's key and the
     /// reason, or `None` if no part was lost.
     ///
     /// # Errors

@@ -60,7 +60,7 @@ impl Mutex {
         self.mutex.key()
     }
 
-    /// Blocks until this thread acquires the lock and returns a guard.
+    /// Blocks until this thread acquires the lock, then returns a guard.
     ///
     /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
     /// call [`try_lock_for`](Self::try_lock_for).
@@ -86,7 +86,7 @@ impl Mutex {
         self.background.lock(self.mutex.try_lock())
     }
 
-    /// Blocks until this thread can acquire the lock, but for at most `wait`.
+    /// Attempts to acquire the lock, blocking this thread for at most `wait`.
     ///
     /// # Errors
     ///
@@ -97,8 +97,8 @@ impl Mutex {
         self.background.lock(self.mutex.try_lock_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock, but no later than `instant` on the client's
-    /// clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock, giving up at `instant` on the client's clock,
+    /// for example `client.now() + wait`.
     ///
     /// # Errors
     ///
@@ -146,8 +146,8 @@ impl Mutex {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire the lock, but for at most `wait`, then runs `work` like
-    /// [`run`](Self::run).
+    /// Attempts to acquire the lock, blocking this thread for at most `wait`, and on success runs
+    /// `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///

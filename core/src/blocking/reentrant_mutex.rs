@@ -61,7 +61,7 @@ impl ReentrantMutex {
         self.mutex.key()
     }
 
-    /// Blocks until this thread acquires the lock and returns a guard. If the owner already holds
+    /// Blocks until this thread acquires the lock, then returns a guard. If the owner already holds
     /// the lock, the method returns another guard immediately.
     ///
     /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
@@ -89,7 +89,7 @@ impl ReentrantMutex {
         self.background.lock(self.mutex.try_lock())
     }
 
-    /// Blocks until this thread can acquire the lock, but for at most `wait`. If the owner already
+    /// Attempts to acquire the lock, blocking this thread for at most `wait`. If the owner already
     /// holds the lock, the method returns another guard immediately.
     ///
     /// # Errors
@@ -101,9 +101,9 @@ impl ReentrantMutex {
         self.background.lock(self.mutex.try_lock_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock, but no later than `instant` on the client's
-    /// clock, for example `client.now() + wait`. If the owner already holds the lock, the method
-    /// returns another guard immediately.
+    /// Blocks until this thread can acquire the lock, giving up at `instant` on the client's clock,
+    /// for example `client.now() + wait`. If the owner already holds the lock, the method returns
+    /// another guard immediately.
     ///
     /// # Errors
     ///

@@ -70,7 +70,7 @@ impl RwLock {
         self.lock.key()
     }
 
-    /// Blocks until this thread can read and returns a guard.
+    /// Blocks until this thread can acquire the lock as a reader, then returns a guard.
     ///
     /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
     /// call [`try_read_for`](Self::try_read_for).
@@ -96,7 +96,7 @@ impl RwLock {
         self.background.lock(self.lock.try_read())
     }
 
-    /// Blocks until this thread can acquire the lock as a reader, but for at most `wait`.
+    /// Attempts to acquire the lock as a reader, blocking this thread for at most `wait`.
     ///
     /// # Errors
     ///
@@ -107,8 +107,8 @@ impl RwLock {
         self.background.lock(self.lock.try_read_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock as a reader, but no later than `instant` on
-    /// the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock as a reader, giving up at `instant` on the
+    /// client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl RwLock {
         self.background.lock(self.lock.try_read_until(instant))
     }
 
-    /// Blocks until this thread can write and returns a guard.
+    /// Blocks until this thread can acquire the lock as the writer, then returns a guard.
     ///
     /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
     /// call [`try_write_for`](Self::try_write_for).
@@ -146,7 +146,7 @@ impl RwLock {
         self.writer(self.lock.try_write())
     }
 
-    /// Blocks until this thread can acquire the lock as the writer, but for at most `wait`.
+    /// Attempts to acquire the lock as the writer, blocking this thread for at most `wait`.
     ///
     /// # Errors
     ///
@@ -157,8 +157,8 @@ impl RwLock {
         self.writer(self.lock.try_write_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock as the writer, but no later than `instant` on
-    /// the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock as the writer, giving up at `instant` on the
+    /// client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
@@ -205,8 +205,8 @@ impl RwLock {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire the lock as a reader, but for at most `wait`, then runs
-    /// `work` like [`run_read`](Self::run_read).
+    /// Attempts to acquire the lock as a reader, blocking this thread for at most `wait`, and on
+    /// success runs `work` like [`run_read`](Self::run_read).
     ///
     /// # Errors
     ///
@@ -248,8 +248,8 @@ impl RwLock {
         Ok(guard.0.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire the lock as the writer, but for at most `wait`, then
-    /// runs `work` like [`run_write`](Self::run_write).
+    /// Attempts to acquire the lock as the writer, blocking this thread for at most `wait`, and on
+    /// success runs `work` like [`run_write`](Self::run_write).
     ///
     /// # Errors
     ///

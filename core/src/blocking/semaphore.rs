@@ -59,7 +59,7 @@ impl Semaphore {
         self.semaphore.limit()
     }
 
-    /// Blocks until `permits` permits are free and returns a guard that holds them.
+    /// Blocks until `permits` permits are free, then returns a guard that holds them.
     ///
     /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
     /// call [`try_acquire_for`](Self::try_acquire_for).
@@ -86,7 +86,7 @@ impl Semaphore {
         self.background.lock(self.semaphore.try_acquire(permits))
     }
 
-    /// Blocks until this thread can acquire `permits` permits, but for at most `wait`.
+    /// Attempts to acquire `permits` permits, blocking this thread for at most `wait`.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Semaphore {
         self.background.lock(self.semaphore.try_acquire_for(permits, wait))
     }
 
-    /// Blocks until this thread can acquire `permits` permits, but no later than `instant` on the
+    /// Blocks until this thread can acquire `permits` permits, giving up at `instant` on the
     /// client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
@@ -140,8 +140,8 @@ impl Semaphore {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire `permits` permits, but for at most `wait`, then runs
-    /// `work` like [`run`](Self::run).
+    /// Attempts to acquire `permits` permits, blocking this thread for at most `wait`, and on
+    /// success runs `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///

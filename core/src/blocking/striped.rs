@@ -60,7 +60,7 @@ impl Striped {
         self.striped.segments()
     }
 
-    /// Blocks until a segment is free and returns a guard that holds it.
+    /// Blocks until a segment is free, then returns a guard that holds it.
     ///
     /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
     /// call [`try_lock_for`](Self::try_lock_for).
@@ -88,7 +88,7 @@ impl Striped {
         Ok(self.guard(guard))
     }
 
-    /// Blocks until this thread can acquire a segment, but for at most `wait`.
+    /// Attempts to acquire a segment, blocking this thread for at most `wait`.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl Striped {
         Ok(self.guard(guard))
     }
 
-    /// Blocks until this thread can acquire a segment, but no later than `instant` on the client's
+    /// Blocks until this thread can acquire a segment, giving up at `instant` on the client's
     /// clock, for example `client.now() + wait`.
     ///
     /// # Errors
@@ -149,8 +149,8 @@ impl Striped {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire a segment, but for at most `wait`, then runs `work`
-    /// like [`run`](Self::run).
+    /// Attempts to acquire a segment, blocking this thread for at most `wait`, and on success runs
+    /// `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///

@@ -71,9 +71,9 @@ pub(crate) enum Acquired {
 /// `claims` must not be empty, and `pending` contains one entry per claim, in the same order.
 /// `askers` share the results with the callers in this process that are queued behind this one.
 ///
-/// If there are several claims, the function does not wait. It returns as soon as a key is held,
-/// and only retries errors from the store. Otherwise, callers that need a single key could overtake
-/// this caller indefinitely. To wait for several keys, acquire them one by one.
+/// If there are several claims, the function does not wait. The function returns as soon as a key
+/// is held, and only retries errors from the store. If it waited, callers that need a single key
+/// could overtake this caller indefinitely. To wait for several keys, acquire them one by one.
 ///
 /// If the wait ends, the queue entry is removed before this function returns. If the store does not
 /// confirm the removal within [`LEAVING`], the reaper completes it.
@@ -315,8 +315,8 @@ impl Acquisition<'_, '_, '_> {
         true
     }
 
-    /// Returns when to stop waiting for the reply. This is the end of the caller's wait, or the
-    /// time after which a grant would no longer be useful if that is earlier.
+    /// Returns when to stop waiting for the reply: at the end of the caller's wait, or earlier if a
+    /// grant would no longer be useful.
     fn attempt_end(&self, sent_at: Instant) -> Instant {
         let ends = self.pending.iter().map(|lease| lease.deadline(None, sent_at, self.lock_delay));
         let of_use = ends.min().unwrap_or(sent_at) - self.min_validity;

@@ -75,14 +75,14 @@ pub(crate) fn of_age(since: Instant) -> Instant {
     since + YOUTH
 }
 
-/// Returns the earliest time at which a notification may cause a check of a lease that was renewed
-/// at `sent_at`.
+/// Returns the earliest time at which a lease that was renewed at `sent_at` may be checked because
+/// of a notification.
 pub(crate) fn next_news_due(sent_at: Instant) -> Instant {
     sent_at + BETWEEN_NEWS
 }
 
-/// Returns when a notification that arrives at `now` causes a check of a lease whose last renewal
-/// failed.
+/// Returns when a lease whose last renewal failed may be checked because of a notification that
+/// arrives at `now`.
 pub(crate) fn news_due_after_failure(now: Instant) -> Instant {
     now + NEWS_AFTER_FAILURE
 }

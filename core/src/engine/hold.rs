@@ -264,9 +264,9 @@ impl Hold {
         if state.renewing { unwanted.not_before(state.due.min(state.min_until)) } else { unwanted }
     }
 
-    /// If the key must stay locked after the lease, waits for any renewal in progress. Otherwise,
-    /// the renewal in progress could reach the store after the final renewal and free the key too
-    /// early. Returns the current time.
+    /// If the key must stay locked after the lease, waits for any renewal in progress. Without this
+    /// wait, the renewal in progress could reach the store after the final renewal and free the key
+    /// too early. Returns the current time.
     pub(crate) async fn wait_to_close(&self, clock: &dyn Clock, mut now: Instant) -> Instant {
         while self.options.min_hold.is_some() {
             let changes = self.changes();
@@ -601,10 +601,11 @@ impl Hold {
         self.update_after(None, now, change)
     }
 
-    /// Changes the state. This is the only way to end the lease or to extend its deadline.
+    /// Changes the state. No other function ends the lease or extends its deadline.
     ///
-    /// This function first checks whether the deadline has passed. It also drops the parts of the
-    /// state that an ended lease does not need. `error` may be the reason for the change.
+    /// This function first checks whether the deadline has passed. The function also drops the
+    /// parts of the state that an ended lease does not need. `error` may be the reason for the
+    /// change.
     fn update_after<R>(
         &self,
         error: Option<&Error>,

@@ -328,8 +328,8 @@ impl Engine {
         &self,
         mut stage: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
-        // The subscription starts here. It costs almost nothing until it is polled, which happens
-        // only if the stage has to wait.
+        // The subscription starts here. An unpolled subscription costs almost nothing, and it is
+        // polled only if the stage must wait.
         let mut closing = pin!(self.closing.notified());
         if self.is_closed() {
             return Err(Error::closed());

@@ -54,8 +54,8 @@ impl<H: Held> LocalQueue<H> {
     /// the caller's wait or attempts end while another client holds the key.
     ///
     /// A call with a single attempt never waits in this queue. If the key is known to be held, the
-    /// call returns immediately. Otherwise, the call sends its own request, because only a new
-    /// reply can distinguish a held key from an outage.
+    /// call returns immediately. If the key is not known to be held, the call sends its own
+    /// request, because only a new reply can distinguish a held key from an outage.
     ///
     /// # Errors
     ///

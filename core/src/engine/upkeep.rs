@@ -26,7 +26,7 @@ pub(crate) struct Upkeep {
     events: Events,
     process: Process,
     /// All tasks share the work, so no lease depends on a runtime that has ended or is not driven.
-    /// This is a list, because a process has few runtimes.
+    /// A list is sufficient, because a process has few runtimes.
     tasks: Mutex<Vec<(Id, JoinHandle<()>)>>,
 }
 

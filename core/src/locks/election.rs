@@ -110,7 +110,7 @@ impl Election {
         self.0.key()
     }
 
-    /// Waits to be elected and proclaims `value` as soon as this candidate becomes the leader.
+    /// Waits to be elected, and proclaims `value` as soon as this candidate becomes the leader.
     ///
     /// This method waits indefinitely unless a [`wait`](LockOptions::wait) was set through
     /// [`with_options`](Self::with_options). The client's own `wait` does not apply, so a standby
@@ -181,8 +181,8 @@ impl Election {
         self.candidate(value)?.try_lock_for(LEADER, None, wait).await.map(Leadership)
     }
 
-    /// Waits to become the leader and to proclaim `value`, but no later than `instant` on the
-    /// client's clock, for example `client.now() + wait`.
+    /// Waits to become the leader and to proclaim `value`, giving up at `instant` on the client's
+    /// clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
@@ -335,8 +335,8 @@ impl Leadership {
     /// Returns [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) or
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not reply. The
     /// next renewal then sends the value, unless [renewal is off](crate::RenewalMode::Off). A
-    /// request that got no reply can still reach the store after a later request. In this case, the
-    /// store returns the older value until the next renewal.
+    /// request that got no reply can still reach the store after a later request. The store then
+    /// returns the older value until the next renewal.
     ///
     /// # Cancel safety
     ///

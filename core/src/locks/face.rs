@@ -61,8 +61,8 @@ impl Kind {
 
     /// Returns whether waiters always use the store's queue.
     ///
-    /// Otherwise, a stream of readers could starve a writer. A leader that resigns and campaigns
-    /// again could be elected before candidates that have waited for a long time.
+    /// Without the queue, a stream of readers could starve a writer. A leader that resigns and
+    /// campaigns again could be elected before candidates that have waited for a long time.
     fn queues(self) -> bool {
         matches!(self, Self::RwLock | Self::Election)
     }

@@ -193,13 +193,13 @@ impl LockGuard {
         Ok(())
     }
 
-    /// Waits until the lease is lost and returns the reason. Returns `None` if the guard is
+    /// Waits until the lease is lost, then returns the reason. Returns `None` if the guard is
     /// released or dropped first.
     ///
     /// The future completes no later than the first poll after the deadline, even if the store, the
     /// network or the watchdog hangs. If several guards share a lease, the future also completes
     /// when the last guard is dropped. The future does not borrow the guard, so a different task
-    /// can await it. It also does not keep the lease or the client alive.
+    /// can await it. The future also does not keep the lease or the client alive.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -266,7 +266,8 @@ impl LockGuard {
     }
 
     /// Waits until a client [asks](crate::LockClient::request_revocation) the key's holders to
-    /// finish early and returns `true`. Returns `false` if the guard is released or dropped first.
+    /// finish early, then returns `true`. Returns `false` if the guard is released or dropped
+    /// first.
     ///
     /// The request does not end the lease. The reply to the next renewal notifies the holder. If
     /// the store sends change events, the renewal is sent immediately. If [renewal is
@@ -436,7 +437,7 @@ impl LockGuard {
         self.hold.kind()
     }
 
-    /// Waits until work under the lock must stop. This is the case if the lease is lost, or if no
+    /// Waits until work under the lock must stop. Work must stop if the lease is lost, or if no
     /// more than [`loss_grace`](crate::LockOptions::loss_grace) remains before the deadline because
     /// renewals fail or are no longer allowed.
     ///
@@ -484,7 +485,7 @@ impl LockGuard {
     }
 
     /// Waits until the lease is lost and the grace period for its work is over. Returns `None` if
-    /// the guard is gone first.
+    /// the guard is dropped first.
     pub(crate) async fn lost_for_good(&self) -> Option<LossReason> {
         let reason = self.lost().await?;
         let clock = self.upkeep.clock();

@@ -184,7 +184,7 @@ impl MultiLock {
         self.parts.keys()
     }
 
-    /// Waits until all parts are acquired and returns a guard that holds them.
+    /// Waits until all parts are acquired, then returns a guard that holds them.
     ///
     /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
     /// call [`try_lock_for`](Self::try_lock_for).
@@ -244,7 +244,7 @@ impl MultiLock {
         self.take(wait).await?.or_busy()
     }
 
-    /// Waits to acquire all parts, but no later than `instant` on the client's clock, for example
+    /// Waits to acquire all parts, giving up at `instant` on the client's clock, for example
     /// `client.now() + wait`.
     ///
     /// # Errors
@@ -299,7 +299,8 @@ impl MultiLock {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits up to `wait` to acquire all parts, then runs `work` like [`run`](Self::run).
+    /// Waits up to `wait` to acquire all parts and, if successful, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
@@ -333,17 +334,17 @@ impl MultiLock {
             Ok(Some(held)) => Ok(Locked::Held(held)),
             Err(error) => Err(error),
         };
-        // Wait for the releases. Otherwise, a caller that retries immediately could be rejected
-        // because of its own leases. Releases that are still unconfirmed at the end of the wait
-        // continue in the background.
+        // Wait for the releases. Without this wait, a caller that retries immediately could be
+        // rejected because of its own leases. Releases that are still unconfirmed at the end of the
+        // wait continue in the background.
         clock::until(self.engine.clock(), wait.end(), taken.give_back()).await;
         refusal
     }
 
     /// Acquires all parts in one request.
     ///
-    /// Returns `None` if the parts must be acquired one by one. This is the case if the store does
-    /// not support requests for several keys, or if a part is held and the caller may wait.
+    /// Returns `None` if the parts must be acquired one by one, either because the store does not
+    /// support requests for several keys, or because a part is held and the caller may wait.
     async fn take_together(&self, wait: Wait) -> Result<Option<Locked<MultiGuard>>, Error> {
         let can = self.engine.backend().capabilities().supports(Feature::Together);
         if !can || self.parts.len() < 2 {

@@ -227,7 +227,7 @@ impl Mutex {
         self.0.try_lock_for(Share::Whole, None, wait).await
     }
 
-    /// Waits to acquire the lock, but no later than `instant` on the client's clock.
+    /// Waits to acquire the lock, giving up at `instant` on the client's clock.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -370,7 +370,8 @@ impl Mutex {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits up to `wait` to acquire the lock, then runs `work` like [`run`](Self::run).
+    /// Waits up to `wait` to acquire the lock and, if successful, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

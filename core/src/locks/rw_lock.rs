@@ -120,7 +120,7 @@ impl RwLock {
         self.face.key()
     }
 
-    /// Waits until the caller can read and returns a guard.
+    /// Waits until the caller can acquire the lock as a reader, then returns a guard.
     ///
     /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
     /// call [`try_read_for`](Self::try_read_for).
@@ -173,8 +173,8 @@ impl RwLock {
         self.face.try_lock_for(Share::READER, self.owner(), wait).await
     }
 
-    /// Waits to acquire the lock as a reader, but no later than `instant` on the client's clock,
-    /// for example `client.now() + wait`.
+    /// Waits to acquire the lock as a reader, giving up at `instant` on the client's clock, for
+    /// example `client.now() + wait`.
     ///
     /// # Errors
     ///
@@ -190,7 +190,7 @@ impl RwLock {
         self.face.try_lock_until(Share::READER, self.owner(), instant).await
     }
 
-    /// Waits until the caller can write and returns a guard.
+    /// Waits until the caller can acquire the lock as the writer, then returns a guard.
     ///
     /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
     /// call [`try_write_for`](Self::try_write_for).
@@ -242,8 +242,8 @@ impl RwLock {
         self.face.try_lock_for(Share::WRITER, self.owner(), wait).await.map(WriteGuard)
     }
 
-    /// Waits to acquire the lock as the writer, but no later than `instant` on the client's clock,
-    /// for example `client.now() + wait`.
+    /// Waits to acquire the lock as the writer, giving up at `instant` on the client's clock, for
+    /// example `client.now() + wait`.
     ///
     /// # Errors
     ///
@@ -308,7 +308,7 @@ impl RwLock {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits up to `wait` to acquire the lock as a reader, then runs `work` like
+    /// Waits up to `wait` to acquire the lock as a reader and, if successful, runs `work` like
     /// [`run_read`](Self::run_read).
     ///
     /// # Errors
@@ -367,7 +367,7 @@ impl RwLock {
         Ok(guard.0.run_and_release(work).await?)
     }
 
-    /// Waits up to `wait` to acquire the lock as the writer, then runs `work` like
+    /// Waits up to `wait` to acquire the lock as the writer and, if successful, runs `work` like
     /// [`run_write`](Self::run_write).
     ///
     /// # Errors
@@ -437,8 +437,8 @@ impl WriteGuard {
     ///
     /// Returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease is lost. Returns
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the lock is
-    /// [reentrant](RwLock::reentrant) and its owner has other guards. In both cases, the guard is
-    /// dropped.
+    /// [reentrant](RwLock::reentrant) and its owner has other guards. If the call fails, the guard
+    /// is dropped.
     ///
     /// # Cancel safety
     ///

@@ -100,7 +100,7 @@ impl Semaphore {
         self.limit
     }
 
-    /// Waits until `permits` permits are free and returns a guard that holds them.
+    /// Waits until `permits` permits are free, then returns a guard that holds them.
     ///
     /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
     /// call [`try_acquire_for`](Self::try_acquire_for).
@@ -157,7 +157,7 @@ impl Semaphore {
         self.face.try_lock_for(self.units(permits)?, None, wait).await
     }
 
-    /// Waits to acquire `permits` permits, but no later than `instant` on the client's clock, for
+    /// Waits to acquire `permits` permits, giving up at `instant` on the client's clock, for
     /// example `client.now() + wait`.
     ///
     /// # Errors
@@ -233,7 +233,8 @@ impl Semaphore {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits up to `wait` to acquire `permits` permits, then runs `work` like [`run`](Self::run).
+    /// Waits up to `wait` to acquire `permits` permits and, if successful, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///

@@ -71,8 +71,8 @@ pub struct Striped {
 }
 
 impl Striped {
-    /// The largest number of segments. It is limited because a waiting caller may send one request
-    /// per segment in each round.
+    /// The largest number of segments. The number is limited because a waiting caller may send one
+    /// request per segment in each round.
     pub const MAX_SEGMENTS: u32 = 1_024;
 
     pub(crate) fn new(
@@ -113,7 +113,7 @@ impl Striped {
         &self.segments
     }
 
-    /// Waits until a segment is free and returns a guard that holds it.
+    /// Waits until a segment is free, then returns a guard that holds it.
     ///
     /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
     /// call [`try_lock_for`](Self::try_lock_for). The caller waits in the queue of one segment.
@@ -172,7 +172,7 @@ impl Striped {
         self.take(wait).await?.or_busy()
     }
 
-    /// Waits to acquire a segment, but no later than `instant` on the client's clock, for example
+    /// Waits to acquire a segment, giving up at `instant` on the client's clock, for example
     /// `client.now() + wait`.
     ///
     /// # Errors
@@ -226,7 +226,8 @@ impl Striped {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits up to `wait` to acquire a segment, then runs `work` like [`run`](Self::run).
+    /// Waits up to `wait` to acquire a segment and, if successful, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Models of a lock from `lock()` to its release. They cover hand-off, cancellation and shutdown
-//! while the maintenance task is running.
+//! Models of a lock from `lock()` to its release. The models cover hand-off, cancellation and
+//! shutdown while the maintenance task is running.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Models of the watch. They check that no event between a check and the wait is missed, and that a
-//! key is removed after its last watch.
+//! Models of the watch. The models check that no event between a check and the wait is missed, and
+//! that a key is removed after its last watch.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};

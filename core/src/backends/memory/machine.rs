@@ -323,8 +323,8 @@ impl Machine {
             self.charter = Some(charter.clone());
             self.counts.last_token = self.counts.last_token.max(enlistment.floor());
         }
-        // Do not adopt the identity in the request. Otherwise, if the data was lost, the store
-        // would immediately accept a later request to join.
+        // Do not adopt the identity in the request. If the data was lost, the store would then
+        // immediately accept a later request to join.
         self.standing(StoreId::new(), now)
     }
 

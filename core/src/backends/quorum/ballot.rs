@@ -96,8 +96,8 @@ impl Ballot {
         self.kept().is_some() || self.queued_at().is_some_and(is_first)
     }
 
-    /// Returns the members whose changes the claim waits for. These are the member that queued the
-    /// claim or, if no member queued it, all members that rejected it.
+    /// Returns the members whose changes the claim waits for: the member that queued the claim or,
+    /// if no member queued it, all members that rejected it.
     pub(super) fn in_the_way(&self) -> BTreeSet<usize> {
         match self.queued_at() {
             Some(number) => [number].into(),

@@ -32,9 +32,9 @@ impl<B: LockBackend> Quorum<B> {
 impl<B: LockBackend> QuorumBuilder<B> {
     /// The default for [`max_ttl`](Self::max_ttl), which is 120 s.
     ///
-    /// A member that lost its data does not have a vote for this time. The default is long enough
-    /// for the default TTL plus a lock delay, and short enough that a restarted member gets its
-    /// vote back before the next member restarts.
+    /// After losing its data, a member does not have a vote for this long. The default is long
+    /// enough for the default TTL plus a lock delay, and short enough that a restarted member gets
+    /// its vote back before the next member restarts.
     pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(120);
 
     /// The default for [`member_timeout`](Self::member_timeout), which is 250 ms, twice a round
@@ -54,8 +54,8 @@ impl<B: LockBackend> QuorumBuilder<B> {
         }
     }
 
-    /// Sets the longest TTL of a lease. A member that lost its data does not have a vote for this
-    /// time.
+    /// Sets the longest TTL of a lease. After losing its data, a member does not have a vote for
+    /// this long.
     ///
     /// All clients of a quorum must use the same value. The default is
     /// [`QuorumBuilder::DEFAULT_MAX_TTL`].

@@ -81,7 +81,7 @@ impl Claims {
         })
     }
 
-    /// Records that the attempt was refused.
+    /// Records that the attempt was rejected.
     pub(super) fn refused(&self, id: LeaseId, ballot: &Ballot) {
         self.with(id, |memory| {
             memory.was_refused = true;
@@ -143,8 +143,8 @@ impl Claims {
         self.with(id, |memory| memory.late -= count);
     }
 
-    /// Returns whether the caller must release a late vote. If so, records that this release is in
-    /// progress.
+    /// Returns whether the caller must release a late vote, and if so, records that this release is
+    /// in progress.
     pub(super) fn takes_back(&self, id: LeaseId, member: usize, now: Instant) -> bool {
         self.with(id, |memory| {
             memory.touched = Some(now);

@@ -40,7 +40,8 @@ struct State {
 pub(super) enum Order {
     /// All members at the same time.
     All,
-    /// First the deciding member. If it rejects the claim, no other member is asked.
+    /// First the deciding member. If the deciding member rejects the claim, no other member is
+    /// asked.
     DecidingMember,
     /// First the deciding member, and then all other members, even if the deciding member rejects
     /// the claim.

@@ -127,8 +127,8 @@ impl<B: LockBackend> Members<B> {
         if present.len() >= self.majority() { present } else { all }
     }
 
-    /// Returns the member that clients ask first for a contended key. This is the first member that
-    /// has a vote and replied to its last request.
+    /// Returns the first member that has a vote and replied to its last request. Clients ask this
+    /// member first for a contended key.
     pub(super) fn deciding(&self) -> Option<usize> {
         self.enlisted().into_iter().find(|number| self.list[*number].answers())
     }

@@ -34,8 +34,8 @@ impl<B: LockBackend> Quorum<B> {
     /// Renews leases with one request per member. Returns as soon as a majority has decided on each
     /// lease.
     ///
-    /// If a majority holds a lease, members that lost the lease are asked to grant it again. Their
-    /// votes count from the next renewal on.
+    /// If a majority holds a lease, members that lost the lease are asked to grant it again. The
+    /// votes of these members count from the next renewal on.
     pub(super) async fn renew_and_repair(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let (majority, now) = (self.members.majority(), self.members.clock.now());
         self.claims.clear(now, self.members.max_ttl);

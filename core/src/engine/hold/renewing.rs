@@ -13,7 +13,8 @@ use crate::contract::loss::LossReason;
 use crate::engine::deadline;
 use crate::options::RenewalMode;
 
-/// A renewal in progress. If it is dropped before it is settled, its outcome is unknown.
+/// A renewal in progress. If this value is dropped before it is settled, the outcome of the renewal
+/// is unknown.
 #[derive(Debug)]
 pub(crate) struct Renewing {
     hold: Arc<Hold>,

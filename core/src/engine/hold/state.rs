@@ -13,8 +13,8 @@ use crate::options::RenewalMode;
 use crate::sync::Notify;
 
 /// The maximum number of leases in one renewal request. This number is large enough to make the
-/// cost of the round trip per lease small. It is also small enough that a batch occupies the store
-/// only briefly (a few hundred microseconds on Redis).
+/// cost of the round trip per lease small. The number is also small enough that a batch occupies
+/// the store only briefly (a few hundred microseconds on Redis).
 pub(crate) const BATCH: usize = 256;
 
 /// If a batch of renewals gets no reply, it is retried in this many parts. A TTL allows three

@@ -250,8 +250,8 @@ impl<H, N> Line<H, N> {
         self.waiters.back().map_or(0, |(last, _)| last + 1)
     }
 
-    /// Removes up to `count` waiters from the queue. They may then send requests at the same time
-    /// as the caller with the turn.
+    /// Removes up to `count` waiters from the queue. The removed waiters may then send requests at
+    /// the same time as the caller with the turn.
     pub(super) fn let_in(&mut self, count: usize) -> LetIn<N> {
         let mut let_in = LetIn::new();
         while let_in.len() < count

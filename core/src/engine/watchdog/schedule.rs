@@ -138,8 +138,8 @@ impl Schedule {
         due.take(count).cloned().collect()
     }
 
-    /// Returns when a task must run next. This is when a new lease is old enough or, if there is
-    /// capacity for renewals, when the next lease is due.
+    /// Returns when a task must run next: when a new lease is old enough or, if there is capacity
+    /// for renewals, when the next lease is due.
     pub(super) fn next_look(&mut self, has_room: bool) -> Instant {
         let next_due = self.due.keys().next().filter(|_| has_room).copied();
         self.wakes_at = next_due.unwrap_or(Instant::FAR_FUTURE).min(self.next_of_age);

@@ -163,8 +163,8 @@ impl MultiGuard {
         })
     }
 
-    /// Waits until any lease is [unconfirmed](crate::LeaseState::Unconfirmed) or lostand returns
-    /// its key and state.
+    /// Waits until any lease is [unconfirmed](crate::LeaseState::Unconfirmed) or lost, then returns
+    /// that lease's key and state.
     ///
     /// The renewal of an unconfirmed lease is overdue. A caller can use this state to finish early.
     ///
