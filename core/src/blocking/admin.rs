@@ -69,7 +69,7 @@ impl Admin {
         self.background.block_on(self.admin.force_release(key, why))
     }
 
-    /// Ends the lease on `key` that has this fingerprint and writes the reason `why` to the log.
+    /// Ends the lease on `key` that has this fingerprint, and writes the reason `why` to the log.
     ///
     /// # Errors
     ///

@@ -112,7 +112,7 @@ impl Drop for Ending {
     }
 }
 
-/// Returns whether this thread may block. A thread may not block in async code, nor while it is
+/// Returns whether this thread may block. A thread must not block in async code or while it is
 /// exiting, because tokio cannot block an exiting thread.
 fn may_block() -> bool {
     Handle::try_current().is_err_and(|error| error.is_missing_context())
@@ -142,7 +142,7 @@ impl fmt::Debug for Background {
     }
 }
 
-/// Runs until the client, its locks and its guards have been dropped and their releases are
+/// Runs until the client, its locks and its guards have been dropped and all releases are
 /// confirmed.
 ///
 /// If the store does not respond, the releases are retried for

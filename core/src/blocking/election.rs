@@ -220,7 +220,7 @@ impl Leadership {
         self.0.proclaimed()
     }
 
-    /// Proclaims a new `value`and blocks until the store has replied.
+    /// Proclaims a new `value` and blocks until the store has replied.
     ///
     /// # Errors
     ///

@@ -98,8 +98,8 @@ impl Guard {
     /// Blocks until the lease is lost or `wait` has elapsed. Returns the reason, or `None` if the
     /// lease was not lost.
     ///
-    /// A lease is considered lost after its deadline, even if the store or the network hangs.
-    /// Different threads can use the guard in the meantime. See [`LockGuard::lost`].
+    /// A lease is considered lost after its deadline, even if the store or the network hangs. Other
+    /// threads can use the guard during the wait. See [`LockGuard::lost`].
     ///
     /// # Errors
     ///
@@ -126,8 +126,8 @@ impl Guard {
         self.background.block_on(self.guard.extend(ttl))
     }
 
-    /// Returns some of the permits that the guard holds to the semaphore. The method blocks until
-    /// the store has replied.
+    /// Returns some of the guard's permits to the semaphore. The method blocks until the store has
+    /// replied.
     ///
     /// # Errors
     ///
@@ -138,8 +138,8 @@ impl Guard {
         self.background.block_on(self.guard.give_back(permits))
     }
 
-    /// Releases the lockand blocks until the store has confirmed the release. The method blocks for
-    /// at most five seconds and never past the [deadline](Self::deadline).
+    /// Releases the lock and blocks until the store has confirmed the release. The method blocks
+    /// for at most five seconds and never past the [deadline](Self::deadline).
     ///
     /// # Errors
     ///

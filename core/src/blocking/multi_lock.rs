@@ -300,7 +300,7 @@ impl MultiGuard {
         Ok(self.background.wait_for(self.guard.lost(), wait)?.flatten())
     }
 
-    /// Releases all partsand blocks until the store has confirmed the releases. The method blocks
+    /// Releases all parts and blocks until the store has confirmed the releases. The method blocks
     /// for at most five seconds and never past the parts' deadlines.
     ///
     /// # Errors

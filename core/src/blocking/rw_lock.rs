@@ -317,7 +317,7 @@ impl WriteGuard {
         self.0.share_with_readers()
     }
 
-    /// Releases the lockand blocks until the store has confirmed the release. See
+    /// Releases the lock and blocks until the store has confirmed the release. See
     /// [`Guard::release`].
     ///
     /// # Errors

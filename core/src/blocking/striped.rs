@@ -202,7 +202,7 @@ impl StripedGuard {
         self.guard
     }
 
-    /// Releases the segmentand blocks until the store has confirmed the release. See
+    /// Releases the segment and blocks until the store has confirmed the release. See
     /// [`Guard::release`].
     ///
     /// # Errors

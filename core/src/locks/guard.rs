@@ -239,7 +239,7 @@ impl LockGuard {
     /// Waits until the lease is [unconfirmed](LeaseState::Unconfirmed) or lost.
     ///
     /// An unconfirmed lease is still in force, but its renewal is overdue. A caller can use this
-    /// state to finish early:
+    /// method to finish early:
     ///
     /// ```
     /// use leasehold_core::LockGuard;
@@ -391,9 +391,9 @@ impl LockGuard {
     /// Runs `future` while the lease is in force, and drops `future` unfinished if the lease is
     /// lost. The guard is kept.
     ///
-    /// If [`loss_grace`](crate::LockOptions::loss_grace) is set, [`ending`](Self::ending) notifies
-    /// `future` of the loss. `future` is dropped after that grace period, but no later than the
-    /// [deadline](Self::deadline).
+    /// If [`loss_grace`](crate::LockOptions::loss_grace) is set, `future` can await
+    /// [`ending`](Self::ending) to finish early. After a loss, `future` is dropped at the end of
+    /// the grace period, but no later than the [deadline](Self::deadline).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -543,7 +543,7 @@ impl LockGuard {
     ///
     /// If the owner has more guards of the lease, the lease stays in force until its last guard is
     /// released. If [`min_hold`](crate::LockOptions::min_hold) is set, the key stays locked for the
-    /// rest of that time.
+    /// rest of the minimum hold time.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -626,7 +626,7 @@ impl LockGuard {
         done(output, self.release().await)
     }
 
-    /// Returns the run for work that finishes before this guard is released.
+    /// Returns the `Run` for work that finishes before this guard is released.
     pub(crate) fn to_run(&self) -> Run {
         Run::under(&self.hold, &self.upkeep)
     }
@@ -657,7 +657,7 @@ impl LockGuard {
             self.token.renumber(self.hold.number(term));
             match waiter.give(self) {
                 Ok(()) => return Ok(()),
-                // The waiting caller has gone in the meantime, so this guard still has the lease.
+                // The waiting caller is gone, so this guard still has the lease.
                 Err(refused) => self = refused,
             }
         }

@@ -300,8 +300,9 @@ impl Mutex {
     ///
     /// # Returning without waiting for the release
     ///
-    /// This method returns after the store has confirmed the release, or after at most five seconds. To return as soon as the work has finished,
-    /// hold a guard and drop it. The lock is then released in the background:
+    /// This method returns after the store has confirmed the release, but waits for at most five
+    /// seconds. To return as soon as the work has finished, hold a guard and drop it. The lock is
+    /// then released in the background:
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

@@ -449,7 +449,7 @@ impl WriteGuard {
         Ok(self.0)
     }
 
-    /// Releases the lockand waits until the store has confirmed the release. See
+    /// Releases the lock and waits until the store has confirmed the release. See
     /// [`LockGuard::release`].
     ///
     /// # Errors

@@ -443,7 +443,7 @@ impl StripedGuard {
         self.guard
     }
 
-    /// Releases the segmentand waits until the store has confirmed the release. See
+    /// Releases the segment and waits until the store has confirmed the release. See
     /// [`LockGuard::release`].
     ///
     /// # Errors

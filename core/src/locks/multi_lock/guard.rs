@@ -166,7 +166,8 @@ impl MultiGuard {
     /// Waits until any lease is [unconfirmed](crate::LeaseState::Unconfirmed) or lost, then returns
     /// that lease's key and state.
     ///
-    /// The renewal of an unconfirmed lease is overdue. A caller can use this state to finish early.
+    /// The renewal of an unconfirmed lease is overdue. A caller can use this method to finish
+    /// early.
     ///
     /// # Cancel safety
     ///
