@@ -82,8 +82,9 @@ const CONNECTING: u32 = 8;
 /// - A quorum supports mutexes only. A majority is enough to exclude a second holder, but a
 ///   semaphore with k permits would need more than k / (k + 1) of the members.
 /// - Waiting clients are not served in a fair order. A client that was rejected waits in the queue
-///   of one member, the first one that responds. A client that has not encountered contention yet
-///   sends its request to all members at the same time and may overtake queued clients.
+///   of a single member, which is the first member that responds. A client that has not encountered
+///   contention yet sends its request to all members at the same time and may overtake queued
+///   clients.
 /// - Acquiring a mutex sends a request to every member. A consensus store such as etcd provides
 ///   stronger guarantees with fewer requests. Use a quorum if you have several independent stores
 ///   but no consensus store.

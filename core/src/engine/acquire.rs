@@ -161,7 +161,7 @@ struct Acquisition<'a, 'r, 'b> {
     spaced: Instant,
     outage_wait: Duration,
     lock_delay: Duration,
-    /// A grant is rejected if less than this time would remain.
+    /// The minimum remaining validity of a grant. A grant that would leave less time is rejected.
     min_validity: Duration,
     /// When the store last replied or this caller arrived, whichever was later.
     answered_at: Instant,
@@ -380,7 +380,7 @@ impl Acquisition<'_, '_, '_> {
         goes_on
     }
 
-    /// Returns the end of the current pause, or of the next pause if none has started.
+    /// Returns the end of the current pause, or the end of the next pause if no pause has started.
     fn pause_ends(&mut self, now: Instant, refusal: Option<&Refusal>) -> Option<Instant> {
         let is_called = self.is_called && self.place_due < Instant::FAR_FUTURE;
         if self.tries.are_by_default() && is_called {

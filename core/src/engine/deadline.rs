@@ -12,9 +12,9 @@ const RENEWALS_PER_TTL: u32 = 3;
 /// share a round trip. Each renewal is less than 1 % early.
 const POINTS_PER_RENEWAL: u32 = 128;
 
-/// One attempt to renew may take one sixth of the TTL. When a renewal becomes due, two thirds of
-/// the TTL remain. This time is enough for two attempts that hang, the pauses between them and a
-/// third attempt.
+/// An attempt to renew a lease may take up to one sixth of the TTL. When a renewal becomes due, two
+/// thirds of the TTL remain. This time is enough for two attempts that hang, the pauses between
+/// them and a third attempt.
 const ATTEMPTS_PER_TTL: u32 = 6;
 
 /// After a failed renewal, the watchdog pauses for one twelfth of the TTL before the next renewal.

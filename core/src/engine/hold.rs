@@ -34,8 +34,8 @@ use crate::observe::{AskedKind, Events};
 use crate::options::{LockOptions, RenewalMode};
 use crate::sync::{Mutex, Notify, lock};
 
-/// How long a lease may be handed off within this process before it is released in the store, so
-/// that other processes can acquire the lock.
+/// How long a lease may be handed off between callers in this process before it must be released,
+/// so that other processes can acquire the lock.
 const TIME_SHARE: Duration = Duration::from_millis(20);
 
 /// A granted lease, which its guards and the watchdog share.
@@ -47,7 +47,7 @@ pub(crate) struct Hold {
     lease: Lease,
     /// The token of the first holder. Each later holder has the next token.
     token: u64,
-    /// The number of holders after the first holder that can get a token.
+    /// The number of additional holders that can get a token.
     spare_tokens: u32,
     kind: AskedKind,
     events: Events,
@@ -97,8 +97,8 @@ pub(crate) struct Passed {
     pub(crate) owner: Option<OwnerId>,
     /// How long the previous holder held the lease.
     pub(crate) held: Duration,
-    /// Whether the watchdog must check the lease earlier than before, so that the lease must be
-    /// filed again.
+    /// Whether the watchdog must check the lease earlier than before, so that the schedule must be
+    /// updated.
     pub(crate) is_due_earlier: bool,
 }
 
@@ -546,7 +546,7 @@ impl Hold {
         }
     }
 
-    /// Returns the notifier for all changes for which a task can wait.
+    /// Returns the notifier for the changes that tasks can wait for.
     fn changes(&self) -> Arc<Notify> {
         Arc::clone(lock(&self.state).changed.get_or_insert_default())
     }
@@ -632,7 +632,7 @@ impl Hold {
     }
 }
 
-/// Returns how long a lease that was requested at `granted_at` may be held.
+/// Returns the time until which a lease that was requested at `granted_at` may be held.
 fn max_until(options: &LockOptions, granted_at: Instant) -> Instant {
     options.max_hold.map_or(Instant::FAR_FUTURE, |limit| granted_at + limit)
 }

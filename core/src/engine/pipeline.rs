@@ -126,7 +126,7 @@ impl Engine {
         let LockRequest { options, wait, .. } = requests[0];
         let (upkeep, clock) = (&self.upkeep, self.upkeep.clock());
 
-        // 1 reentrancy
+        // Stage 1: reentrancy
         let entering = match self.enter(requests, call).await? {
             Entered::First(entering) => entering,
             Entered::Done(outcome) => return Ok(outcome),
@@ -135,7 +135,7 @@ impl Engine {
         let mut back = None;
         let mut tries = Tries::new(&options.retry, wait.asked_at());
         loop {
-            // 2 queue
+            // Stage 2: queue
             let askers = match self.turns(requests, back.take(), &mut tries, call).await? {
                 Turns::Ask(askers) => askers,
                 Turns::Held(held) => return Ok(Outcome::Held(held)),
@@ -149,7 +149,7 @@ impl Engine {
                 }
             };
 
-            // 3 acquire
+            // Stage 3: acquire
             let once = askers.as_slice()[0].once();
             let wait_now = if once.is_some() { wait.but_once() } else { wait };
             let claims = Few::of(requests, |request| request.within(wait_now).claim());
@@ -173,7 +173,7 @@ impl Engine {
                 return Ok(Outcome::Held(held));
             }
 
-            // 4 watchdog, 5 guard
+            // Stages 4 and 5: watchdog and guard
             let mut each = requests.iter().zip(&mut *pending);
             let guards = askers.map(|asker| {
                 let (request, lease) = each.next().expect("each asker is for one request");
@@ -214,7 +214,7 @@ impl Engine {
         })
     }
 
-    /// Stage 2: waits for the turn of the request.
+    /// Stage 2: waits for the request's turn.
     ///
     /// If there are several requests, they immediately get either all their turns or none. Waiting
     /// for one turn while holding another turn could cause a deadlock.

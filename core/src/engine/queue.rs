@@ -51,7 +51,7 @@ impl<H: Held> LocalQueue<H> {
     }
 
     /// Waits until the caller may send a request to the store or receives a lease. Also returns if
-    /// the caller's wait or attempts end while another client holds the key.
+    /// the caller's wait ends or its attempts are used up while another client holds the key.
     ///
     /// A call with a single attempt never waits in this queue. If the key is known to be held, the
     /// call returns immediately. If the key is not known to be held, the call sends its own

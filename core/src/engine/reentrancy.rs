@@ -63,7 +63,7 @@ impl HoldTable {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, nothing was entered.
+    /// This method is cancel safe. If the future is dropped, the owner does not get a guard.
     pub(crate) async fn enter(
         self: &Arc<Self>,
         key: &LockKey,

@@ -16,7 +16,7 @@ pub(crate) struct LockRequest<'a> {
     pub(crate) options: &'a Arc<LockOptions>,
     /// The requested share of the key.
     pub(crate) share: Share,
-    /// The lock type, for events.
+    /// The lock type to report in events.
     pub(crate) kind: AskedKind,
     /// Whether the caller always joins the store's queue while it waits.
     pub(crate) queues: bool,

@@ -31,8 +31,8 @@ impl Tries {
         self.by_default
     }
 
-    /// Returns the end of the current pause, or of the next pause if none has started. Returns
-    /// `None` if no attempts are left.
+    /// Returns the end of the current pause, or the end of the next pause if no pause has started.
+    /// Returns `None` if no attempts are left.
     pub(crate) fn pause_ends(
         &mut self,
         now: Instant,

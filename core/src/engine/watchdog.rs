@@ -84,7 +84,7 @@ impl Watchdog {
         }
     }
 
-    /// Stops watching `hold`, which must be over. Returns `false` if it was already removed.
+    /// Stops watching `hold`, which must be over. Returns `false` if `hold` was already removed.
     pub(crate) fn remove(&self, hold: &Hold) -> bool {
         lock(&self.schedule).remove(hold)
     }

@@ -56,9 +56,9 @@ use crate::options::LockOptions;
 ///
 /// # How the parts are acquired
 ///
-/// If the store supports [`Feature::Together`], the client first requests all parts at once. If
-/// that request is rejected and the caller may wait, the client acquires the parts one by one, in
-/// key order. The order in which the parts were added does not matter.
+/// If the store supports [`Feature::Together`], the client first requests all parts in a single
+/// request. If that request is rejected and the caller may wait, the client acquires the parts one
+/// by one, in key order. The order in which the parts were added does not matter.
 ///
 /// Because every caller acquires the parts in key order, callers of multi-locks cannot deadlock
 /// with each other. However, a caller that already holds one of the keys waits for itself. A caller

@@ -1,4 +1,4 @@
-//! The state that is kept for claims between attempts.
+//! The state of claims that is kept between attempts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem;
@@ -10,7 +10,7 @@ use crate::clock::Instant;
 use crate::contract::backend::{Heeded, LeaseId};
 use crate::sync::{Mutex, lock};
 
-/// The claims for which a state is kept. Clones share the same state.
+/// The claims whose state is kept. Clones share the same state.
 #[derive(Clone, Default)]
 pub(super) struct Claims(Arc<Mutex<HashMap<LeaseId, Memory>>>);
 

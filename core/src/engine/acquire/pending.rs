@@ -65,8 +65,7 @@ impl<'r, 'a> PendingLease<'r, 'a> {
         clock: &dyn Clock,
         give_up: Instant,
     ) {
-        // The store usually has neither a lease nor a queue entry, so an error contains no
-        // information.
+        // The store usually has neither a lease nor a queue entry, so any error can be ignored.
         drop(self.debt.settle(backend, clock, clock.now(), give_up).await);
     }
 

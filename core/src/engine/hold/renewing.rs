@@ -118,7 +118,7 @@ impl Renewing {
         &self.hold
     }
 
-    /// Returns when to stop waiting for the reply, because the watchdog would then try again.
+    /// Returns when to stop waiting for the reply. At that time, the watchdog would try again.
     pub(crate) fn attempt_end(&self) -> Instant {
         match self.hold.options.renewal {
             RenewalMode::Watchdog => deadline::attempt_end(self.sent_at, self.attempt.pace),

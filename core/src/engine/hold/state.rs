@@ -70,8 +70,8 @@ pub(super) struct State<T> {
     pub(super) share_ends: Instant,
     /// The number of leases that may share the next renewal request, including this lease.
     pub(super) company: usize,
-    /// Whether a renewal is in progress. This stays set until the renewal's retry is due, because
-    /// two concurrent renewals could reach the store in either order.
+    /// Whether a renewal is in progress. The flag stays set until the renewal's retry is due,
+    /// because two concurrent renewals could reach the store in either order.
     pub(super) renewing: bool,
     /// The number of the last renewal. A reply to an earlier renewal is too late.
     pub(super) attempt: u32,
@@ -81,7 +81,7 @@ pub(super) struct State<T> {
     pub(super) asks_for_news: bool,
     /// Whether a client has asked the holder to finish early.
     pub(super) asked_back: bool,
-    /// Where the watchdog has filed the lease. This field changes only while the schedule is
+    /// The lease's place in the watchdog's schedule. This field changes only while the schedule is
     /// locked.
     pub(super) place: Option<Place>,
     /// Notifies tasks of every change. The notifier is created for the first task that waits.

@@ -339,7 +339,7 @@ impl<H, N> Default for Line<H, N> {
 
 impl<H: Held> Known<H> {
     /// Returns whether the current task acquired the lease. Do not call this method while the
-    /// queues are locked, because it locks the hold.
+    /// queues are locked, because this method locks the hold.
     pub(super) fn was_taken_by_caller(&self) -> bool {
         match self {
             Self::Here(hold) => hold.upgrade().is_some_and(|hold| hold.was_taken_by_caller()),
@@ -347,8 +347,8 @@ impl<H: Held> Known<H> {
         }
     }
 
-    /// Returns the holder at `now`. Do not call this method while the queues are locked, because it
-    /// locks the hold.
+    /// Returns the holder at `now`. Do not call this method while the queues are locked, because
+    /// this method locks the hold.
     pub(super) fn holder(self, now: Instant) -> Option<Holder> {
         match self {
             Self::Nothing => None,

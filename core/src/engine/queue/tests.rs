@@ -57,7 +57,7 @@ fn tries() -> Tries {
     Tries::new(&Retry::default(), ZERO)
 }
 
-/// Waits for the turn to ask for the whole key.
+/// Waits for the turn to request the whole key.
 async fn turn(queue: &Arc<LocalQueue<Hold>>, key: &LockKey, clock: &dyn Clock) -> Asker<Hold> {
     match next(queue, key, Share::Whole, for_ever(), clock).await.unwrap() {
         Next::Ask(asker @ Asker::Turn(_)) => asker,

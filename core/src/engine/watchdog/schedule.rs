@@ -76,7 +76,7 @@ impl Schedule {
     pub(super) fn file_by_due_time(&mut self, hold: &Arc<Hold>, now: Instant) -> bool {
         let Some(due) = hold.due() else {
             // The session keeps the lost lease in force in the store. Schedule the lease for now,
-            // so that the watchdog has it released.
+            // so that the watchdog passes it to the reaper.
             let is_owed = self.has_sessions() && hold.may_outlast_its_loss(now);
             let is_filed = self.remove(hold);
             if is_owed && is_filed {
@@ -93,7 +93,7 @@ impl Schedule {
         at < self.wakes_at
     }
 
-    /// Removes `hold`. Returns `false` if it was already removed.
+    /// Removes `hold`. Returns `false` if `hold` was already removed.
     pub(super) fn remove(&mut self, hold: &Hold) -> bool {
         match hold.file(None) {
             None => return false,

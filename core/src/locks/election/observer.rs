@@ -13,8 +13,8 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::locks::face::Face;
 use crate::retry::{Pauses, Retry};
 
-/// The time between two requests if the store does not send a notification. Clients that wait for a
-/// lock poll at the same interval.
+/// The time between two requests if the store does not send a notification. Clients that are
+/// waiting for a lock poll at the same interval.
 const POLL: Duration = Duration::from_secs(1);
 
 /// How long to wait after the leader's lease should have expired, because stores expire keys with
