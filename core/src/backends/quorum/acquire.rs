@@ -176,7 +176,7 @@ impl<B: LockBackend> Quorum<B> {
         floors >= majority
     }
 
-    /// Releases the granted leases and returns the reason why the attempt failed.
+    /// Releases the granted leases and returns the reason that the attempt failed.
     async fn give_up(
         &self,
         claim: &Claim,

@@ -20,7 +20,7 @@ use crate::sync::{Mutex, lock};
 /// The shortest timeout for a member's reply.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// The reason why a quorum does not support units.
+/// The reason that a quorum does not support units.
 pub(super) const MUTEXES_ONLY: &str = "a quorum grants mutexes only, since k units need more than k / (k + 1) of the members: use one store for other locks";
 
 /// A member's timeout is half of the time that the client allows for a renewal.
