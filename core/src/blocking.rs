@@ -1,25 +1,27 @@
-//! A blocking API for code without an async runtime. A call that waits blocks its thread.
+//! A blocking API for code that does not use an async runtime. A call that waits blocks its thread.
 //!
-//! The types have the same names as the async types and give the same guarantees. The documentation
-//! of the async types applies here, with these differences:
+//! The types have the same names as the async types and provide the same guarantees. The
+//! documentation of the async types also applies to the blocking types, with these differences:
 //!
 //! - **Background thread.** Each client has one thread, named `leasehold`. The thread renews leases
-//!   and releases dropped guards. It ends after the client, its locks and its guards have been
-//!   dropped and their releases are confirmed, but at most 10 s after the last drop. The thread
+//!   and releases dropped guards. The thread exits after the client, its locks and its guards have
+//!   been dropped and all releases are confirmed, but at most 10 s after the last drop. The thread
 //!   does not keep the process alive.
-//! - **Dropping a guard blocks.** The drop waits until the store has confirmed the release, for at
-//!   most two seconds. A program that ends after the drop therefore leaves no lock behind. If the
-//!   store does not answer, later drops do not wait again. In async code, a drop never waits.
-//! - **Threads are owners.** A thread can lock a [`ReentrantMutex`] again. Threads that share a
-//!   [scope](crate::OwnerId::sync_scope) are one owner.
-//! - **Work is not cancelled.** A closure in `run` cannot be cancelled when the lease is lost.
-//!   `run` returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after the closure has
-//!   finished. Long work should call [`Guard::is_held`] or [`Guard::ensure_held`] regularly.
-//! - **Not for async code.** A blocked thread would also stop other tasks. Within a tokio runtime
-//!   (in tasks, `block_on`, `spawn_blocking`, or under `Handle::enter`), every call that waits
-//!   returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) immediately. Use the async
-//!   types there. In `spawn_blocking`, await them with `Handle::block_on`. Calls that do not wait
-//!   are allowed: creating a client, reading the state of a guard, and dropping either.
+//! - **Dropping a guard blocks.** The drop waits for at most two seconds until the store has
+//!   confirmed the release. A program that exits after the drop therefore does not leave a lock
+//!   behind. If the store does not respond, later drops do not wait again. In async code, a drop
+//!   never waits.
+//! - **Threads are owners.** A thread that holds a [`ReentrantMutex`] can lock it again. Threads
+//!   that share a [scope](crate::OwnerId::sync_scope) are the same owner.
+//! - **Work is not cancelled.** A closure passed to `run` cannot be cancelled when the lease is
+//!   lost. `run` returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after the closure
+//!   has finished. Long work should call [`Guard::is_held`] or [`Guard::ensure_held`] regularly.
+//! - **Not for async code.** Blocking a thread of an async runtime would also block other tasks.
+//!   Within a tokio runtime (in tasks, `block_on`, `spawn_blocking`, or under `Handle::enter`),
+//!   every call that waits returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported)
+//!   immediately. Use the async types in async code. In `spawn_blocking`, await the async calls
+//!   with `Handle::block_on`. Calls that do not wait are allowed: creating a client, reading the
+//!   state of a guard, and dropping a client or a guard.
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The engine: the pipeline that every lock request passes through, and the maintenance of leases
-//! after the call.
+//! The engine, which processes every lock request in a pipeline and maintains leases after the
+//! call.
 
 pub(crate) mod pipeline;
 

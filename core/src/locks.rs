@@ -1,4 +1,4 @@
-//! The lock types. Each type is a thin layer over the engine.
+//! The lock types, each of which is a thin layer over the engine.
 
 pub(crate) mod face;
 

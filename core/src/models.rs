@@ -1,13 +1,15 @@
-//! Concurrency models: `shuttle` runs the code that threads of one process share in many orders.
+//! Concurrency models, in which `shuttle` runs the code shared by a process's threads in many
+//! orders.
 //!
 //! At each scheduling point (`core/src/sync/modelled.rs`), `shuttle` chooses the thread that
-//! continues. It reports a thread that waits indefinitely as a deadlock. Clocks never fire, so a
-//! missed event is missed for good. Small models run in all orders, and larger models run in a
-//! bounded number of random orders. `scripts/verify` runs the models.
+//! continues. `shuttle` reports a thread that waits indefinitely as a deadlock. Clocks never fire,
+//! so a missed event cannot be hidden by a timeout. Small models run in all orders, and larger
+//! models run in a bounded number of random orders. `scripts/verify` runs the models.
 //!
 //! Memory is sequentially consistent in a model, so the models cannot find a memory ordering that
-//! is too weak. `loom` can, but it treats `SeqCst` as weaker than it is and would report the
-//! correct handshake of [`reaper`]. An operation of tokio (`Notify`, `oneshot`) is a single step.
+//! is too weak. `loom` can find such orderings, but it treats `SeqCst` as weaker than it is and
+//! would report the correct handshake of [`reaper`] as an error. Each operation of a tokio type
+//! (`Notify`, `oneshot`) is a single step.
 
 mod hand_over;
 mod queue;
@@ -27,23 +29,24 @@ use crate::clock::{Clock, Instant, Sleep};
 use crate::contract::key::LockKey;
 use crate::sync::scheduling_point;
 
-/// The number of random orders per model. All models together take about ten seconds of one core.
+/// The number of random orders per model. All models together take about ten seconds on one core.
 const RANDOM_ORDERS: usize = 4_000;
 
-/// The number of preemptions in an order with few preemptions. Most races need one or two.
+/// The number of preemptions in an order with few preemptions. Most races need only one or two
+/// preemptions.
 const PREEMPTIONS: usize = 3;
 
-/// The stack size of a thread, in bytes. The future of a complete call needs more than the default
-/// of `shuttle`, and an overflow crashes without a message.
+/// The stack size of a thread, in bytes. The future of a complete call needs more than `shuttle`'s
+/// default, and a stack overflow crashes without a message.
 const STACK_SIZE: usize = 256 * 1024;
 
-/// Runs `model` in all orders.
+/// Runs `model` in all possible orders.
 fn in_all_orders(model: fn()) {
     run(DfsScheduler::new(None, false), model);
 }
 
-/// Runs `model` in many orders. In half of them, any step can come next. In the other half, threads
-/// are rarely preempted.
+/// Runs `model` in many orders. In half of these orders, any step can come next. In the other half,
+/// threads are rarely preempted.
 fn in_many_orders(model: impl Fn() + Copy + Send + Sync + 'static) {
     run(RandomScheduler::new(RANDOM_ORDERS / 2), model);
     run(PctScheduler::new(PREEMPTIONS, RANDOM_ORDERS / 2), model);
@@ -55,7 +58,7 @@ fn run(scheduler: impl Scheduler + 'static, model: impl Fn() + Send + Sync + 'st
     Runner::new(scheduler, config).run(model);
 }
 
-/// Polls `future` up to `polls` times and then drops it, like a caller that is cancelled.
+/// Polls `future` up to `polls` times and then drops it, like a cancelled caller.
 fn cancelled_after<T>(polls: u32, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     (0..polls).find_map(|_| {
@@ -64,7 +67,7 @@ fn cancelled_after<T>(polls: u32, future: impl Future<Output = T>) -> Option<T> 
     })
 }
 
-/// Waits until all `threads` have ended, in this order.
+/// Waits until all `threads` have finished, in the given order.
 fn join<T>(threads: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
     let join = |thread: JoinHandle<T>| thread.join().expect("a model ends with its first panic");
     threads.into_iter().map(join).collect()

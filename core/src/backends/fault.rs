@@ -1,4 +1,4 @@
-//! A backend for tests that wraps another backend and fails on request.
+//! A backend for tests that wraps another backend and injects faults on request.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::pending;
@@ -19,7 +19,7 @@ use crate::contract::key::LockKey;
 use crate::contract::outcome::{ForcedRelease, Revocation};
 use crate::sync::{Mutex, lock};
 
-/// A backend that wraps the backend `B` and injects the faults that [`Faults`] contains.
+/// A backend that wraps the backend `B` and injects the faults in [`Faults`].
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -50,7 +50,7 @@ pub struct FaultBackend<B> {
 
 /// Controls the faults of a [`FaultBackend`]. Clones control the same faults.
 ///
-/// See [`FaultBackend`](crate::fault::FaultBackend) for an example, which loses a reply.
+/// See [`FaultBackend`](crate::fault::FaultBackend) for an example that loses a reply.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Switches>);
 
@@ -64,12 +64,13 @@ struct Switches {
     scripted: KeyWatches,
 }
 
-/// The calls that a fault affects: all calls of an operation, or only calls on one key.
+/// The calls that a fault affects, which are all calls of an operation or only its calls on one
+/// key.
 type Calls = (Operation, Option<LockKey>);
 
 /// A fault that affects a call.
 ///
-/// See [`FaultBackend`](crate::fault::FaultBackend) for an example, which loses a reply.
+/// See [`FaultBackend`](crate::fault::FaultBackend) for an example that loses a reply.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -92,7 +93,7 @@ pub enum Fault {
     SwallowReply,
 }
 
-/// The notifications that the watches of a [`FaultBackend`] report.
+/// The notifications that a [`FaultBackend`]'s watches report.
 ///
 /// ```
 /// use leasehold_core::fault::{FaultBackend, News};
@@ -103,10 +104,10 @@ pub enum Fault {
 /// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum News {
-    /// The notifications of the store.
+    /// The store's own notifications.
     #[default]
     True,
-    /// No notifications.
+    /// No notifications at all.
     Muted,
     /// Only the notifications that [`Faults::cry_wolf`] sends.
     Scripted,
@@ -114,13 +115,13 @@ pub enum News {
 
 impl Faults {
     /// Injects `fault` into the next `times` calls of `operation`. Faults that were injected
-    /// earlier come first.
+    /// earlier take effect first.
     pub fn inject(&self, operation: Operation, fault: Fault, times: usize) {
         self.add(operation, None, fault, times);
     }
 
     /// Injects `fault` into the next `times` calls of `operation` on `key`. Faults for a single key
-    /// come before faults for all keys.
+    /// take precedence over faults for all keys.
     pub fn inject_on(&self, key: &LockKey, operation: Operation, fault: Fault, times: usize) {
         self.add(operation, Some(key.clone()), fault, times);
     }
@@ -130,24 +131,24 @@ impl Faults {
         pending.entry((operation, key)).or_default().extend(std::iter::repeat_n(fault, times));
     }
 
-    /// Injects `fault` into all calls that have no other fault. Pass `None` or call
-    /// [`heal`](Self::heal) to stop this.
+    /// Injects `fault` into every call that does not have a different fault. To stop injecting this
+    /// fault, pass `None` or call [`heal`](Self::heal).
     pub fn set_lasting(&self, fault: Option<Fault>) {
         *lock(&self.0.lasting) = fault;
     }
 
-    /// Removes all faults that have not happened yet, including the lasting fault.
+    /// Removes all faults that have not occurred yet, including the lasting fault.
     pub fn heal(&self) {
         lock(&self.0.pending).clear();
         self.set_lasting(None);
     }
 
-    /// Sets which notifications new watches report. Existing watches do not change.
+    /// Sets which notifications new watches report. Existing watches are not affected.
     pub fn set_news(&self, news: News) {
         *lock(&self.0.news) = news;
     }
 
-    /// Notifies the watches of `key` that report [`News::Scripted`].
+    /// Notifies all watches of `key` that were created with [`News::Scripted`].
     pub fn cry_wolf(&self, key: &LockKey) {
         self.0.scripted.notify(key.as_str());
     }
@@ -157,7 +158,7 @@ impl Faults {
         lock(&self.0.calls).get(&operation).copied().unwrap_or_default()
     }
 
-    /// Returns the number of different leases for which an attempt has returned, regardless of its
+    /// Returns the number of distinct leases for which an attempt has returned, regardless of its
     /// outcome.
     pub fn asked_for(&self) -> usize {
         lock(&self.0.asked_for).len()
@@ -173,13 +174,13 @@ impl Faults {
 }
 
 impl<B: LockBackend> FaultBackend<B> {
-    /// Wraps `inner`, without any faults. Delays use Tokio's clock.
+    /// Wraps `inner` without any faults. Delays use Tokio's clock.
     pub fn new(inner: B) -> Self {
         let clock = Arc::new(TokioClock::new());
         Self { inner: Arc::new(inner), clock, faults: Faults::default() }
     }
 
-    /// Sets the clock that delays use. Use the clock of the clients.
+    /// Sets the clock that delays use, which should be the clients' clock.
     #[must_use]
     pub fn with_clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
@@ -198,20 +199,20 @@ impl<B: LockBackend> FaultBackend<B> {
         &self.faults
     }
 
-    /// Ends the leases of `key`, as if they had expired in the store.
+    /// Ends all leases on `key`, as if they had expired in the store.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockBackend::force_release`].
+    /// Returns the same errors as [`LockBackend::force_release`].
     pub async fn expire(&self, key: &LockKey) -> Result<(), Error> {
         self.inner.force_release(key, None).await.map(|_ended| ())
     }
 
-    /// Ends the leases of `key`, and acquires the key for another owner for `ttl`.
+    /// Ends all leases on `key` and acquires the key for a different owner for `ttl`.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockBackend::force_release`] and [`LockBackend::try_acquire`].
+    /// Returns the same errors as [`LockBackend::force_release`] and [`LockBackend::try_acquire`].
     /// Returns [`ErrorKind::Timeout`] if another claim was granted first.
     pub async fn steal(&self, key: &LockKey, ttl: Duration) -> Result<Lease, Error> {
         self.expire(key).await?;
@@ -228,7 +229,7 @@ impl<B: LockBackend> FaultBackend<B> {
         self.call(fault, Operation::Renew, Some(lease.key()), call).await
     }
 
-    /// Makes `call` with the next fault of the operation, if there is one.
+    /// Runs `call` with the operation's next fault, if there is one.
     async fn suffer<T, F>(
         &self,
         operation: Operation,
@@ -311,7 +312,7 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         outcome
     }
 
-    /// Injects the fault of a call on the first key.
+    /// Injects the fault that applies to a call on the first key.
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
         let Some(first) = claims.first() else {
             return self.inner.try_acquire_all(claims).await;
@@ -328,8 +329,8 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         self.renew_with(fault, lease).await
     }
 
-    /// Counts each lease as one call. The leases without a fault are renewed in one batch. The call
-    /// returns when all renewals have returned.
+    /// Counts each lease as one call. Leases without a fault are renewed in one batch. The call
+    /// returns after all renewals have returned.
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let fault = |lease: &Lease| self.faults.next(Operation::Renew, Some(lease.key()));
         let faults: Vec<Option<Fault>> = leases.iter().map(fault).collect();

@@ -1,4 +1,4 @@
-//! The reference backend: a store in the memory of this process.
+//! The reference backend, which keeps all data in the memory of this process.
 
 mod machine;
 
@@ -23,7 +23,7 @@ use crate::sync::{Mutex, lock};
 /// A store in the memory of this process, for tests and for locks within one process.
 ///
 /// Clones share one store, like clients of the same server. Mutual exclusion always holds between
-/// them, and the fencing tokens are strict, for the lifetime of the store. [`Machine`] implements
+/// clones, and the fencing tokens are strict for the lifetime of the store. [`Machine`] implements
 /// all operations.
 ///
 /// ```
@@ -72,7 +72,7 @@ impl MemoryBackend {
         lock(&self.machine).keys()
     }
 
-    /// Deletes all data, to simulate a server that loses its data.
+    /// Deletes all data to simulate a server that loses its data.
     pub fn wipe(&self) {
         *lock(&self.machine) = Machine::default();
         self.watches.notify_all();

@@ -1,4 +1,4 @@
-//! Locks on a majority of independent stores.
+//! Locks held on a majority of independent stores.
 
 mod acquire;
 mod ballot;
@@ -38,61 +38,64 @@ use crate::contract::inspection::Inspection;
 use crate::contract::key::LockKey;
 use crate::contract::outcome::{ForcedRelease, Revocation};
 
-/// The first request to a member has to connect first. Connecting takes several round trips, and
-/// more with TLS.
+/// The number of member timeouts allowed for the first request to a member. The request must first
+/// open a connection, which takes several round trips, and more with TLS.
 const CONNECTING: u32 = 8;
 
 /// A store that consists of several independent stores. A lease is in force as long as a majority
-/// of the stores has it.
+/// of the stores holds it.
 ///
-/// A quorum uses the Redlock algorithm with ordered tokens. The members do not communicate with
-/// each other. A client sends its requests to all members at the same time. A lock is granted when
-/// a majority has granted its lease. A quorum of three tolerates one slow or failed member without
-/// delay, and a quorum of five tolerates two. A lock that a majority does not grant is released on
-/// all members.
+/// A quorum uses the Redlock algorithm, extended with ordered tokens. The members do not
+/// communicate with each other. A client sends its requests to all members at the same time. A lock
+/// is granted when a majority has granted its lease. A quorum of three tolerates one slow or failed
+/// member without delay, and a quorum of five tolerates two. If a majority does not grant a lock,
+/// the lock is released on all members.
 ///
 /// # Guarantees
 ///
 /// - **Exclusion.** Two clients never consider themselves the holder of a key at the same time.
-///   This guarantee requires that a majority of the members keeps each lease for its TTL. The
-///   clocks of the members and of the client must run at the same rate. The deadline of a lease is
-///   counted from before the first request.
-/// - **Tokens.** The [fencing tokens](crate::FencingToken) of a key strictly increase, even while
+///   This guarantee requires that a majority of the members keeps each lease for its TTL, and that
+///   the clocks of the members and the client run at the same rate. The deadline of a lease is
+///   calculated from the time before the first request.
+/// - **Tokens.** The [fencing tokens](crate::FencingToken) of a key strictly increase, even if
 ///   members fail, restart, or lose their data one after another. A token is larger than all tokens
 ///   that a majority has ever granted. Before the caller receives a token, a majority of the
-///   members has recorded it as the minimum token. The model in `core/tests/quorum/model.rs` checks
-///   this rule for all states of a small quorum.
-/// - **Lost data.** A member that has lost its data has no vote for the longest TTL. It then adopts
-///   the minimum token of a majority of the other members, and gets its vote back.
-/// - **Long holds.** A renewal that a majority confirms restores the lease on members that lost it.
-///   A lock therefore survives if all members restart one after another.
+///   members has recorded the token as the minimum token. The model in `core/tests/quorum/model.rs`
+///   checks this rule for all states of a small quorum.
+/// - **Lost data.** A member that has lost its data does not have a vote for the duration of the
+///   longest TTL. After that, the member adopts the minimum token of a majority of the other
+///   members and gets its vote back.
+/// - **Long holds.** When a majority confirms a renewal, members that lost the lease are asked to
+///   grant it again. A lock therefore survives if all members restart one after another.
 ///
 /// # Limits
 ///
-/// - If only a bare majority of the members has a lease, a clock jump on one of these members
-///   breaks exclusion. That member expires the lease early and grants it to another client. If all
-///   members have the lease, a majority of the clocks must jump.
-/// - If all members lose their data at the same time, the quorum starts again like a single empty
-///   store. Earlier holders notice the loss at their next renewal. If a majority of the members
-///   loses its data, but some members keep theirs, the quorum waits for the longest TTL. After
-///   that, it needs all members to continue.
-/// - A server that replaces a member under the same name must be empty, and the old server must be
-///   gone.
-/// - A quorum supports mutexes only. A majority is enough to exclude a second holder. A semaphore
-///   with k permits would need more than k / (k + 1) of the members.
-/// - The order of waiting clients is not fair. A client that was refused waits in the queue of one
-///   member, which is the first member that responds. A client that has not encountered contention
-///   yet asks all members at the same time, and may overtake queued clients.
-/// - Acquiring a mutex sends a request to every member. A consensus store such as etcd guarantees
-///   more for less. Use a quorum if you have several independent stores and no consensus store.
+/// - If only a bare majority of the members holds a lease, a clock jump on one of these members
+///   breaks exclusion, because the member expires the lease early and can grant the key to another
+///   client. If all members hold the lease, exclusion breaks only if the clocks of a majority jump.
+/// - If all members lose their data at the same time, the quorum starts over as if it were new.
+///   Earlier holders notice the loss at their next renewal. If a majority of the members loses its
+///   data, but some members keep theirs, the quorum is unavailable for the longest TTL. After that,
+///   the quorum needs all members to resume.
+/// - A server that replaces a member under the same name must be empty, and the previous server
+///   must be shut down.
+/// - A quorum supports mutexes only. A majority is enough to exclude a second holder, but a
+///   semaphore with k permits would need more than k / (k + 1) of the members.
+/// - Waiting clients are not served in a fair order. A client that was rejected waits in the queue
+///   of a single member, which is the first member that responds. A client that has not encountered
+///   contention yet sends its request to all members at the same time and may overtake queued
+///   clients.
+/// - Acquiring a mutex sends a request to every member. A consensus store such as etcd provides
+///   stronger guarantees with fewer requests. Use a quorum if you have several independent stores
+///   but no consensus store.
 ///
 /// # Membership
 ///
-/// The members store the [quorum configuration](crate::backend::Charter): the list of names and the
-/// longest TTL. The first lock fails with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the
-/// client uses other names or another TTL. It fails with the same error if two names refer to the
-/// same server, or if a member belongs to another quorum. The first lock in a new quorum needs all
-/// members.
+/// The members store the [quorum configuration](crate::backend::Charter), which consists of the
+/// list of names and the longest TTL. The first lock fails with
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the client uses different names or a
+/// different TTL, if two names refer to the same server, or if a member belongs to a different
+/// quorum. The first lock in a new quorum needs all members.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -121,21 +124,22 @@ pub struct Quorum<B> {
 }
 
 impl<B: LockBackend> Quorum<B> {
-    /// Returns once a majority of the members has a vote. Creates a new quorum if necessary, which
-    /// needs all members.
+    /// Waits until a majority of the members has a vote. If the quorum does not exist yet, this
+    /// method creates it, which requires all members.
     ///
-    /// Calling this method is optional, because the first lock does the same.
+    /// Calling this method is optional, because acquiring the first lock also establishes the
+    /// quorum.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if members belong to another
-    /// quorum or two names refer to the same server. Returns
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if no majority has a vote yet.
-    /// Returns the errors of the members if a majority does not answer.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a member belongs to a different
+    /// quorum, or if two names refer to the same server. Returns
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if a majority does not have a vote
+    /// yet. If a majority does not reply, returns the members' errors.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe, and can be called again.
+    /// This method is cancel safe and can be called again.
     pub async fn establish(&self) -> Result<(), Error> {
         self.muster(self.members.member_timeout * CONNECTING).await
     }
@@ -186,7 +190,7 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
         self.watch_each(|store| store.watch(key))
     }
 
-    /// Reports changes on the members that last refused the claim.
+    /// Reports changes on the members that last rejected the claim.
     fn watch_claim(&self, claim: &Claim) -> KeyWatch {
         if !claim.waits() {
             return self.watch(claim.key());
@@ -233,8 +237,8 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
         self.members.iter().for_each(|member| member.store.disconnect());
     }
 
-    /// Waits for requests in progress first, for at most the time that a member has to answer. If a
-    /// release were lost, the key would stay locked on that member for one TTL.
+    /// Waits for requests in progress first, for at most one member timeout. If a release were
+    /// lost, the key would stay locked on that member for one TTL.
     async fn close(&self) {
         let ends = self.members.clock.now() + self.members.member_timeout;
         clock::until(&*self.members.clock, ends, self.late.all_ended()).await;

@@ -6,10 +6,10 @@ use crate::contract::backend::Fingerprint;
 use crate::contract::error::Error;
 use crate::contract::key::{IntoKey, LockKey};
 
-/// Inspects keys and releases the locks of other clients. This is the blocking form of
+/// Inspects keys and releases locks held by any client. This is the blocking version of
 /// [`Admin`](crate::admin::Admin).
 ///
-/// All methods block until the store has answered.
+/// All methods block until the store has replied.
 ///
 /// ```
 /// use leasehold_core::blocking::LockClient;
@@ -37,32 +37,34 @@ impl Admin {
         Self { admin, background }
     }
 
-    /// Returns the leases that are in force on `key`.
+    /// Returns the leases in force on `key`.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Admin::inspect`](crate::admin::Admin::inspect), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`Admin::inspect`](crate::admin::Admin::inspect), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn inspect(&self, key: impl IntoKey) -> Result<Inspection, Error> {
         self.background.block_on(self.admin.inspect(key))
     }
 
-    /// Lists the keys in use whose names start with `prefix`, which may be empty. This method does
-    /// no I/O yet.
+    /// Lists the keys in use whose names start with `prefix`, which may be empty. This method
+    /// itself does no I/O.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Admin::list`](crate::admin::Admin::list).
+    /// Returns the same errors as [`Admin::list`](crate::admin::Admin::list).
     pub fn list(&self, prefix: impl AsRef<[u8]>) -> Result<KeyList, Error> {
         Ok(KeyList { list: self.admin.list(prefix)?, background: self.background.clone() })
     }
 
-    /// Ends all leases that are in force on `key`, and writes the reason `why` to the log.
+    /// Ends all leases in force on `key` and writes the reason `why` to the log.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Admin::force_release`](crate::admin::Admin::force_release), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`Admin::force_release`](crate::admin::Admin::force_release), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn force_release(&self, key: impl IntoKey, why: &str) -> Result<ForcedRelease, Error> {
         self.background.block_on(self.admin.force_release(key, why))
     }
@@ -71,9 +73,10 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// Returns the errors of
+    /// Returns the same errors as
     /// [`Admin::force_release_lease`](crate::admin::Admin::force_release_lease), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn force_release_lease(
         &self,
         key: impl IntoKey,
@@ -87,9 +90,10 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// Returns the errors of
+    /// Returns the same errors as
     /// [`Admin::request_lease_revocation`](crate::admin::Admin::request_lease_revocation), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn request_lease_revocation(
         &self,
         key: impl IntoKey,
@@ -99,8 +103,8 @@ impl Admin {
     }
 }
 
-/// The keys in use whose names start with a prefix, page by page. This is the blocking form of
-/// [`KeyList`](crate::admin::KeyList).
+/// The keys in use whose names start with a prefix, returned page by page. This is the blocking
+/// version of [`KeyList`](crate::admin::KeyList).
 ///
 /// ```
 /// use leasehold_core::blocking::LockClient;
@@ -120,13 +124,14 @@ pub struct KeyList {
 }
 
 impl KeyList {
-    /// Blocks until the store has returned a page that contains keys, and returns the page. Returns
-    /// `None` after the last page.
+    /// Blocks until the store has returned a page that contains keys, then returns the page.
+    /// Returns `None` after the last page.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`KeyList::next_page`](crate::admin::KeyList::next_page), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`KeyList::next_page`](crate::admin::KeyList::next_page), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn next_page(&mut self) -> Result<Option<Vec<LockKey>>, Error> {
         self.background.block_on(self.list.next_page())
     }

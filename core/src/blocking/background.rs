@@ -1,4 +1,4 @@
-//! The background runtime of the blocking API.
+//! The background runtime for the blocking API.
 
 use std::fmt;
 use std::ops::Deref;
@@ -15,7 +15,7 @@ use crate::engine::process::Process;
 use crate::engine::reaper::Reaper;
 use crate::options::LockOptions;
 
-/// A runtime on a background thread. It runs until this value and all its clones are dropped.
+/// A runtime on a background thread, which runs until this value and all its clones are dropped.
 ///
 /// The thread owns the runtime and shuts it down, because dropping a runtime blocks and is not
 /// allowed in async code.
@@ -23,14 +23,14 @@ use crate::options::LockOptions;
 pub(super) struct Background {
     runtime: Handle,
     process: Process,
-    /// Keeps the thread alive: it ends after all clones of this sender have been dropped.
+    /// Keeps the thread alive. The thread exits after all clones of this sender have been dropped.
     lives: UnboundedSender<Arc<Reaper>>,
     /// `None` until the client has been created.
     reaper: Option<Arc<Reaper>>,
 }
 
-/// The background of a guard. It is dropped after all leases of the guard, and its drop blocks
-/// until they are released.
+/// A guard's handle to the background thread. The handle is dropped after all leases of the guard,
+/// and the drop blocks until the leases are released.
 pub(super) struct Ending(Option<Background>);
 
 impl Background {
@@ -57,8 +57,8 @@ impl Background {
         Self { reaper: Some(Arc::clone(reaper)), ..self }
     }
 
-    /// Blocks this thread until `call` has finished. This thread polls `call`, so this thread is
-    /// the owner of its locks.
+    /// Blocks this thread until `call` has finished. Because this thread polls `call`, this thread
+    /// is the owner of the acquired locks.
     pub(super) fn block_on<T, E: From<Error>>(
         &self,
         call: impl Future<Output = Result<T, E>>,
@@ -72,7 +72,7 @@ impl Background {
         self.runtime.block_on(call)
     }
 
-    /// Blocks until `future` has finished, for at most `wait`.
+    /// Blocks until `future` has finished or `wait` has elapsed.
     pub(super) fn wait_for<T>(
         &self,
         future: impl Future<Output = T>,
@@ -87,7 +87,7 @@ impl Ending {
         Self(Some(background.clone()))
     }
 
-    /// Returns the background without blocking. The caller waits for the release instead.
+    /// Returns the background handle without blocking. The caller waits for the release instead.
     pub(super) fn take(mut self) -> Background {
         self.0.take().expect("it is taken once, by value")
     }
@@ -112,14 +112,14 @@ impl Drop for Ending {
     }
 }
 
-/// Returns whether this thread may block. It may not in async code, nor while the thread is
-/// exiting, because tokio cannot block then.
+/// Returns whether this thread may block. A thread must not block in async code or while it is
+/// exiting, because tokio cannot block an exiting thread.
 fn may_block() -> bool {
     Handle::try_current().is_err_and(|error| error.is_missing_context())
 }
 
-/// A runtime that can be dropped anywhere. If its thread cannot be started, it is dropped by the
-/// code that creates the client, which may be async code.
+/// A runtime that can be dropped anywhere. If its thread cannot be started, the code that creates
+/// the client drops the runtime, and this code may be async.
 struct Owned(Option<Runtime>);
 
 impl Owned {
@@ -142,11 +142,11 @@ impl fmt::Debug for Background {
     }
 }
 
-/// Runs until the client, its locks and its guards have been dropped and their releases are
+/// Runs until the client, its locks and its guards have been dropped and all releases are
 /// confirmed.
 ///
-/// If the store does not answer, the releases are retried for [`LockOptions::DEFAULT_OUTAGE_WAIT`],
-/// like the requests of a caller that waits.
+/// If the store does not respond, the releases are retried for
+/// [`LockOptions::DEFAULT_OUTAGE_WAIT`], like the requests of a waiting caller.
 async fn last_until_settled(mut life: UnboundedReceiver<Arc<Reaper>>) {
     let mut reaper = None;
     while let Some(sent) = life.recv().await {

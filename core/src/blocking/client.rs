@@ -18,10 +18,10 @@ use crate::contract::error::Error;
 use crate::contract::key::IntoKey;
 use crate::options::LockOptions;
 
-/// Creates locks by name. This is the blocking form of [`LockClient`](crate::LockClient).
+/// Creates locks by name. This is the blocking version of [`LockClient`](crate::LockClient).
 ///
 /// Clones are cheap and share all state, including the background thread. Any number of threads can
-/// use one client.
+/// share one client.
 ///
 /// ```
 /// use leasehold_core::blocking::LockClient;
@@ -40,9 +40,9 @@ pub struct LockClient {
 }
 
 impl LockClient {
-    /// Creates a client with default options, for a backend that has not opened a connection yet.
+    /// Creates a client with default options for a backend that has not opened a connection yet.
     ///
-    /// This method does no I/O and can be called anywhere, including async code.
+    /// This method does no I/O and can be called anywhere, including in async code.
     ///
     /// # Errors
     ///
@@ -53,8 +53,8 @@ impl LockClient {
         Ok(Self::with_background(crate::LockClient::new(backend).into_dyn(), background))
     }
 
-    /// Creates a client from the async client that `build` returns. Use it to set options, or to
-    /// connect to a store.
+    /// Creates a client from the async client that `build` returns. Use this method to set options
+    /// or to connect to a store.
     ///
     /// The method blocks until `build` has finished. `build` runs on the background runtime,
     /// because the connections that it opens belong to that runtime. No other code may use the
@@ -76,8 +76,9 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// Returns the errors of `build` and of [`new`](Self::new), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the error from `build` if `build` fails, the errors of [`new`](Self::new), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn from_async(
         build: impl AsyncFnOnce() -> Result<crate::LockClient, Error>,
     ) -> Result<Self, Error> {
@@ -91,38 +92,39 @@ impl LockClient {
         Self { client, background }
     }
 
-    /// Returns the mutex `key`, which one holder at a time can acquire.
+    /// Returns the mutex named `key`, which one holder at a time can acquire.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockClient::mutex`](crate::LockClient::mutex).
+    /// Returns the same errors as [`LockClient::mutex`](crate::LockClient::mutex).
     pub fn mutex(&self, key: impl IntoKey) -> Result<Mutex, Error> {
         Ok(Mutex::new(self.client.mutex(key)?, self.background.clone()))
     }
 
-    /// Returns the mutex `key` in a form that the thread that holds it can lock again.
+    /// Returns the reentrant mutex named `key`, which the thread that holds it can lock again.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockClient::reentrant_mutex`](crate::LockClient::reentrant_mutex).
+    /// Returns the same errors as
+    /// [`LockClient::reentrant_mutex`](crate::LockClient::reentrant_mutex).
     pub fn reentrant_mutex(&self, key: impl IntoKey) -> Result<ReentrantMutex, Error> {
         Ok(ReentrantMutex::new(self.client.reentrant_mutex(key)?, self.background.clone()))
     }
 
-    /// Returns the reader-writer lock `key`, which many readers or one writer can hold.
+    /// Returns the reader-writer lock named `key`, which many readers or one writer can hold.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockClient::rw_lock`](crate::LockClient::rw_lock).
+    /// Returns the same errors as [`LockClient::rw_lock`](crate::LockClient::rw_lock).
     pub fn rw_lock(&self, key: impl IntoKey) -> Result<RwLock, Error> {
         Ok(RwLock::new(self.client.rw_lock(key)?, self.background.clone()))
     }
 
-    /// Returns the semaphore `key`, which has `limit` permits.
+    /// Returns the semaphore named `key`, which has `limit` permits.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockClient::semaphore`](crate::LockClient::semaphore).
+    /// Returns the same errors as [`LockClient::semaphore`](crate::LockClient::semaphore).
     pub fn semaphore(&self, key: impl IntoKey, limit: u32) -> Result<Semaphore, Error> {
         Ok(Semaphore::new(self.client.semaphore(key, limit)?, self.background.clone()))
     }
@@ -133,89 +135,93 @@ impl LockClient {
         MultiLock::new(self.client.multi_lock(), self.background.clone())
     }
 
-    /// Returns the striped lock `key` with `segments` interchangeable segments.
+    /// Returns the striped lock named `key`, which has `segments` interchangeable segments.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockClient::striped`](crate::LockClient::striped).
+    /// Returns the same errors as [`LockClient::striped`](crate::LockClient::striped).
     pub fn striped(&self, key: impl IntoKey, segments: u32) -> Result<Striped, Error> {
         Ok(Striped::new(self.client.striped(key, segments)?, self.background.clone()))
     }
 
-    /// Returns the election `key`, which has one leader at a time.
+    /// Returns the election named `key`, which has one leader at a time.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockClient::election`](crate::LockClient::election).
+    /// Returns the same errors as [`LockClient::election`](crate::LockClient::election).
     pub fn election(&self, key: impl IntoKey) -> Result<Election, Error> {
         Ok(Election::new(self.client.election(key)?, self.background.clone()))
     }
 
-    /// Asks the current holders of `key` to finish early. Their guards report the request: see
-    /// [`Guard::is_revocation_requested`](super::Guard::is_revocation_requested).
+    /// Asks the current holders of `key` to finish early. The holders' guards report the request:
+    /// see [`Guard::is_revocation_requested`](super::Guard::is_revocation_requested).
     ///
-    /// The method blocks until the store has answered.
+    /// The method blocks until the store has replied.
     ///
     /// # Errors
     ///
-    /// Returns the errors of
+    /// Returns the same errors as
     /// [`LockClient::request_revocation`](crate::LockClient::request_revocation), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn request_revocation(&self, key: impl IntoKey) -> Result<Revocation, Error> {
         self.background.block_on(self.client.request_revocation(key))
     }
 
-    /// Returns the handle for operators, which can inspect keys and release the locks of other
-    /// clients.
+    /// Returns the handle for operators, which can inspect keys and release locks held by any
+    /// client.
     pub fn admin(&self) -> Admin {
         Admin::new(self.client.admin(), self.background.clone())
     }
 
-    /// Returns the options of the client. Derive the options of a single lock from them.
+    /// Returns the client's options. Use them as the basis for the options of a single lock.
     pub fn options(&self) -> LockOptions {
         self.client.options()
     }
 
-    /// Returns the current time of the client's clock. [Deadlines](super::Guard::deadline) use the
+    /// Returns the current time on the client's clock. [Deadlines](super::Guard::deadline) use the
     /// same clock.
     pub fn now(&self) -> Instant {
         self.client.now()
     }
 
-    /// Asks the store whether it is serving, and blocks until it has answered, for at most
-    /// `within`. See [`LockClient::ping`](crate::LockClient::ping).
+    /// Checks whether the store is available. The method blocks until the store has replied or
+    /// `within` has elapsed. See [`LockClient::ping`](crate::LockClient::ping).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockClient::ping`](crate::LockClient::ping), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`LockClient::ping`](crate::LockClient::ping), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn ping(&self, within: Duration) -> Result<(), Error> {
         self.background.block_on(self.client.ping(within))
     }
 
-    /// Refuses new acquisitions, and blocks until everything that this client and its clones hold
-    /// is released, for at most `within`.
+    /// Rejects new acquisitions and blocks until all locks held through this client and its clones
+    /// are released or `within` has elapsed.
     ///
     /// See [`LockClient::drain`](crate::LockClient::drain) for an example. Call this method from a
-    /// thread that holds no lock.
+    /// thread that does not hold a lock.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockClient::drain`](crate::LockClient::drain), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`LockClient::drain`](crate::LockClient::drain), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn drain(&self, within: Duration) -> Result<(), Error> {
         self.background.block_on(self.client.drain(within))
     }
 
-    /// Releases everything that this client and its clones hold, and then closes the backend.
+    /// Releases all locks held through this client and its clones, and then closes the backend.
     ///
-    /// The method blocks for at most `within`, plus the time that the backend needs to close.
+    /// The method blocks for at most `within` plus the time that the backend needs to close.
     /// Threads that are waiting for a lock get [`ErrorKind::Closed`](crate::ErrorKind::Closed).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockClient::shutdown`](crate::LockClient::shutdown), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`LockClient::shutdown`](crate::LockClient::shutdown), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn shutdown(&self, within: Duration) -> Result<(), Error> {
         self.background.block_on(self.client.shutdown(within))
     }

@@ -14,7 +14,7 @@ use crate::contract::try_lock_error::TryLockError;
 use crate::locks::election::Leader;
 use crate::options::LockOptions;
 
-/// An election of one leader among several candidates. This is the blocking form of
+/// An election of one leader from several candidates. This is the blocking version of
 /// [`Election`](crate::election::Election).
 ///
 /// ```
@@ -41,16 +41,16 @@ impl Election {
         Self { election, background }
     }
 
-    /// Returns this election with other options.
+    /// Returns this election with different options.
     ///
     /// [`wait`](LockOptions::wait) and [`max_hold`](LockOptions::max_hold) apply to an election
     /// only if they were set after the options were obtained from the client.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
-    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
-    /// support one of them.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options conflict, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { election: self.election.with_options(options)?, ..self })
     }
@@ -60,16 +60,18 @@ impl Election {
         self.election.key()
     }
 
-    /// Blocks until this candidate is elected, and proclaims `value` as soon as it leads.
+    /// Blocks until this candidate is elected, and proclaims `value` as soon as the candidate
+    /// becomes the leader.
     ///
-    /// This method waits without a limit, unless [`with_options`](Self::with_options) has set a
-    /// [`wait`](LockOptions::wait). The `wait` of the client does not apply, so a standby does not
-    /// give up.
+    /// This method waits indefinitely unless a [`wait`](LockOptions::wait) was set through
+    /// [`with_options`](Self::with_options). The client's own `wait` does not apply, so a standby
+    /// does not give up.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Election::campaign`](crate::election::Election::campaign), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`Election::campaign`](crate::election::Election::campaign), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn campaign<V>(&self, value: V) -> Result<Leadership, Error>
     where
         V: TryInto<Description>,
@@ -80,14 +82,14 @@ impl Election {
     }
 
     /// Makes one attempt to become the leader and to proclaim `value`. The method does not wait for
-    /// other candidates, only for the store's reply.
+    /// the current leader, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another candidate leads or waits to be elected, and
-    /// [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the attempt
-    /// failed. The method does not retry while the store is unreachable. See [`TryLockError`] for
-    /// an example.
+    /// Returns [`TryLockError::Busy`] if another candidate is the leader or is waiting to be
+    /// elected, and [`TryLockError::Failed`] with an error from [`campaign`](Self::campaign) if the
+    /// attempt failed. The method does not retry if the store is unreachable. See [`TryLockError`]
+    /// for an example.
     pub fn try_campaign<V>(&self, value: V) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
@@ -96,13 +98,13 @@ impl Election {
         self.elected(self.election.try_campaign(value))
     }
 
-    /// Blocks until this thread can become the leader and proclaim `value`, for at most `wait`.
+    /// Attempts to become the leader and proclaim `value`, blocking this thread for at most `wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other candidates led until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the store refused
-    /// the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another candidate was the leader until the end of the
+    /// wait, and [`TryLockError::Failed`] with an error from [`campaign`](Self::campaign) if the
+    /// store rejected the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_campaign_for<V>(&self, value: V, wait: Duration) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
@@ -111,14 +113,14 @@ impl Election {
         self.elected(self.election.try_campaign_for(value, wait))
     }
 
-    /// Blocks until this thread can become the leader and proclaim `value`, but not longer than
-    /// until `instant` on the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can become the leader and proclaim `value`, giving up at `instant`
+    /// on the client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other candidates led until `instant`, and
-    /// [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the store refused
-    /// the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another candidate was the leader until `instant`, and
+    /// [`TryLockError::Failed`] with an error from [`campaign`](Self::campaign) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_campaign_until<V>(
         &self,
         value: V,
@@ -131,10 +133,10 @@ impl Election {
         self.elected(self.election.try_campaign_until(value, instant))
     }
 
-    /// Campaigns, runs `work` as the leader, and resigns.
+    /// Campaigns, runs `work` as the leader, and then resigns.
     ///
-    /// `work` is not cancelled if the leadership is lost. If `work` panics, the leader resigns in
-    /// the background.
+    /// `work` is not cancelled if leadership is lost. If `work` panics, the leader resigns in the
+    /// background.
     ///
     /// ```
     /// use leasehold_core::blocking::LockClient;
@@ -148,8 +150,8 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`campaign`](Self::campaign) before `work` is called. Returns
-    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if the
+    /// If [`campaign`](Self::campaign) fails, returns its error without calling `work`. Returns
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if
     /// leadership was lost in the meantime.
     pub fn run_leader<V, T>(
         &self,
@@ -165,17 +167,19 @@ impl Election {
         leadership.0.run_and_release(|_guard| output)
     }
 
-    /// Asks the store for the current leader. The answer may be outdated when this method returns.
+    /// Asks the store for the current leader. The result may be out of date by the time this method
+    /// returns.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Election::leader`](crate::election::Election::leader), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`Election::leader`](crate::election::Election::leader), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
         self.background.block_on(self.election.leader())
     }
 
-    /// Returns an observer, which reports the leader and every later change. This method does no
+    /// Returns an observer that reports the current leader and later changes. This method does no
     /// I/O.
     pub fn observe(&self) -> Observer {
         Observer { observer: self.election.observe(), background: self.background.clone() }
@@ -190,7 +194,7 @@ impl Election {
     }
 }
 
-/// A guard of the leader: a [`Guard`] that can proclaim a new value. This is the blocking form of
+/// The leader's guard: a [`Guard`] that can proclaim a new value. This is the blocking version of
 /// [`Leadership`](crate::election::Leadership).
 ///
 /// If the guard is dropped, the leader resigns.
@@ -210,18 +214,19 @@ impl Election {
 pub struct Leadership(Guard);
 
 impl Leadership {
-    /// Returns the proclaimed value. If the store has not confirmed it yet, the next renewal sends
-    /// it.
+    /// Returns the proclaimed value. If the store has not confirmed the value yet, the next renewal
+    /// sends it.
     pub fn value(&self) -> Description {
         self.0.proclaimed()
     }
 
-    /// Proclaims a new `value`, and blocks until the store has answered.
+    /// Proclaims a new `value` and blocks until the store has replied.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Leadership::proclaim`](crate::election::Leadership::proclaim), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`Leadership::proclaim`](crate::election::Leadership::proclaim),
+    /// and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn proclaim<V>(&self, value: V) -> Result<(), Error>
     where
         V: TryInto<Description>,
@@ -230,12 +235,12 @@ impl Leadership {
         self.0.proclaim(value)
     }
 
-    /// Resigns, and blocks until the store has confirmed it. The next candidate can then be elected
-    /// immediately.
+    /// Resigns and blocks until the store has confirmed the resignation. The next candidate can
+    /// then be elected immediately.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Guard::release`](super::Guard::release).
+    /// Returns the same errors as [`Guard::release`](super::Guard::release).
     pub fn resign(self) -> Result<(), Error> {
         self.0.release()
     }
@@ -255,7 +260,7 @@ impl fmt::Debug for Leadership {
     }
 }
 
-/// Observes the leader of an [`Election`]. This is the blocking form of
+/// Observes the leader of an [`Election`]. This is the blocking version of
 /// [`Observer`](crate::election::Observer).
 ///
 /// ```
@@ -279,14 +284,15 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Blocks until the leader changes, for at most `wait`, and returns the current leader. Returns
-    /// `None` if nothing changed. The first call returns the current state without waiting for a
-    /// change.
+    /// Blocks until the leader changes or `wait` has elapsed, then returns the current leader.
+    /// Returns `None` if nothing changed. The first call returns the current state without waiting
+    /// for a change.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Observer::next`](crate::election::Observer::next), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`Observer::next`](crate::election::Observer::next), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn next_within(&mut self, wait: Duration) -> Result<Option<Option<Leader>>, Error> {
         self.background.wait_for(self.observer.next(), wait)?.transpose()
     }

@@ -14,12 +14,12 @@ use crate::contract::token::FencingToken;
 use crate::engine::runs;
 use crate::locks::guard::LockGuard;
 
-/// A guard that holds a lease on a key. This is the blocking form of [`LockGuard`].
+/// A guard that holds a lease on a key. This is the blocking version of [`LockGuard`].
 ///
 /// The background thread renews the lease while the guard exists. Dropping the guard releases the
-/// lock, and blocks until the store has confirmed the release, for at most two seconds. Errors are
-/// only logged. In async code, the drop does not block, and the background thread completes the
-/// release.
+/// lock and blocks for at most two seconds until the store has confirmed the release. Errors during
+/// the drop are only logged. In async code, the drop does not block, and the background thread
+/// completes the release.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,7 +44,7 @@ impl Guard {
         Self { guard, background: Ending::new(background) }
     }
 
-    /// Returns the key that is held.
+    /// Returns the key that the guard holds.
     pub fn key(&self) -> &LockKey {
         self.guard.key()
     }
@@ -54,14 +54,14 @@ impl Guard {
         self.guard.token()
     }
 
-    /// Returns how many units of the key are held. A mutex and a reader hold 1 unit, and a
-    /// semaphore guard holds 1 unit per permit.
+    /// Returns the number of units of the key that the guard holds. A mutex or a reader holds 1
+    /// unit, and a semaphore guard holds 1 unit per permit.
     pub fn units(&self) -> u32 {
         self.guard.units()
     }
 
-    /// Returns the instant, on the [client's clock](super::LockClient::now), at which the lease
-    /// counts as lost unless it is renewed first. See [`LockGuard::deadline`].
+    /// Returns the instant, on the [client's clock](super::LockClient::now), at which the lease is
+    /// considered lost unless it is renewed first. See [`LockGuard::deadline`].
     pub fn deadline(&self) -> Instant {
         self.guard.deadline()
     }
@@ -76,82 +76,86 @@ impl Guard {
         self.guard.state()
     }
 
-    /// Returns whether the lease is in force. The answer comes from local state, without I/O.
+    /// Returns whether the lease is in force. The result is based on local state, without any I/O.
     ///
-    /// `true` can become outdated while the caller acts on it. `false` never changes back to
-    /// `true`.
+    /// A result of `true` may be out of date by the time the caller acts on it. A result of `false`
+    /// is final.
     pub fn is_held(&self) -> bool {
         self.guard.is_held()
     }
 
-    /// Checks that the lease is in force, and that at least `min_left` of it is left. The check
-    /// uses the local deadline and does no I/O.
+    /// Checks that the lease is in force, and that at least `min_left` remains before its deadline.
+    /// The check uses the local deadline and does no I/O.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease is lost, and
-    /// [`ErrorKind::ExpiresSoon`](crate::ErrorKind::ExpiresSoon) if less than `min_left` is left.
+    /// [`ErrorKind::ExpiresSoon`](crate::ErrorKind::ExpiresSoon) if less than `min_left` remains.
     pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
         self.guard.ensure_held(min_left)
     }
 
-    /// Blocks until the lease is lost, for at most `wait`. Returns the reason, or `None` if the
+    /// Blocks until the lease is lost or `wait` has elapsed. Returns the reason, or `None` if the
     /// lease was not lost.
     ///
-    /// A lease whose deadline has passed counts as lost, even if the store and the network hang.
-    /// Other threads can use the guard in the meantime. See [`LockGuard::lost`].
+    /// A lease is considered lost after its deadline, even if the store or the network hangs. Other
+    /// threads can use the guard during the wait. See [`LockGuard::lost`].
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn wait_lost(&self, wait: Duration) -> Result<Option<LossReason>, Error> {
         Ok(self.background.wait_for(self.guard.lost(), wait)?.flatten())
     }
 
-    /// Returns whether a client has [asked](super::LockClient::request_revocation) the holders of
-    /// the key to finish early. See [`LockGuard::revocation_requested`].
+    /// Returns whether a client has [asked](super::LockClient::request_revocation) the key's
+    /// holders to finish early. See [`LockGuard::revocation_requested`].
     pub fn is_revocation_requested(&self) -> bool {
         self.guard.is_revocation_requested()
     }
 
-    /// Renews the lease now, with the TTL `ttl`. The method blocks until the store has answered.
+    /// Renews the lease now with the new TTL `ttl`. The method blocks until the store has replied.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockGuard::extend`], and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`LockGuard::extend`], and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
         self.background.block_on(self.guard.extend(ttl))
     }
 
-    /// Returns some of the permits that the guard holds to the semaphore. The method blocks until
-    /// the store has answered.
+    /// Returns some of the guard's permits to the semaphore. The method blocks until the store has
+    /// replied.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockGuard::give_back`], and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`LockGuard::give_back`], and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn give_back(&self, permits: u32) -> Result<(), Error> {
         self.background.block_on(self.guard.give_back(permits))
     }
 
-    /// Releases the lock, and blocks until the store has confirmed the release. The method blocks
-    /// for at most five seconds, and not longer than until the [deadline](Self::deadline).
+    /// Releases the lock and blocks until the store has confirmed the release. The method blocks
+    /// for at most five seconds and never past the [deadline](Self::deadline).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockGuard::release`], and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super). After an
-    /// error, the guard no longer exists, and the release continues in the background.
+    /// Returns the same errors as [`LockGuard::release`], and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super). After an error, the guard no longer exists, and the release continues in the
+    /// background.
     pub fn release(self) -> Result<(), Error> {
         self.background.take().block_on(self.guard.release())
     }
 
-    /// Runs `work`, then releases the lock. If only the reply to the release is lost, returns the
-    /// result of `work`.
+    /// Runs `work`, then releases the lock. If only the reply to the release is lost, the method
+    /// still returns the result of `work`.
     pub(super) fn run_and_release<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
         let output = self.run(|| work(&self));
-        // The async form checks for a loss before it returns `output`.
+        // The async version checks whether the lease was lost before it returns `output`.
         self.background.take().block_on(self.guard.run_and_release(async |_guard| output))
     }
 

@@ -14,7 +14,7 @@ use crate::engine::runs;
 use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
 
-/// Several locks that are acquired together, all of them or none. This is the blocking form of
+/// Several locks that are acquired together, either all or none. This is the blocking version of
 /// [`MultiLock`](crate::MultiLock).
 ///
 /// ```
@@ -40,23 +40,24 @@ impl MultiLock {
         Self { lock, background }
     }
 
-    /// Returns this multi-lock with other options. They also apply to parts that are added later.
+    /// Returns this multi-lock with different options. The options also apply to parts that are
+    /// added later.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
-    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
-    /// support one of them.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options conflict, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.with_options(options)?, ..self })
     }
 
-    /// Adds the mutex `key`.
+    /// Adds the mutex named `key`.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or the options are not
-    /// valid, or if the multi-lock already has a part with this key. Returns
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or the options are
+    /// invalid, or if the multi-lock already has a part with this key. Returns
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
     /// of the options.
     pub fn mutex(self, key: impl IntoKey) -> Result<Self, Error> {
@@ -67,39 +68,39 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`mutex`](Self::mutex) for the first key that cannot be added.
+    /// Returns the error from [`mutex`](Self::mutex) for the first key that cannot be added.
     pub fn mutexes(self, keys: impl IntoIterator<Item = impl IntoKey>) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.mutexes(keys)?, ..self })
     }
 
-    /// Adds a reader of the reader-writer lock `key`.
+    /// Adds a reader of the reader-writer lock named `key`.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or the options are not
-    /// valid, or if the multi-lock already has a part with this key. Returns
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or the options are
+    /// invalid, or if the multi-lock already has a part with this key. Returns
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support
     /// reader-writer locks or one of the options.
     pub fn read(self, key: impl IntoKey) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.read(key)?, ..self })
     }
 
-    /// Adds the writer of the reader-writer lock `key`.
+    /// Adds the writer of the reader-writer lock named `key`.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`read`](Self::read).
+    /// Returns the same errors as [`read`](Self::read).
     pub fn write(self, key: impl IntoKey) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.write(key)?, ..self })
     }
 
-    /// Adds `permits` permits of the semaphore `key`, which has `limit` permits in total. See
+    /// Adds `permits` permits of the semaphore named `key`, which has `limit` permits in total. See
     /// [`MultiLock::permits`](crate::MultiLock::permits) for an example.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or the options are not
-    /// valid, if the multi-lock already has a part with this key, or if `permits` is 0 or larger
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or the options are
+    /// invalid, if the multi-lock already has a part with this key, or if `permits` is 0 or larger
     /// than `limit`. Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store
     /// does not support semaphores or one of the options.
     pub fn permits(self, key: impl IntoKey, permits: u32, limit: u32) -> Result<Self, Error> {
@@ -111,59 +112,60 @@ impl MultiLock {
         self.lock.keys()
     }
 
-    /// Blocks until all parts are acquired, and returns a guard that holds them.
+    /// Blocks until all parts are acquired, then returns a guard that holds them.
     ///
-    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
-    /// or call [`try_lock_for`](Self::try_lock_for).
+    /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
+    /// call [`try_lock_for`](Self::try_lock_for).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`MultiLock::lock`](crate::MultiLock::lock), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`MultiLock::lock`](crate::MultiLock::lock), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn lock(&self) -> Result<MultiGuard, Error> {
         let guard = self.background.block_on(self.lock.lock())?;
         Ok(self.guard(guard))
     }
 
-    /// Makes one attempt to acquire all parts. The method does not wait for other holders, only for
-    /// the store's reply.
+    /// Makes one attempt to acquire all parts. The method does not wait for the current holder,
+    /// only for the store's reply.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller holds one of the parts, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt failed. The
-    /// method does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the attempt failed. The
+    /// method does not retry if the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_lock(&self) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock())?;
         Ok(self.guard(guard))
     }
 
-    /// Blocks until this thread can acquire all parts, for at most `wait`.
+    /// Attempts to acquire all parts, blocking this thread for at most `wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller held a part until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock_for(wait))?;
         Ok(self.guard(guard))
     }
 
-    /// Blocks until this thread can acquire all parts, but not longer than until `instant` on the
-    /// client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire all parts, giving up at `instant` on the client's
+    /// clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller held a part until `instant`, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock_until(instant))?;
         Ok(self.guard(guard))
     }
 
-    /// Runs `work` while all parts are held, and releases all parts.
+    /// Runs `work` while all parts are held and then releases the parts.
     ///
     /// `work` is not cancelled if a part is lost. If `work` panics, the parts are released in the
     /// background.
@@ -181,7 +183,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`lock`](Self::lock) before `work` is called. Returns
+    /// If [`lock`](Self::lock) fails, returns its error without calling `work`. Returns
     /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if any part
     /// was lost in the meantime. If only the reply to a release is lost, this method returns the
     /// result of `work`.
@@ -189,25 +191,25 @@ impl MultiLock {
         self.lock()?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire all parts and, if it succeeds, runs `work` like
+    /// Makes one attempt to acquire all parts and, if successful, runs `work` like
     /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
-    /// of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_lock`](Self::try_lock) fails, returns its error without calling `work`. Returns
+    /// errors from [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run<T>(&self, work: impl FnOnce(&MultiGuard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_lock()?;
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire all parts, for at most `wait`, and runs `work` like
-    /// [`run`](Self::run).
+    /// Attempts to acquire all parts, blocking this thread for at most `wait`, and on success runs
+    /// `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the
-    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_lock_for`](Self::try_lock_for) fails, returns its error without calling `work`.
+    /// Returns errors from [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run_for<T>(
         &self,
         wait: Duration,
@@ -222,11 +224,11 @@ impl MultiLock {
     }
 }
 
-/// A guard that holds all parts of a [`MultiLock`]. This is the blocking form of
+/// A guard that holds all parts of a [`MultiLock`]. This is the blocking version of
 /// [`MultiGuard`](crate::MultiGuard).
 ///
-/// Dropping the guard releases all parts, and blocks until the store has confirmed the releases,
-/// for at most two seconds.
+/// Dropping the guard releases all parts and blocks for at most two seconds until the store has
+/// confirmed the releases.
 ///
 /// ```
 /// use std::time::Duration;
@@ -255,8 +257,8 @@ impl MultiGuard {
         self.guard.guards().iter().map(LockGuard::token)
     }
 
-    /// Returns the earliest deadline of the parts. At that time, the guard counts as lost, unless
-    /// the part is renewed first.
+    /// Returns the earliest deadline of all parts. At that time, the guard is considered lost
+    /// unless the part is renewed first.
     pub fn deadline(&self) -> Instant {
         self.guard.deadline()
     }
@@ -266,53 +268,57 @@ impl MultiGuard {
         self.guard.remaining()
     }
 
-    /// Returns whether all leases are in force. The answer comes from local state, without I/O.
+    /// Returns whether all leases are in force. The result is based on local state, without any
+    /// I/O.
     ///
-    /// `true` can become outdated while the caller acts on it. `false` never changes back to
-    /// `true`.
+    /// A result of `true` may be out of date by the time the caller acts on it. A result of `false`
+    /// is final.
     pub fn is_held(&self) -> bool {
         self.guard.is_held()
     }
 
-    /// Checks that every lease is in force, and that at least `min_left` of it is left. The check
-    /// uses the local deadlines and does no I/O.
+    /// Checks that every lease is in force, and that at least `min_left` remains before each
+    /// deadline. The check uses the local deadlines and does no I/O.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if any lease is lost, and
-    /// [`ErrorKind::ExpiresSoon`](crate::ErrorKind::ExpiresSoon) if less than `min_left` of a lease
-    /// is left. [`Error::key`] returns the key of that lease.
+    /// [`ErrorKind::ExpiresSoon`](crate::ErrorKind::ExpiresSoon) if less than `min_left` remains
+    /// for any lease. [`Error::key`] returns that lease's key.
     pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
         self.guard.ensure_held(min_left)
     }
 
-    /// Blocks until any part is lost, for at most `wait`. Returns the key of that part and the
+    /// Blocks until any part is lost or `wait` has elapsed. Returns the lost part's key and the
     /// reason, or `None` if no part was lost.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn wait_lost(&self, wait: Duration) -> Result<Option<(LockKey, LossReason)>, Error> {
         Ok(self.background.wait_for(self.guard.lost(), wait)?.flatten())
     }
 
-    /// Releases all parts, and blocks until the store has confirmed the releases. The method blocks
-    /// for at most five seconds, and not longer than until the deadlines of the parts.
+    /// Releases all parts and blocks until the store has confirmed the releases. The method blocks
+    /// for at most five seconds and never past the parts' deadlines.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`MultiGuard::release`](crate::MultiGuard::release), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`MultiGuard::release`](crate::MultiGuard::release), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn release(self) -> Result<(), Error> {
         self.background.take().block_on(self.guard.release())
     }
 
-    /// Renews all leases now, with the TTL `ttl`. The method blocks until the store has answered.
+    /// Renews all leases now with the new TTL `ttl`. The method blocks until the store has replied.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`MultiGuard::extend`](crate::MultiGuard::extend), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`MultiGuard::extend`](crate::MultiGuard::extend), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
         self.background.block_on(self.guard.extend(ttl))
     }
@@ -325,7 +331,7 @@ impl MultiGuard {
     fn run_and_release<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
         let runs = self.guard.guards().iter().map(LockGuard::to_run);
         let output = runs::sync_within(runs, || work(&self));
-        // The async form checks for a loss before it returns `output`.
+        // The async version checks whether the lease was lost before it returns `output`.
         self.background.take().block_on(self.guard.run_and_release(async |_guard| output))
     }
 }

@@ -10,7 +10,7 @@ use crate::contract::key::LockKey;
 use crate::contract::try_lock_error::TryLockError;
 use crate::options::LockOptions;
 
-/// A lock that one holder at a time can acquire. This is the blocking form of
+/// A lock that one holder at a time can acquire. This is the blocking version of
 /// [`Mutex`](crate::Mutex).
 ///
 /// A thread that holds the mutex and locks it again waits for itself.
@@ -42,14 +42,15 @@ impl Mutex {
         Self { mutex, background }
     }
 
-    /// Returns this mutex with other options. [`Mutex::with_options`](crate::Mutex::with_options)
-    /// shows how to derive them from the options of the client.
+    /// Returns this mutex with different options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
+    /// client's options.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
-    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
-    /// support one of them.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options conflict, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { mutex: self.mutex.with_options(options)?, ..self })
     }
@@ -59,55 +60,56 @@ impl Mutex {
         self.mutex.key()
     }
 
-    /// Blocks until this thread acquires the lock, and returns a guard.
+    /// Blocks until this thread acquires the lock, then returns a guard.
     ///
-    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
-    /// or call [`try_lock_for`](Self::try_lock_for).
+    /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
+    /// call [`try_lock_for`](Self::try_lock_for).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Mutex::lock`](crate::Mutex::lock), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`Mutex::lock`](crate::Mutex::lock), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn lock(&self) -> Result<Guard, Error> {
         self.background.lock(self.mutex.lock())
     }
 
-    /// Makes one attempt to acquire the lock. The method does not wait for other holders, only for
-    /// the store's reply.
+    /// Makes one attempt to acquire the lock. The method does not wait for the current holder, only
+    /// for the store's reply.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller holds the lock, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt failed. The
-    /// method does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the attempt failed. The
+    /// method does not retry if the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_lock(&self) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock())
     }
 
-    /// Blocks until this thread can acquire the lock, for at most `wait`.
+    /// Attempts to acquire the lock, blocking this thread for at most `wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if other callers held the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock, but not longer than until `instant` on the
-    /// client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock, giving up at `instant` on the client's clock,
+    /// for example `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if other callers held the lock until `instant`, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_until(instant))
     }
 
-    /// Runs `work` under the lock, and releases the lock.
+    /// Runs `work` under the lock and then releases the lock.
     ///
     /// `work` is not cancelled if the lease is lost, so long work should call [`Guard::is_held`]
     /// regularly. If `work` panics, the lock is released in the background.
@@ -124,7 +126,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`lock`](Self::lock) before `work` is called. Returns
+    /// If [`lock`](Self::lock) fails, returns its error without calling `work`. Returns
     /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if the lease
     /// was lost in the meantime, because another holder may have worked at the same time. If only
     /// the reply to the release is lost, this method returns the result of `work`.
@@ -132,25 +134,25 @@ impl Mutex {
         self.lock()?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire the lock and, if it succeeds, runs `work` like
+    /// Makes one attempt to acquire the lock and, if successful, runs `work` like
     /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
-    /// of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_lock`](Self::try_lock) fails, returns its error without calling `work`. Returns
+    /// errors from [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_lock()?;
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire the lock, for at most `wait`, and runs `work` like
-    /// [`run`](Self::run).
+    /// Attempts to acquire the lock, blocking this thread for at most `wait`, and on success runs
+    /// `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the
-    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_lock_for`](Self::try_lock_for) fails, returns its error without calling `work`.
+    /// Returns errors from [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run_for<T>(
         &self,
         wait: Duration,
@@ -160,13 +162,13 @@ impl Mutex {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Asks the store whether the lock is held. The answer may be outdated when this method
-    /// returns, so use it for displays only.
+    /// Asks the store whether the lock is held. The result may be out of date by the time this
+    /// method returns, so use it only for display.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot report
-    /// it, and in [async code](super).
+    /// whether a key is held, or if this method is called from [async code](super).
     pub fn is_locked(&self) -> Result<bool, Error> {
         self.background.block_on(self.mutex.is_locked())
     }

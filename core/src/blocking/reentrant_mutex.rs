@@ -10,11 +10,11 @@ use crate::contract::key::LockKey;
 use crate::contract::try_lock_error::TryLockError;
 use crate::options::LockOptions;
 
-/// A mutex that its owner can lock again while holding it. This is the blocking form of
+/// A mutex that its owner can lock again while already holding it. This is the blocking version of
 /// [`ReentrantMutex`](crate::ReentrantMutex).
 ///
-/// The owner is the calling thread, or its [scope](crate::OwnerId::sync_scope). Guards can be sent
-/// to other threads and released there.
+/// The owner is the calling thread, or its [scope](crate::OwnerId::sync_scope) if it has one.
+/// Guards can be sent to different threads and released there.
 ///
 /// ```
 /// use leasehold_core::blocking::LockClient;
@@ -43,14 +43,15 @@ impl ReentrantMutex {
         Self { mutex, background }
     }
 
-    /// Returns this mutex with other options. [`Mutex::with_options`](crate::Mutex::with_options)
-    /// shows how to derive them from the options of the client.
+    /// Returns this mutex with different options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
+    /// client's options.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
-    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
-    /// support one of them.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options conflict, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { mutex: self.mutex.with_options(options)?, ..self })
     }
@@ -60,90 +61,93 @@ impl ReentrantMutex {
         self.mutex.key()
     }
 
-    /// Blocks until this thread acquires the lock, and returns a guard. If the owner already holds
-    /// the lock, returns another guard immediately.
+    /// Blocks until this thread acquires the lock, then returns a guard. If the owner already holds
+    /// the lock, the method returns another guard immediately.
     ///
-    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
-    /// or call [`try_lock_for`](Self::try_lock_for).
+    /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
+    /// call [`try_lock_for`](Self::try_lock_for).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`ReentrantMutex::lock`](crate::ReentrantMutex::lock), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn lock(&self) -> Result<Guard, Error> {
         self.background.lock(self.mutex.lock())
     }
 
-    /// Makes one attempt to acquire the lock. If the owner already holds the lock, returns another
-    /// guard. The method does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to acquire the lock. If the owner already holds the lock, the method
+    /// returns another guard. The method does not wait for the current holder, only for the store's
+    /// reply.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another owner holds the lock, and [`TryLockError::Failed`]
-    /// with an error of [`lock`](Self::lock) if the attempt failed. The method does not retry while
+    /// with an error from [`lock`](Self::lock) if the attempt failed. The method does not retry if
     /// the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_lock(&self) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock())
     }
 
-    /// Blocks until this thread can acquire the lock, for at most `wait`. If the owner already
-    /// holds the lock, returns another guard immediately.
+    /// Attempts to acquire the lock, blocking this thread for at most `wait`. If the owner already
+    /// holds the lock, the method returns another guard immediately.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another owner held the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock, but not longer than until `instant` on the
-    /// client's clock, for example `client.now() + wait`. If the owner already holds the lock,
-    /// returns another guard immediately.
+    /// Blocks until this thread can acquire the lock, giving up at `instant` on the client's clock,
+    /// for example `client.now() + wait`. If the owner already holds the lock, the method returns
+    /// another guard immediately.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another owner held the lock until `instant`, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_until(instant))
     }
 
-    /// Runs `work` under the lock, and releases the lock. See [`Mutex::run`](super::Mutex::run) for
-    /// an example.
+    /// Runs `work` under the lock and then releases the lock. See [`Mutex::run`](super::Mutex::run)
+    /// for an example.
     ///
     /// `work` is not cancelled if the lease is lost. If `work` panics, the lock is released in the
     /// background.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`lock`](Self::lock) before `work` is called. Returns
+    /// If [`lock`](Self::lock) fails, returns its error without calling `work`. Returns
     /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if the lease
     /// was lost in the meantime.
     pub fn run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.lock()?.run_and_release(work)
     }
 
-    /// Calls [`try_lock`](Self::try_lock) and, if it succeeds, runs `work` like [`run`](Self::run).
+    /// Calls [`try_lock`](Self::try_lock) and, if the call succeeds, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
-    /// of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_lock`](Self::try_lock) fails, returns its error without calling `work`. Returns
+    /// errors from [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_lock()?;
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Calls [`try_lock_for`](Self::try_lock_for) with `wait` and, if it succeeds, runs `work` like
-    /// [`run`](Self::run).
+    /// Calls [`try_lock_for`](Self::try_lock_for) with `wait` and, if the call succeeds, runs
+    /// `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the
-    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_lock_for`](Self::try_lock_for) fails, returns its error without calling `work`.
+    /// Returns errors from [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run_for<T>(
         &self,
         wait: Duration,
@@ -153,13 +157,13 @@ impl ReentrantMutex {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Asks the store whether the lock is held, by this thread or by another owner. The answer may
-    /// be outdated when this method returns, so use it for displays only.
+    /// Asks the store whether this thread or another owner holds the lock. The result may be out of
+    /// date by the time this method returns, so use it only for display.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot report
-    /// it, and in [async code](super).
+    /// whether a key is held, or if this method is called from [async code](super).
     pub fn is_locked(&self) -> Result<bool, Error> {
         self.background.block_on(self.mutex.is_locked())
     }

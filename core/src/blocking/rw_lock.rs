@@ -12,7 +12,7 @@ use crate::contract::key::LockKey;
 use crate::contract::try_lock_error::TryLockError;
 use crate::options::LockOptions;
 
-/// A lock that many readers or one writer can hold. This is the blocking form of
+/// A lock that many readers or one writer can hold. This is the blocking version of
 /// [`RwLock`](crate::RwLock).
 ///
 /// ```
@@ -42,22 +42,24 @@ impl RwLock {
         Self { lock, background }
     }
 
-    /// Returns this lock with other options. [`Mutex::with_options`](crate::Mutex::with_options)
-    /// shows how to derive them from the options of the client.
+    /// Returns this lock with different options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
+    /// client's options.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
-    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
-    /// support one of them.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options conflict, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.with_options(options)?, ..self })
     }
 
-    /// Returns this lock in a form that the thread that holds it can lock again.
+    /// Returns a reentrant handle to this lock, which the thread that holds the lock can lock
+    /// again.
     ///
-    /// A reader can then read again, and a writer can read or write again. See
-    /// [`RwLock::reentrant`](crate::RwLock::reentrant) for an example.
+    /// A reader can then acquire the lock again as a reader, and a writer can acquire it again as a
+    /// reader or writer. See [`RwLock::reentrant`](crate::RwLock::reentrant) for an example.
     #[must_use]
     pub fn reentrant(self) -> Self {
         Self { lock: self.lock.reentrant(), ..self }
@@ -68,104 +70,106 @@ impl RwLock {
         self.lock.key()
     }
 
-    /// Blocks until this thread can read, and returns a guard.
+    /// Blocks until this thread can acquire the lock as a reader, then returns a guard.
     ///
-    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
-    /// or call [`try_read_for`](Self::try_read_for).
+    /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
+    /// call [`try_read_for`](Self::try_read_for).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`RwLock::read`](crate::RwLock::read), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`RwLock::read`](crate::RwLock::read), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn read(&self) -> Result<Guard, Error> {
         self.background.lock(self.lock.read())
     }
 
-    /// Makes one attempt to acquire the lock as a reader. The method does not wait for other
-    /// holders, only for the store's reply.
+    /// Makes one attempt to acquire the lock as a reader. The method does not wait for the current
+    /// holder, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a writer holds the lock or waits for it, and
-    /// [`TryLockError::Failed`] with an error of [`read`](Self::read) if the attempt failed. The
-    /// method does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if a writer holds the lock or is waiting for it, and
+    /// [`TryLockError::Failed`] with an error from [`read`](Self::read) if the attempt failed. The
+    /// method does not retry if the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_read(&self) -> Result<Guard, TryLockError> {
         self.background.lock(self.lock.try_read())
     }
 
-    /// Blocks until this thread can acquire the lock as a reader, for at most `wait`.
+    /// Attempts to acquire the lock as a reader, blocking this thread for at most `wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if writers kept the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error of [`read`](Self::read) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if a writer held the lock until the end of the wait, and
+    /// [`TryLockError::Failed`] with an error from [`read`](Self::read) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_read_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.lock.try_read_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock as a reader, but not longer than until
-    /// `instant` on the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock as a reader, giving up at `instant` on the
+    /// client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if writers kept the lock until `instant`, and
-    /// [`TryLockError::Failed`] with an error of [`read`](Self::read) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if a writer held the lock until `instant`, and
+    /// [`TryLockError::Failed`] with an error from [`read`](Self::read) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_read_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.lock.try_read_until(instant))
     }
 
-    /// Blocks until this thread can write, and returns a guard.
+    /// Blocks until this thread can acquire the lock as the writer, then returns a guard.
     ///
-    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
-    /// or call [`try_write_for`](Self::try_write_for).
+    /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
+    /// call [`try_write_for`](Self::try_write_for).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`RwLock::write`](crate::RwLock::write), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`RwLock::write`](crate::RwLock::write), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn write(&self) -> Result<WriteGuard, Error> {
         let write = async { Ok(self.lock.write().await?.into_guard()) };
         self.background.lock(write).map(WriteGuard)
     }
 
-    /// Makes one attempt to acquire the lock as the writer. The method does not wait for other
-    /// holders, only for the store's reply.
+    /// Makes one attempt to acquire the lock as the writer. The method does not wait for the
+    /// current holder, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller holds the lock or waits for it, and
-    /// [`TryLockError::Failed`] with an error of [`write`](Self::write) if the attempt failed. The
-    /// method does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another caller holds the lock or is waiting for it, and
+    /// [`TryLockError::Failed`] with an error from [`write`](Self::write) if the attempt failed.
+    /// The method does not retry if the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_write(&self) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write())
     }
 
-    /// Blocks until this thread can acquire the lock as the writer, for at most `wait`.
+    /// Attempts to acquire the lock as the writer, blocking this thread for at most `wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other callers kept the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error of [`write`](Self::write) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other callers held the lock until the end of the wait, and
+    /// [`TryLockError::Failed`] with an error from [`write`](Self::write) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_write_for(&self, wait: Duration) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock as the writer, but not longer than until
-    /// `instant` on the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock as the writer, giving up at `instant` on the
+    /// client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other callers kept the lock until `instant`, and
-    /// [`TryLockError::Failed`] with an error of [`write`](Self::write) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other callers held the lock until `instant`, and
+    /// [`TryLockError::Failed`] with an error from [`write`](Self::write) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_write_until(&self, instant: Instant) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write_until(instant))
     }
 
-    /// Runs `work` as a reader, and releases the lock.
+    /// Runs `work` as a reader and then releases the lock.
     ///
     /// `work` is not cancelled if the lease is lost. If `work` panics, the lock is released in the
     /// background.
@@ -182,32 +186,32 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`read`](Self::read) before `work` is called. Returns
+    /// If [`read`](Self::read) fails, returns its error without calling `work`. Returns
     /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if the lease
     /// was lost in the meantime.
     pub fn run_read<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.read()?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire the lock as a reader and, if it succeeds, runs `work` like
+    /// Makes one attempt to acquire the lock as a reader and, if successful, runs `work` like
     /// [`run_read`](Self::run_read).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_read`](Self::try_read) before `work` is called, and the errors
-    /// of [`run_read`](Self::run_read) as [`TryLockError::Failed`].
+    /// If [`try_read`](Self::try_read) fails, returns its error without calling `work`. Returns
+    /// errors from [`run_read`](Self::run_read) as [`TryLockError::Failed`].
     pub fn try_run_read<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_read()?;
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire the lock as a reader, for at most `wait`, and runs
-    /// `work` like [`run_read`](Self::run_read).
+    /// Attempts to acquire the lock as a reader, blocking this thread for at most `wait`, and on
+    /// success runs `work` like [`run_read`](Self::run_read).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_read_for`](Self::try_read_for) before `work` is called, and the
-    /// errors of [`run_read`](Self::run_read) as [`TryLockError::Failed`].
+    /// If [`try_read_for`](Self::try_read_for) fails, returns its error without calling `work`.
+    /// Returns errors from [`run_read`](Self::run_read) as [`TryLockError::Failed`].
     pub fn try_run_read_for<T>(
         &self,
         wait: Duration,
@@ -217,40 +221,40 @@ impl RwLock {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Runs `work` as the writer, and releases the lock. [`run_read`](Self::run_read) shows an
-    /// example of both methods.
+    /// Runs `work` as the writer and then releases the lock. The example of
+    /// [`run_read`](Self::run_read) shows both methods.
     ///
     /// `work` is not cancelled if the lease is lost. If `work` panics, the lock is released in the
     /// background.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`write`](Self::write) before `work` is called. Returns
+    /// If [`write`](Self::write) fails, returns its error without calling `work`. Returns
     /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if the lease
     /// was lost in the meantime.
     pub fn run_write<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.write()?.0.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire the lock as the writer and, if it succeeds, runs `work` like
+    /// Makes one attempt to acquire the lock as the writer and, if successful, runs `work` like
     /// [`run_write`](Self::run_write).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_write`](Self::try_write) before `work` is called, and the errors
-    /// of [`run_write`](Self::run_write) as [`TryLockError::Failed`].
+    /// If [`try_write`](Self::try_write) fails, returns its error without calling `work`. Returns
+    /// errors from [`run_write`](Self::run_write) as [`TryLockError::Failed`].
     pub fn try_run_write<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_write()?;
         Ok(guard.0.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire the lock as the writer, for at most `wait`, and runs
-    /// `work` like [`run_write`](Self::run_write).
+    /// Attempts to acquire the lock as the writer, blocking this thread for at most `wait`, and on
+    /// success runs `work` like [`run_write`](Self::run_write).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_write_for`](Self::try_write_for) before `work` is called, and
-    /// the errors of [`run_write`](Self::run_write) as [`TryLockError::Failed`].
+    /// If [`try_write_for`](Self::try_write_for) fails, returns its error without calling `work`.
+    /// Returns errors from [`run_write`](Self::run_write) as [`TryLockError::Failed`].
     pub fn try_run_write_for<T>(
         &self,
         wait: Duration,
@@ -260,13 +264,13 @@ impl RwLock {
         Ok(guard.0.run_and_release(work)?)
     }
 
-    /// Asks the store whether the lock is held. The answer may be outdated when this method
-    /// returns, so use it for displays only.
+    /// Asks the store whether the lock is held. The result may be out of date by the time this
+    /// method returns, so use it only for display.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot report
-    /// it, and in [async code](super).
+    /// whether a key is held, or if this method is called from [async code](super).
     pub fn is_locked(&self) -> Result<bool, Error> {
         self.background.block_on(self.lock.is_locked())
     }
@@ -280,7 +284,7 @@ impl RwLock {
     }
 }
 
-/// A guard of a writer: a [`Guard`] that can be [downgraded](Self::downgrade) to a reader.
+/// A writer's guard: a [`Guard`] that can be [downgraded](Self::downgrade) to a reader.
 ///
 /// Dropping the guard releases the lock.
 ///
@@ -299,31 +303,32 @@ impl RwLock {
 pub struct WriteGuard(Guard);
 
 impl WriteGuard {
-    /// Turns the writer into a reader, and returns a reader's guard. No other writer can acquire
-    /// the lock in between.
+    /// Turns the writer into a reader and returns a reader's guard. No other writer can acquire the
+    /// lock in between.
     ///
-    /// The method blocks until the store has answered.
+    /// The method blocks until the store has replied.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`WriteGuard::downgrade`](crate::WriteGuard::downgrade), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super). An error
-    /// also drops the guard.
+    /// Returns the same errors as [`WriteGuard::downgrade`](crate::WriteGuard::downgrade), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super). The guard is also dropped if the call fails.
     pub fn downgrade(self) -> Result<Guard, Error> {
         self.0.share_with_readers()
     }
 
-    /// Releases the lock, and blocks until the store has confirmed the release. See
+    /// Releases the lock and blocks until the store has confirmed the release. See
     /// [`Guard::release`].
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Guard::release`].
+    /// Returns the same errors as [`Guard::release`].
     pub fn release(self) -> Result<(), Error> {
         self.0.release()
     }
 
-    /// Returns the plain guard, which still holds the writer's lease but cannot be downgraded.
+    /// Converts this value into a plain guard, which still holds the writer's lease but cannot be
+    /// downgraded.
     pub fn into_guard(self) -> Guard {
         self.0
     }

@@ -10,8 +10,8 @@ use crate::contract::key::LockKey;
 use crate::contract::try_lock_error::TryLockError;
 use crate::options::LockOptions;
 
-/// A lock that limits how many permits are in use at the same time. This is the blocking form of
-/// [`Semaphore`](crate::Semaphore).
+/// A lock that limits the number of permits in use at the same time. This is the blocking version
+/// of [`Semaphore`](crate::Semaphore).
 ///
 /// ```
 /// use leasehold_core::blocking::LockClient;
@@ -36,15 +36,15 @@ impl Semaphore {
         Self { semaphore, background }
     }
 
-    /// Returns this semaphore with other options.
+    /// Returns this semaphore with different options.
     /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
-    /// options of the client.
+    /// client's options.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
-    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
-    /// support one of them.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options conflict, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { semaphore: self.semaphore.with_options(options)?, ..self })
     }
@@ -59,56 +59,57 @@ impl Semaphore {
         self.semaphore.limit()
     }
 
-    /// Blocks until `permits` permits are free, and returns a guard that holds them.
+    /// Blocks until `permits` permits are free, then returns a guard that holds them.
     ///
-    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
-    /// or call [`try_acquire_for`](Self::try_acquire_for).
+    /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
+    /// call [`try_acquire_for`](Self::try_acquire_for).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Semaphore::acquire`](crate::Semaphore::acquire), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`Semaphore::acquire`](crate::Semaphore::acquire), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn acquire(&self, permits: u32) -> Result<Guard, Error> {
         self.background.lock(self.semaphore.acquire(permits))
     }
 
-    /// Makes one attempt to acquire `permits` permits. The method does not wait for other holders,
-    /// only for the store's reply.
+    /// Makes one attempt to acquire `permits` permits. The method does not wait for the current
+    /// holder, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the store cannot grant `permits` permits now, and
-    /// [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the attempt failed.
-    /// The method does not retry while the store is unreachable. See [`TryLockError`] for an
+    /// Returns [`TryLockError::Busy`] if the store cannot grant `permits` permits immediately, and
+    /// [`TryLockError::Failed`] with an error from [`acquire`](Self::acquire) if the attempt
+    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
     /// example.
     pub fn try_acquire(&self, permits: u32) -> Result<Guard, TryLockError> {
         self.background.lock(self.semaphore.try_acquire(permits))
     }
 
-    /// Blocks until this thread can acquire `permits` permits, for at most `wait`.
+    /// Attempts to acquire `permits` permits, blocking this thread for at most `wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if too few permits became free in time, and
-    /// [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the store refused
-    /// the request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`acquire`](Self::acquire) if the store rejected
+    /// the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_acquire_for(&self, permits: u32, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.semaphore.try_acquire_for(permits, wait))
     }
 
-    /// Blocks until this thread can acquire `permits` permits, but not longer than until `instant`
-    /// on the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire `permits` permits, giving up at `instant` on the
+    /// client's clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if too few permits became free in time, and
-    /// [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the store refused
-    /// the request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`acquire`](Self::acquire) if the store rejected
+    /// the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_acquire_until(&self, permits: u32, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.semaphore.try_acquire_until(permits, instant))
     }
 
-    /// Acquires `permits` permits, runs `work`, and releases the permits. See
+    /// Acquires `permits` permits, runs `work`, and then releases the permits. See
     /// [`Mutex::run`](super::Mutex::run) for an example.
     ///
     /// `work` is not cancelled if the lease is lost. If `work` panics, the permits are released in
@@ -116,20 +117,20 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`acquire`](Self::acquire) before `work` is called. Returns
+    /// If [`acquire`](Self::acquire) fails, returns its error without calling `work`. Returns
     /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if the lease
     /// was lost in the meantime.
     pub fn run<T>(&self, permits: u32, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.acquire(permits)?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire `permits` permits and, if it succeeds, runs `work` like
+    /// Makes one attempt to acquire `permits` permits and, if successful, runs `work` like
     /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_acquire`](Self::try_acquire) before `work` is called, and the
-    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_acquire`](Self::try_acquire) fails, returns its error without calling `work`.
+    /// Returns errors from [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run<T>(
         &self,
         permits: u32,
@@ -139,13 +140,13 @@ impl Semaphore {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire `permits` permits, for at most `wait`, and runs `work`
-    /// like [`run`](Self::run).
+    /// Attempts to acquire `permits` permits, blocking this thread for at most `wait`, and on
+    /// success runs `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_acquire_for`](Self::try_acquire_for) before `work` is called,
-    /// and the errors of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_acquire_for`](Self::try_acquire_for) fails, returns its error without calling
+    /// `work`. Returns errors from [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run_for<T>(
         &self,
         permits: u32,
@@ -156,13 +157,13 @@ impl Semaphore {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Asks the store how many permits are free. The answer may be outdated when this method
-    /// returns, so use it for displays only.
+    /// Asks the store how many permits are free. The result may be out of date by the time this
+    /// method returns, so use it only for display.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot report
-    /// its holders, and in [async code](super).
+    /// the holders of a key, or if this method is called from [async code](super).
     pub fn available(&self) -> Result<u32, Error> {
         self.background.block_on(self.semaphore.available())
     }

@@ -12,7 +12,7 @@ use crate::contract::key::LockKey;
 use crate::contract::try_lock_error::TryLockError;
 use crate::options::LockOptions;
 
-/// A lock with several interchangeable segments. This is the blocking form of
+/// A lock with several interchangeable segments. This is the blocking version of
 /// [`Striped`](crate::Striped).
 ///
 /// ```
@@ -37,82 +37,83 @@ impl Striped {
         Self { striped, background }
     }
 
-    /// Returns this lock with other options. [`Mutex::with_options`](crate::Mutex::with_options)
-    /// shows how to derive them from the options of the client.
+    /// Returns this lock with different options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
+    /// client's options.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
-    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
-    /// support one of them.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options conflict, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { striped: self.striped.with_options(options)?, ..self })
     }
 
-    /// Returns the key from which the keys of the segments are derived. This key itself is never
-    /// locked.
+    /// Returns the key from which the segment keys are derived. This key itself is never locked.
     pub fn key(&self) -> &LockKey {
         self.striped.key()
     }
 
-    /// Returns the keys of the segments. The position of a key is the index of its segment.
+    /// Returns the segment keys. The position of a key is the index of its segment.
     pub fn segments(&self) -> &[LockKey] {
         self.striped.segments()
     }
 
-    /// Blocks until any segment is free, and returns a guard that holds it.
+    /// Blocks until a segment is free, then returns a guard that holds it.
     ///
-    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
-    /// or call [`try_lock_for`](Self::try_lock_for).
+    /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
+    /// call [`try_lock_for`](Self::try_lock_for).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Striped::lock`](crate::Striped::lock), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    /// Returns the same errors as [`Striped::lock`](crate::Striped::lock), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// code](super).
     pub fn lock(&self) -> Result<StripedGuard, Error> {
         let guard = self.background.block_on(self.striped.lock())?;
         Ok(self.guard(guard))
     }
 
-    /// Makes one attempt to acquire any segment. The method does not wait for other holders, only
-    /// for the store's replies.
+    /// Makes one attempt to acquire a segment. The method does not wait for the current holders,
+    /// only for the store's replies.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if all segments are held, and [`TryLockError::Failed`] with
-    /// an error of [`lock`](Self::lock) if the attempt failed. The method does not retry while the
+    /// an error from [`lock`](Self::lock) if the attempt failed. The method does not retry if the
     /// store is unreachable. See [`TryLockError`] for an example.
     pub fn try_lock(&self) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock())?;
         Ok(self.guard(guard))
     }
 
-    /// Blocks until this thread can acquire any segment, for at most `wait`.
+    /// Attempts to acquire a segment, blocking this thread for at most `wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if no segment became free in time, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused a
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected a
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock_for(wait))?;
         Ok(self.guard(guard))
     }
 
-    /// Blocks until this thread can acquire any segment, but not longer than until `instant` on the
-    /// client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire a segment, giving up at `instant` on the client's
+    /// clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if no segment became free in time, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused a
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected a
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock_until(instant))?;
         Ok(self.guard(guard))
     }
 
-    /// Acquires any segment, runs `work`, and releases the segment.
+    /// Acquires a segment, runs `work`, and then releases the segment.
     ///
     /// `work` is not cancelled if the lease is lost. If `work` panics, the segment is released in
     /// the background.
@@ -129,32 +130,32 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`lock`](Self::lock) before `work` is called. Returns
+    /// If [`lock`](Self::lock) fails, returns its error without calling `work`. Returns
     /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if the lease
     /// was lost in the meantime.
     pub fn run<T>(&self, work: impl FnOnce(&StripedGuard) -> T) -> Result<T, Error> {
         self.lock()?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire any segment and, if it succeeds, runs `work` like
+    /// Makes one attempt to acquire a segment and, if successful, runs `work` like
     /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
-    /// of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_lock`](Self::try_lock) fails, returns its error without calling `work`. Returns
+    /// errors from [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run<T>(&self, work: impl FnOnce(&StripedGuard) -> T) -> Result<T, TryLockError> {
         let guard = self.try_lock()?;
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Blocks until this thread can acquire any segment, for at most `wait`, and runs `work` like
-    /// [`run`](Self::run).
+    /// Attempts to acquire a segment, blocking this thread for at most `wait`, and on success runs
+    /// `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the
-    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_lock_for`](Self::try_lock_for) fails, returns its error without calling `work`.
+    /// Returns errors from [`run`](Self::run) as [`TryLockError::Failed`].
     pub fn try_run_for<T>(
         &self,
         wait: Duration,
@@ -190,22 +191,23 @@ pub struct StripedGuard {
 }
 
 impl StripedGuard {
-    /// Returns the index of the segment. The first segment has index 0.
+    /// Returns the index of the segment, starting at 0.
     pub fn segment(&self) -> u32 {
         self.segment
     }
 
-    /// Returns the plain guard, which still holds the segment but does not report its index.
+    /// Converts this value into a plain guard, which still holds the segment but does not report
+    /// its index.
     pub fn into_guard(self) -> Guard {
         self.guard
     }
 
-    /// Releases the segment, and blocks until the store has confirmed the release. See
+    /// Releases the segment and blocks until the store has confirmed the release. See
     /// [`Guard::release`].
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Guard::release`].
+    /// Returns the same errors as [`Guard::release`].
     pub fn release(self) -> Result<(), Error> {
         self.guard.release()
     }

@@ -1,14 +1,14 @@
-//! Stage 3 of the pipeline: asks the store for a lease, and waits as long as another client holds
-//! the key.
+//! Stage 3 of the pipeline: requests a lease from the store, and waits as long as another client
+//! holds the key.
 //!
-//! After a refusal, the next attempt starts when a notification arrives, when the holder's lease
-//! would expire, when the queue entry must be refreshed, or when a pause ends. The earliest of
-//! these times counts. After an error that is retryable, the next attempt starts after a growing
-//! pause.
+//! After the store reports that the key is held, the next attempt starts at the earliest of these
+//! events: a notification arrives, the holder's lease would expire, the queue entry must be
+//! refreshed, or a pause ends. After a retryable error, the next attempt starts after a pause, and
+//! the pauses increase.
 //!
-//! All attempts of a call send the same lease IDs. If the reply to an attempt is lost, a later
-//! attempt is granted the same lease. If the call ends before that, the reaper releases every lease
-//! that the store may have granted.
+//! All attempts of a call use the same lease IDs. If the reply to an attempt is lost, a later
+//! attempt is granted the same lease. If the call ends before a grant arrives, the reaper releases
+//! every lease that the store may have granted.
 
 mod pending;
 
@@ -37,21 +37,21 @@ use crate::options::LockOptions;
 use crate::retry::{Pauses, Retry};
 
 /// The number of attempts that may follow notifications without a delay. A hand-off needs one or
-/// two attempts, so a larger number is a flood.
+/// two attempts, so more attempts indicate a flood of notifications.
 const FREE_LOOKS: u32 = 8;
 
 /// The minimum time between attempts during a flood of notifications.
 const LOOK_SPACING: Duration = Duration::from_millis(10);
 
-/// How long a caller whose wait has ended may take to leave the store's queue. Ten round trips to a
-/// nearby server fit into this time.
+/// How long a caller whose wait has ended may take to leave the store's queue. This time is enough
+/// for ten round trips to a nearby server.
 const LEAVING: Duration = Duration::from_millis(50);
 
-/// After this time without a reply, the store counts as down, even if the caller's wait ends now. A
-/// shorter silence is not reported.
+/// If the store has not replied for this long, it is considered down, even if the caller's wait
+/// ends now. A shorter silence is not reported.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// How long to wait after a holder's TTL before the next attempt. Stores expire keys with
+/// How long to wait after a holder's TTL before the next attempt, because stores expire keys with
 /// millisecond precision.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
 
@@ -61,22 +61,22 @@ pub(crate) enum Acquired {
     /// All leases were granted. The caller [takes](PendingLease::take) each lease from its
     /// `PendingLease`.
     Granted,
-    /// Another client holds a key. For a single key, the wait or the attempts are also used up.
+    /// Another client holds a key. For a single key, this also means that the wait or the attempts
+    /// are used up.
     Held(Busy),
 }
 
-/// Acquires the leases of all `claims` or none of them, within `wait`. Every attempt asks for all
-/// claims.
+/// Acquires the leases of all `claims` or none, within `wait`. Every attempt requests all claims.
 ///
 /// `claims` must not be empty, and `pending` contains one entry per claim, in the same order.
-/// `askers` share the results with the callers of this process that are queued behind this one.
+/// `askers` share the results with the callers in this process that are queued behind this one.
 ///
-/// Several claims are not waited for. The first refusal ends the call, and only errors of the store
-/// are retried. Otherwise, callers that need a single key would overtake this caller indefinitely.
-/// To wait for several keys, acquire them one after the other.
+/// If there are several claims, the function does not wait. The function returns as soon as a key
+/// is held, and only retries errors from the store. If it waited, callers that need a single key
+/// could overtake this caller indefinitely. To wait for several keys, acquire them one by one.
 ///
-/// If the wait ends, the queue entry is removed before this function returns, unless the store
-/// needs more than [`LEAVING`] to confirm it. The reaper then completes the removal.
+/// If the wait ends, the queue entry is removed before this function returns. If the store does not
+/// confirm the removal within [`LEAVING`], the reaper completes it.
 ///
 /// # Cancel safety
 ///
@@ -130,40 +130,40 @@ struct Acquisition<'a, 'r, 'b> {
     reaper: &'a Reaper,
     claims: &'a [Claim],
     pending: &'a mut [PendingLease<'r, 'b>],
-    /// The callers that share the replies of the store.
+    /// The callers that share the store's replies.
     askers: &'a [Asker<Hold>],
     clock: &'a dyn Clock,
     events: &'a Events,
     call: &'a Call<'a>,
     watch: KeyWatch,
-    /// The refusal of the last attempt, if it was refused.
+    /// The `Busy` of the last attempt, if another client held a key.
     refused: Option<Busy>,
     /// Whether the store has queued the claim and will notify this caller individually.
     is_called: bool,
-    /// Whether the store may hold something for this call: a lease from an attempt without a reply,
-    /// or a queue entry.
+    /// Whether the store may hold a queue entry or, after an attempt without a reply, a lease for
+    /// this call.
     doubt: bool,
-    /// Whether an attempt got no reply. However late it arrives at the store, it may put the lease
-    /// in force again.
+    /// Whether an attempt got no reply. If the request arrives late at the store, it may put the
+    /// lease in force again.
     is_unanswered: bool,
-    /// The error of the last attempt, if it failed. It becomes the cause if the wait ends before
-    /// the next reply.
+    /// The error from the last attempt, if it failed. If the wait ends before the next reply, this
+    /// error is reported as the cause.
     last_failure: Option<Error>,
     wait: Wait,
     tries: &'a mut Tries,
     /// When the queue entry in the store must be refreshed.
     place_due: Instant,
-    /// The pauses between failed attempts. They are separate from `tries`, because an outage may
-    /// end soon.
+    /// The pauses between failed attempts. These pauses are separate from `tries`, because an
+    /// outage may be short.
     outage_pauses: Pauses,
-    /// The time of the last attempt if all attempts had been [`LOOK_SPACING`] apart. Limits the
-    /// rate of attempts.
+    /// When the last attempt would have started if all attempts had been [`LOOK_SPACING`] apart.
+    /// This value limits the rate of attempts.
     spaced: Instant,
     outage_wait: Duration,
     lock_delay: Duration,
-    /// A grant that leaves less time than this is rejected.
+    /// The minimum remaining validity of a grant. A grant that would leave less time is rejected.
     min_validity: Duration,
-    /// When the store last answered, or when this caller arrived if that was later.
+    /// When the store last replied or this caller arrived, whichever was later.
     answered_at: Instant,
 }
 
@@ -195,7 +195,8 @@ impl Acquisition<'_, '_, '_> {
                 }
                 Attempted::Refused(refusal) => Ok(refusal),
                 Attempted::CutOff(error) => match self.refused.take() {
-                    // The key was held a moment ago, so report that instead of the missing reply.
+                    // The key was held a moment ago, so report that it is held instead of the
+                    // missing reply.
                     Some(held) => return Ok(self.leave(held).await),
                     None => Err(match self.last_failure.take() {
                         Some(cause) => error.with_source(cause),
@@ -217,11 +218,11 @@ impl Acquisition<'_, '_, '_> {
         }
     }
 
-    /// Discards the notifications that caused the next attempt, because they do not cast doubt on
-    /// its grant.
+    /// Discards the notifications that caused the next attempt, because they do not concern its
+    /// grant.
     ///
-    /// If an earlier attempt got no reply, the notifications are kept, because that attempt may
-    /// have been granted and they may concern its lease.
+    /// If an earlier attempt got no reply, the notifications are kept, because the attempt may have
+    /// been granted and the notifications may concern its lease.
     fn skip_news(&mut self) {
         self.watch.skip();
         if !self.is_unanswered {
@@ -229,15 +230,15 @@ impl Acquisition<'_, '_, '_> {
         }
     }
 
-    /// Shares the result of an attempt with the callers of this process that are queued behind this
+    /// Shares the result of an attempt with the callers in this process that are queued behind this
     /// one.
     fn report(&mut self, refusal: &Result<Refusal, Error>) {
         for asker in self.askers {
             match refusal {
                 Ok(Refusal { held, .. }) => asker.refused(held.holder(), self.answered_at),
                 Err(error) => {
-                    // An outage that began while this caller was queued in the process counts as
-                    // well.
+                    // An outage also counts if it began while this caller was queued in the
+                    // process.
                     let since = asker.failed(self.answered_at, error);
                     self.answered_at = since.max(self.wait.asked_at()).min(self.answered_at);
                 }
@@ -246,8 +247,8 @@ impl Acquisition<'_, '_, '_> {
     }
 
     /// Leaves the store's queue before this call reports that the key is held, so that the queue
-    /// entry cannot block the next caller. The reaper completes a removal that the store does not
-    /// confirm in time.
+    /// entry cannot block the next caller. If the store does not confirm the removal in time, the
+    /// reaper completes it.
     async fn leave(self, held: Busy) -> Acquired {
         if self.doubt {
             let give_up = self.clock.now() + LEAVING;
@@ -258,7 +259,7 @@ impl Acquisition<'_, '_, '_> {
     }
 
     /// Makes one attempt. All attempts send the same claims, so this attempt is granted if an
-    /// earlier one was granted without a reply.
+    /// earlier attempt was granted but its reply was lost.
     async fn attempt(&mut self, sent_at: Instant) -> Attempted {
         self.spaced = self.spaced.max(sent_at) + LOOK_SPACING;
         self.pending.iter_mut().for_each(PendingLease::incur);
@@ -304,7 +305,7 @@ impl Acquisition<'_, '_, '_> {
         if cut_off { Attempted::CutOff(error) } else { Attempted::Failed(error) }
     }
 
-    /// Records when the queue entry of the claim must be refreshed. Returns `false` if there is no
+    /// Records when the claim's queue entry must be refreshed. Returns `false` if there is no queue
     /// entry.
     fn keeps_place(&mut self, contention: &Contention, sent_at: Instant) -> bool {
         // The store does not queue a request for several keys.
@@ -314,8 +315,8 @@ impl Acquisition<'_, '_, '_> {
         true
     }
 
-    /// Returns how long to wait for the reply: until the caller's wait ends, but no longer than a
-    /// grant would still be useful.
+    /// Returns when to stop waiting for the reply: at the end of the caller's wait, or earlier if a
+    /// grant would no longer be useful.
     fn attempt_end(&self, sent_at: Instant) -> Instant {
         let ends = self.pending.iter().map(|lease| lease.deadline(None, sent_at, self.lock_delay));
         let of_use = ends.min().unwrap_or(sent_at) - self.min_validity;
@@ -323,7 +324,7 @@ impl Acquisition<'_, '_, '_> {
         of_use.min(if is_known { self.wait.end() } else { self.wait.reply_end() })
     }
 
-    /// Records the grants. Returns `false` if one of them leaves too little time.
+    /// Records the grants. Returns `false` if too little time remains for any grant.
     fn granted(&mut self, grants: &Few<Grant>, sent_at: Instant, now: Instant) -> bool {
         let (lock_delay, is_unanswered) = (self.lock_delay, self.is_unanswered);
         let needed = now + self.min_validity;
@@ -359,8 +360,8 @@ impl Acquisition<'_, '_, '_> {
             return false;
         };
         self.call.waits(refusal.as_ref().ok().map(|refusal| &refusal.held));
-        // Only notifications come in floods. A pause that the caller has configured is not
-        // extended.
+        // Only attempts after notifications are rate-limited. A pause that the caller has
+        // configured is not extended.
         let unhurried = (self.spaced - LOOK_SPACING * FREE_LOOKS).min(pause_ends);
         if unhurried > now {
             self.clock.sleep_until(unhurried.min(self.wait.end())).await;
@@ -379,12 +380,12 @@ impl Acquisition<'_, '_, '_> {
         goes_on
     }
 
-    /// Returns the end of the current pause, or of the next pause if none has started.
+    /// Returns the end of the current pause, or the end of the next pause if no pause has started.
     fn pause_ends(&mut self, now: Instant, refusal: Option<&Refusal>) -> Option<Instant> {
         let is_called = self.is_called && self.place_due < Instant::FAR_FUTURE;
         if self.tries.are_by_default() && is_called {
-            // The store will notify this caller, and it is contacted anyway when the queue entry is
-            // refreshed.
+            // Polling is not necessary, because the store notifies this caller and is contacted
+            // anyway when the queue entry is refreshed.
             return Some(Instant::FAR_FUTURE);
         }
         self.tries.pause_ends(now, refusal.and_then(Refusal::holder_left))

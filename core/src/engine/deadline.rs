@@ -1,32 +1,35 @@
-//! The arithmetic of leases: how long a lease is valid, and when to renew it.
+//! Calculates how long a lease is valid and when to renew it.
 
 use std::time::Duration;
 
 use crate::clock::Instant;
 
-/// One third of the TTL: after a failed renewal, there is time for two more before the deadline.
+/// A lease is renewed after one third of its TTL. If the renewal fails, there is time for two more
+/// renewals before the deadline.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// The number of points within that interval at which renewals can be due, so that many leases
-/// share a round trip. Each renewal is early by less than 1 %.
+/// The number of points in a renewal interval at which renewals can be due, so that many leases
+/// share a round trip. Each renewal is less than 1 % early.
 const POINTS_PER_RENEWAL: u32 = 128;
 
-/// One sixth of the TTL. When a renewal becomes due, two thirds of the TTL are left. Two attempts
-/// that hang, the pauses between them and a third attempt fit into that time.
+/// An attempt to renew a lease may take up to one sixth of the TTL. When a renewal becomes due, two
+/// thirds of the TTL remain. This time is enough for two attempts that hang, the pauses between
+/// them and a third attempt.
 const ATTEMPTS_PER_TTL: u32 = 6;
 
-/// One twelfth of the TTL: the pause between a failed renewal and the next one.
+/// After a failed renewal, the watchdog pauses for one twelfth of the TTL before the next renewal.
 const PAUSES_PER_TTL: u32 = 12;
 
-/// Most leases are released before they reach this age. Ten round trips to a nearby server fit into
-/// this time.
+/// Most leases are released before they reach this age, which is enough for ten round trips to a
+/// nearby server.
 const YOUTH: Duration = Duration::from_millis(50);
 
 /// The minimum time between two checks of a lease, regardless of the number of notifications.
 const BETWEEN_NEWS: Duration = Duration::from_millis(10);
 
-/// The minimum time between a failed renewal and a check because of a notification. A server that
-/// drops the connection at every request, and comes back immediately, also causes notifications.
+/// The minimum time between a failed renewal and a check that is caused by a notification.
+/// Notifications also occur if a server drops the connection on every request and accepts a new
+/// connection immediately.
 const NEWS_AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// With a shorter TTL, the drift allowance would exceed half of the TTL.
@@ -37,8 +40,8 @@ pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(6);
 pub(crate) fn drift(ttl: Duration) -> Duration {
     const MS: u64 = 1_000_000;
 
-    // Computed in nanoseconds, because each acquisition needs it several times and dividing a
-    // `Duration` is slower.
+    // Calculated in nanoseconds, because each acquisition needs this value several times and
+    // dividing a `Duration` is slower.
     let nanos = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
     Duration::from_nanos((nanos / 100).next_multiple_of(MS) + 2 * MS)
 }
@@ -48,10 +51,10 @@ pub(crate) fn validity(ttl: Duration) -> Duration {
     ttl.saturating_sub(drift(ttl))
 }
 
-/// Returns until when a lease is valid if it was requested at `sent_at`.
+/// Returns the deadline of a lease that was requested at `sent_at`.
 ///
-/// The time is counted from before the first byte was sent, because the store cannot have started
-/// to count earlier.
+/// The deadline is calculated from the time before the first byte was sent, because the store
+/// cannot have started the TTL earlier.
 pub(crate) fn deadline(sent_at: Instant, ttl: Duration) -> Instant {
     sent_at + validity(ttl)
 }
@@ -65,34 +68,36 @@ pub(crate) fn renewal_due(sent_at: Instant, ttl: Duration) -> Instant {
 
 /// Returns when the watchdog starts to handle a lease that was requested at `since`.
 ///
-/// At that time, the lease gets a place in the schedule and a subscription. If the store reports
-/// changes only after the first renewal, that renewal is due as well.
+/// At that time, the watchdog adds the lease to the schedule and subscribes to its notifications.
+/// If the store reports changes only after the first renewal, the first renewal is also due at that
+/// time.
 pub(crate) fn of_age(since: Instant) -> Instant {
     since + YOUTH
 }
 
-/// Returns when a lease that was renewed at `sent_at` may be checked because of a notification.
+/// Returns the earliest time at which a lease that was renewed at `sent_at` may be checked because
+/// of a notification.
 pub(crate) fn next_news_due(sent_at: Instant) -> Instant {
     sent_at + BETWEEN_NEWS
 }
 
-/// Returns when a lease is checked because of a notification at `now`, if its last renewal failed.
+/// Returns when a lease whose last renewal failed may be checked because of a notification that
+/// arrives at `now`.
 pub(crate) fn news_due_after_failure(now: Instant) -> Instant {
     now + NEWS_AFTER_FAILURE
 }
 
-/// Returns when the wait for the reply to a renewal that was sent at `sent_at` ends.
+/// Returns when to stop waiting for the reply to a renewal that was sent at `sent_at`.
 pub(crate) fn attempt_end(sent_at: Instant, ttl: Duration) -> Instant {
     sent_at + ttl / ATTEMPTS_PER_TTL
 }
 
-/// Returns the class of a renewal. The time limits of one class differ by less than a factor of
-/// two.
+/// Returns the class of a renewal. Time limits within a class differ by less than a factor of two.
 pub(crate) fn attempt_class(ttl: Duration) -> u32 {
     (ttl / ATTEMPTS_PER_TTL).as_nanos().max(1).ilog2()
 }
 
-/// Returns when to renew again after a failure at `now`.
+/// Returns when to renew again after a renewal that failed at `now`.
 pub(crate) fn retry_due(now: Instant, ttl: Duration) -> Instant {
     now + ttl / PAUSES_PER_TTL
 }

@@ -2,7 +2,7 @@
 
 use std::slice;
 
-/// One item or several. Nearly all calls are for one key.
+/// One item or several items. Nearly all calls are for one key.
 #[derive(Debug)]
 pub(crate) enum Few<T> {
     One(T),

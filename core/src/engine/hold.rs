@@ -1,5 +1,5 @@
-//! A lease as this process sees it: held, unconfirmed or lost, and the number of guards that share
-//! it.
+//! A lease as this process sees it, with its state (held, unconfirmed or lost) and the number of
+//! guards that share it.
 
 mod alarm;
 mod renewing;
@@ -34,25 +34,25 @@ use crate::observe::{AskedKind, Events};
 use crate::options::{LockOptions, RenewalMode};
 use crate::sync::{Mutex, Notify, lock};
 
-/// How long a lease is handed on within this process before it returns to the store, so that other
-/// processes get their turn.
+/// How long a lease may be handed off between callers in this process before it must be released,
+/// so that other processes can acquire the lock.
 const TIME_SHARE: Duration = Duration::from_millis(20);
 
 /// A granted lease, which its guards and the watchdog share.
 ///
-/// Every query compares the deadline with the clock. A task that is late, hung or gone therefore
-/// cannot keep a lost lease alive. A lost lease stays lost.
+/// Every query compares the deadline with the clock, so a task that is late, hung or gone cannot
+/// keep a lost lease alive. A lost lease stays lost.
 #[derive(Debug)]
 pub(crate) struct Hold {
     lease: Lease,
     /// The token of the first holder. Each later holder has the next token.
     token: u64,
-    /// How many holders after the first one can get a token.
+    /// The number of additional holders that can get a token.
     spare_tokens: u32,
     kind: AskedKind,
     events: Events,
     options: Arc<LockOptions>,
-    /// When the request was sent that the store granted.
+    /// When the granted request was sent.
     granted_at: Instant,
     state: Mutex<State<Turn<Self>>>,
     alarm: Arc<Alarm<Self>>,
@@ -62,8 +62,7 @@ pub(crate) struct Hold {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
     pub(crate) at: Instant,
-    /// The TTL of the renewal that is due at that time, if one renewal keeps all leases of a
-    /// session alive.
+    /// The TTL of the renewal that is due, if one renewal keeps all leases of a session alive.
     pub(crate) renews_with: Option<Duration>,
 }
 
@@ -73,22 +72,22 @@ pub(crate) struct Granted {
     pub(crate) lease: Lease,
     pub(crate) token: u64,
     pub(crate) spare_tokens: u32,
-    /// The time before the request was sent.
+    /// The time just before the request was sent.
     pub(crate) sent_at: Instant,
-    /// The time at which the reply arrived.
+    /// The time when the reply arrived.
     pub(crate) answered_at: Instant,
-    /// The TTL from which the deadline is computed.
+    /// The TTL from which the deadline is calculated.
     pub(crate) ttl: Duration,
     /// The TTL of an earlier attempt that got no reply, if there was one.
     pub(crate) unanswered: Option<Duration>,
-    /// Whether the store already reports changes of the lease. If not, it starts with the first
-    /// renewal.
+    /// Whether the store already reports changes of the lease. If not, the store starts to report
+    /// changes after the first renewal.
     pub(crate) has_news: bool,
-    /// Notifications about the lease, from before the grant on.
+    /// A watch for notifications about the lease, created before the grant.
     pub(crate) watch: KeyWatch,
 }
 
-/// A lease that is being handed to another holder.
+/// A lease that is being handed off to the next holder.
 #[derive(Debug)]
 pub(crate) struct Passed {
     /// The next holder.
@@ -98,8 +97,8 @@ pub(crate) struct Passed {
     pub(crate) owner: Option<OwnerId>,
     /// How long the previous holder held the lease.
     pub(crate) held: Duration,
-    /// Whether the watchdog must check the lease earlier than before, so that it has to be filed
-    /// again.
+    /// Whether the watchdog must check the lease earlier than before, so that the schedule must be
+    /// updated.
     pub(crate) is_due_earlier: bool,
 }
 
@@ -115,8 +114,8 @@ pub(crate) enum Leave {
 
 #[cfg(test)]
 impl Granted {
-    /// A lease with a single token, from a store that answers immediately and sends no
-    /// notifications.
+    /// Creates a hold for a lease with a single token, from a store that replies immediately and
+    /// does not send notifications.
     pub(crate) fn at_once(lease: Lease, now: Instant) -> Self {
         let (token, spare_tokens, ttl) = (1, 0, lease.ttl());
         let (unanswered, has_news, watch) = (None, true, KeyWatch::silent());
@@ -187,12 +186,12 @@ impl Hold {
         &self.lease
     }
 
-    /// Returns the token of the holder of `term`.
+    /// Returns the token for the holder in `term`.
     pub(crate) fn token(&self, term: Term) -> FencingToken {
         FencingToken::new(self.lease.key(), self.number(term))
     }
 
-    /// Returns the number of the token of `term`.
+    /// Returns the number of the token for `term`.
     pub(crate) fn number(&self, term: Term) -> u64 {
         self.token + u64::from(term.0)
     }
@@ -206,12 +205,12 @@ impl Hold {
         lock(&self.state).owner
     }
 
-    /// Returns where the watchdog has filed the lease.
+    /// Returns the lease's place in the watchdog's schedule.
     pub(crate) fn place(&self) -> Option<Place> {
         lock(&self.state).place
     }
 
-    /// Records where the watchdog files the lease now, and returns the previous place.
+    /// Records the lease's new place in the watchdog's schedule and returns the previous place.
     pub(crate) fn file(&self, place: Option<Place>) -> Option<Place> {
         mem::replace(&mut lock(&self.state).place, place)
     }
@@ -235,8 +234,8 @@ impl Hold {
 
     /// Returns when the watchdog must check the lease next, or `None` if the lease is over.
     ///
-    /// This method does not detect a passed deadline, because the watchdog calls it under a lock.
-    /// The values that a lost hold drops must not be dropped under a lock.
+    /// This method does not check whether the deadline has passed, because the watchdog calls it
+    /// under a lock. The values that a lost hold drops must not be dropped under a lock.
     pub(crate) fn due(&self) -> Option<Due> {
         let state = lock(&self.state);
         if state.is_over() {
@@ -250,24 +249,24 @@ impl Hold {
         Some(Due { at: state.due, renews_with: renews_next.then_some(state.ttl) })
     }
 
-    /// Returns the state of the lease. A deadline that has passed ends the lease now.
+    /// Returns the state of the lease. If the deadline has passed, the lease ends now.
     pub(crate) fn state(&self, now: Instant) -> LeaseState {
         self.update(now, |state| state.as_seen())
     }
 
-    /// Returns the lease to release in the store after its last guard has been dropped.
+    /// Returns the lease to release in the store after the last guard has been dropped.
     pub(crate) fn unwanted(&self) -> Unwanted {
         let state = lock(&self.state);
-        // The store may not have received the shorter TTL yet.
+        // The store may not have received a shorter TTL yet.
         let kept = state.ttl.max(state.in_force) + self.options.lock_delay;
         let stored = self.wanted(&state).clone().with_ttl(kept);
         let unwanted = Unwanted::new(stored).closed_until(state.min_until);
         if state.renewing { unwanted.not_before(state.due.min(state.min_until)) } else { unwanted }
     }
 
-    /// Waits for a renewal in progress if the key must stay locked after the lease. Otherwise that
-    /// renewal could reach the store after the last one and free the key too early. Returns the
-    /// time.
+    /// If the key must stay locked after the lease, waits for any renewal in progress. Without this
+    /// wait, the renewal in progress could reach the store after the final renewal and free the key
+    /// too early. Returns the current time.
     pub(crate) async fn wait_to_close(&self, clock: &dyn Clock, mut now: Instant) -> Instant {
         while self.options.min_hold.is_some() {
             let changes = self.changes();
@@ -284,46 +283,46 @@ impl Hold {
         now
     }
 
-    /// Allows the key to be free immediately after the release.
+    /// Allows the key to become free immediately after the release.
     pub(crate) fn waive_min_hold(&self) {
         lock(&self.state).min_until = Instant::from_zero(Duration::ZERO);
     }
 
-    /// Returns whether the store may still hold the lease after a loss for `reason`, so that it
-    /// must be released.
+    /// Returns whether the lease must be released after a loss for `reason`, because the store may
+    /// still hold it.
     pub(crate) fn is_owed_after(&self, reason: LossReason) -> bool {
         match reason {
-            // The store does not hold the lease, the lease was already released, or it belongs to
-            // the parent process.
+            // The store does not hold the lease, the lease was already released, or the lease
+            // belongs to the parent process.
             LossReason::Taken
             | LossReason::Vanished
             | LossReason::Shutdown
             | LossReason::Forked => false,
-            // If the deadline passed without a reply, the store may still hold the lease. It is
-            // released now, unless the key must stay locked for a while after a loss.
+            // If the deadline passed without a reply, the store may still hold the lease. The lease
+            // is released now unless the key must stay locked for a while after a loss.
             LossReason::Expired | LossReason::MaxHold => self.options.lock_delay.is_zero(),
         }
     }
 
-    /// Returns whether the lease was lost but stays alive in the store as long as other leases of
-    /// its session are renewed.
+    /// Returns whether the lease was lost but stays in force in the store as long as other leases
+    /// of its session are renewed.
     pub(crate) fn may_outlast_its_loss(&self, now: Instant) -> bool {
         let is_owed = self.loss(now).is_some_and(|reason| self.is_owed_after(reason));
         is_owed && self.wanted(&lock(&self.state)).tenure() == Tenure::Kept
     }
 
-    /// Returns the share of the key.
+    /// Returns the lease's share of the key.
     pub(crate) fn share(&self) -> Share {
         self.wanted(&lock(&self.state)).share()
     }
 
-    /// Returns the description of the lease. If it was changed, the next renewal stores the
-    /// returned description.
+    /// Returns the lease's description. If the description was changed, the next renewal stores the
+    /// returned value.
     pub(crate) fn description(&self) -> Option<Description> {
         self.wanted(&lock(&self.state)).description().cloned()
     }
 
-    /// Returns the holder, as other clients see it.
+    /// Returns the holder as other clients see it.
     pub(crate) fn holder(&self, now: Instant) -> Holder {
         let state = lock(&self.state);
         let lease = self.wanted(&state);
@@ -335,18 +334,18 @@ impl Hold {
             .with_token(Some(self.token + u64::from(state.term.0)))
     }
 
-    /// Returns whether a client has asked the holder of this term to finish early.
+    /// Returns whether a client has asked the holder in this term to finish early.
     pub(crate) fn is_asked_back_from(&self, term: Term) -> bool {
         let state = lock(&self.state);
         state.asked_back && state.term == term
     }
 
-    /// Returns the reason of the loss if the lease was lost.
+    /// Returns why the lease was lost, or `None` if it was not lost.
     pub(crate) fn loss(&self, now: Instant) -> Option<LossReason> {
         self.update(now, |state| state.loss())
     }
 
-    /// Returns the reason if the holder of this term lost the lease.
+    /// Returns why the holder in this term lost the lease, or `None` if it did not lose the lease.
     pub(crate) fn loss_of(&self, term: Term, now: Instant) -> Option<LossReason> {
         self.update(now, |state| if state.term == term { state.loss() } else { None })
     }
@@ -356,13 +355,13 @@ impl Hold {
         self.update(now, |state| state.is_over())
     }
 
-    /// Returns whether no guard of this term exists.
+    /// Returns whether no guard from this term exists.
     pub(crate) fn is_abandoned(&self, term: Term) -> bool {
         let state = lock(&self.state);
         state.depth == 0 || state.term != term
     }
 
-    /// Handles a possible pause of the whole machine: the lease becomes unconfirmed, and its
+    /// Handles a possible pause of the whole machine. The lease becomes unconfirmed, and its
     /// renewal is due now.
     pub(crate) fn doubt(&self, reason: &Error, now: Instant) {
         let renewal = self.options.renewal;
@@ -373,7 +372,7 @@ impl Hold {
         });
     }
 
-    /// Ends the lease for `reason`, unless it is already over.
+    /// Ends the lease for `reason` unless the lease is already over.
     pub(crate) fn lose(&self, reason: LossReason, now: Instant) {
         self.update(now, |state| {
             if !state.is_over() {
@@ -382,7 +381,7 @@ impl Hold {
         });
     }
 
-    /// Adds a guard for the owner of this term. Returns `false` if the owner has no guard left.
+    /// Adds a guard for the owner in this term. Returns `false` if the owner no longer has a guard.
     ///
     /// The lease must have at least the requested share. A reader cannot become a writer, because
     /// two readers that tried would wait for each other.
@@ -417,10 +416,11 @@ impl Hold {
         .map_err(|error| error.with_operation(Operation::Acquire).with_key(self.lease.key()))
     }
 
-    /// Gives up the turn in the local queue and a part of the key, so that other callers can
-    /// acquire that part.
+    /// Gives up the turn in the local queue and part of the key, so that other callers can acquire
+    /// the released part.
     ///
-    /// The next renewal informs the store. The call fails if other guards rely on the full share.
+    /// The next renewal sends the change to the store. The call fails if other guards rely on the
+    /// full share.
     pub(crate) fn start_sharing(
         &self,
         reduced: impl FnOnce(Share) -> Result<Share, Error>,
@@ -442,11 +442,11 @@ impl Hold {
         })
     }
 
-    /// Hands the lease to the next waiting caller of this process, if a hand-off is allowed.
+    /// Hands the lease off to the next waiting caller in this process, if a hand-off is allowed.
     ///
-    /// The lease must be as good as a new one, and it must not have pending notifications. If the
-    /// store does not report the end of a lease, it must have confirmed the lease a moment ago, and
-    /// the watchdog then checks the lease soon.
+    /// The lease must be as good as a new lease and must not have pending notifications. If the
+    /// store does not report the end of a lease, the store must have confirmed the lease a moment
+    /// ago, and the watchdog then checks the lease soon.
     pub(crate) fn pass_on(&self, now: Instant) -> Option<Passed> {
         self.update(now, |state| {
             let is_last = state.phase == Phase::Held && state.depth == 1;
@@ -489,8 +489,8 @@ impl Hold {
         })
     }
 
-    /// Waits until the holder of this term loses the lease. Returns `None` if its last guard is
-    /// dropped first.
+    /// Waits until the holder in this term loses the lease. Returns `None` if the holder's last
+    /// guard is dropped first.
     pub(crate) async fn wait_lost(&self, term: Term, clock: &dyn Clock) -> Option<LossReason> {
         loop {
             let changes = self.changes();
@@ -517,8 +517,8 @@ impl Hold {
         }
     }
 
-    /// Waits until a client asks the holder of this term to finish early. Returns `false` if its
-    /// last guard is dropped first.
+    /// Waits until a client asks the holder in this term to finish early. Returns `false` if the
+    /// holder's last guard is dropped first.
     pub(crate) async fn wait_asked_back(&self, term: Term) -> bool {
         loop {
             let changes = self.changes();
@@ -546,12 +546,12 @@ impl Hold {
         }
     }
 
-    /// Returns the notifier for all changes that a task can wait for.
+    /// Returns the notifier for the changes that tasks can wait for.
     fn changes(&self) -> Arc<Notify> {
         Arc::clone(lock(&self.state).changed.get_or_insert_default())
     }
 
-    /// Returns the limit for the deadline.
+    /// Returns the latest allowed deadline.
     fn max_until(&self) -> Instant {
         max_until(&self.options, self.granted_at)
     }
@@ -559,7 +559,7 @@ impl Hold {
     /// Returns the next time at which the lease can change without an event.
     fn next_moment(&self) -> Instant {
         let state = lock(&self.state);
-        // The repetition of a renewal is never due after the deadline.
+        // The retry of a renewal is never due after the deadline.
         if state.renewing { state.due } else { state.deadline }
     }
 
@@ -568,10 +568,11 @@ impl Hold {
         state.amended.as_deref().unwrap_or(&self.lease)
     }
 
-    /// Subscribes to notifications about the key. They reach the watchdog through the alarm.
+    /// Subscribes to notifications about the key. The alarm passes the notifications to the
+    /// watchdog.
     pub(crate) fn listen(self: &Arc<Self>, now: Instant) {
         if self.options.renewal == RenewalMode::Off {
-            // Only a renewal could check the lease, and renewals are off.
+            // Renewals are off, and only a renewal could check the lease.
             return;
         }
         let waker = Waker::from(Arc::clone(self));
@@ -600,10 +601,11 @@ impl Hold {
         self.update_after(None, now, change)
     }
 
-    /// Changes the state. This is the only way to end the lease or to extend its deadline.
+    /// Changes the state. No other function ends the lease or extends its deadline.
     ///
-    /// It first checks whether the deadline has passed, and it drops the parts that a lease does
-    /// not need after its end. `error` may be the reason for the change.
+    /// This function first checks whether the deadline has passed. The function also drops the
+    /// parts of the state that an ended lease does not need. `error` may be the reason for the
+    /// change.
     fn update_after<R>(
         &self,
         error: Option<&Error>,
@@ -630,7 +632,7 @@ impl Hold {
     }
 }
 
-/// Returns until when a lease that was requested at `granted_at` may be held.
+/// Returns the time until which a lease that was requested at `granted_at` may be held.
 fn max_until(options: &LockOptions, granted_at: Instant) -> Instant {
     options.max_hold.map_or(Instant::FAR_FUTURE, |limit| granted_at + limit)
 }

@@ -1,4 +1,4 @@
-//! The engine as a whole: health checks, drain and shutdown.
+//! Operations on the whole engine: health checks, drain and shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::engine::reaper::Debt;
 use crate::sync::atomic::Ordering;
 
 impl Engine {
-    /// Asks the store whether it is serving.
+    /// Checks whether the store is available.
     pub(crate) async fn ping(&self, within: Duration) -> Result<(), Error> {
         let give_up = self.now() + within;
         let answer = clock::until(self.clock(), give_up, async {
@@ -27,14 +27,14 @@ impl Engine {
         answer.map_err(|error| error.with_operation(Operation::Ping).with_backend(backend))
     }
 
-    /// Ends all waits with an error, refuses new calls, and waits until no lease is held.
+    /// Ends all waits with an error, rejects new calls, and waits until no lease is held.
     pub(crate) async fn drain(&self, within: Duration) -> Result<(), Error> {
         let (upkeep, give_up) = (&self.upkeep, self.now() + within);
         self.stop_admitting()?;
         let drained = clock::until(upkeep.clock(), give_up, async {
             loop {
-                // The reaper also counts acquisitions in progress. After this wait, no further
-                // lease is granted.
+                // The reaper also counts acquisitions in progress. After this wait, no more leases
+                // can be granted.
                 upkeep.reaper().wait_settled().await;
                 let held = self.held();
                 if held.is_empty() {
@@ -67,7 +67,7 @@ impl Engine {
         holds
     }
 
-    /// Ends all waits with an error, and refuses new calls.
+    /// Ends all waits with an error and rejects new calls.
     fn stop_admitting(&self) -> Result<(), Error> {
         let upkeep = &self.upkeep;
         upkeep.process().check().map_err(|error| error.with_operation(Operation::Shutdown))?;
@@ -95,12 +95,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends all leases, and waits until no release is pending.
+    /// Ends all leases and waits until no release is pending.
     async fn end_all(&self) {
         self.end_filed();
         self.upkeep.reaper().wait_settled().await;
-        // A lease that was granted during the first round may have been handed on since then. No
-        // lease is granted from here on.
+        // A lease that was granted during the first round may have been handed off since then.
+        // After this point, no lease is granted.
         self.end_filed();
         self.upkeep.reaper().wait_settled().await;
     }

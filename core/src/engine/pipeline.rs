@@ -1,7 +1,7 @@
-//! The pipeline: one `lock()` call from its first stage to its last.
+//! The pipeline, which processes one `lock()` call from its first stage to its last.
 //!
-//! Two stages call back. Stage 3 reports the replies of the store to the queue of stage 2. A guard
-//! that ends leaves stages 4, 2 and 1.
+//! Two stages report back to earlier stages. Stage 3 reports the store's replies to the queue of
+//! stage 2. A guard that is dropped or released is removed from stages 4, 2 and 1.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -30,12 +30,12 @@ use crate::options::LockOptions;
 use crate::sync::Notify;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// The state that all clones of a client and all its locks share.
+/// The state shared by all clones of a client and all their locks.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(super) upkeep: Arc<Upkeep>,
     pub(super) queue: LocalQueue<Hold>,
-    /// The options of locks that have no other options.
+    /// The options of locks that do not have their own options.
     options: Arc<LockOptions>,
     pub(super) closed: AtomicBool,
     /// Notified once, after `closed` is set.
@@ -47,14 +47,14 @@ pub(crate) enum Outcome {
     /// One guard per request, in the same order.
     Granted(Few<LockGuard>),
     Held(Busy),
-    /// Nothing was acquired, and the keys can be acquired one after the other. Either a key is held
-    /// and the caller may wait, or the store cannot grant several keys in one step.
+    /// Nothing was acquired, and the keys can be acquired one by one. Either a key is held and the
+    /// caller may wait, or the store cannot grant several keys in one step.
     Apart,
 }
 
 /// The result of stage 1.
 enum Entered {
-    /// The locks must be acquired, on behalf of an owner if the lock is reentrant.
+    /// The locks must be acquired, for a specific owner if the lock is reentrant.
     First(Option<Entering>),
     Done(Outcome),
 }
@@ -91,15 +91,15 @@ impl Engine {
         }
     }
 
-    /// Acquires the locks of all requests, unless the client is shut down in the meantime. `finish`
-    /// turns the outcome into the result.
+    /// Acquires the locks of all requests unless the client is shut down in the meantime. `finish`
+    /// converts the outcome to the result.
     ///
-    /// Several requests have no owner and share their options and their wait. Each attempt covers
-    /// all of them.
+    /// If there are several requests, they do not have an owner, and they share their options and
+    /// their wait. Each attempt covers all requests.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe, because each stage is.
+    /// This method is cancel safe, because each stage is cancel safe.
     pub(crate) async fn lock<T, E: From<Error>>(
         &self,
         requests: Few<LockRequest<'_>>,
@@ -126,7 +126,7 @@ impl Engine {
         let LockRequest { options, wait, .. } = requests[0];
         let (upkeep, clock) = (&self.upkeep, self.upkeep.clock());
 
-        // 1 reentrancy
+        // Stage 1: reentrancy
         let entering = match self.enter(requests, call).await? {
             Entered::First(entering) => entering,
             Entered::Done(outcome) => return Ok(outcome),
@@ -135,7 +135,7 @@ impl Engine {
         let mut back = None;
         let mut tries = Tries::new(&options.retry, wait.asked_at());
         loop {
-            // 2 queue
+            // Stage 2: queue
             let askers = match self.turns(requests, back.take(), &mut tries, call).await? {
                 Turns::Ask(askers) => askers,
                 Turns::Held(held) => return Ok(Outcome::Held(held)),
@@ -149,7 +149,7 @@ impl Engine {
                 }
             };
 
-            // 3 acquire
+            // Stage 3: acquire
             let once = askers.as_slice()[0].once();
             let wait_now = if once.is_some() { wait.but_once() } else { wait };
             let claims = Few::of(requests, |request| request.within(wait_now).claim());
@@ -173,7 +173,7 @@ impl Engine {
                 return Ok(Outcome::Held(held));
             }
 
-            // 4 watchdog, 5 guard
+            // Stages 4 and 5: watchdog and guard
             let mut each = requests.iter().zip(&mut *pending);
             let guards = askers.map(|asker| {
                 let (request, lease) = each.next().expect("each asker is for one request");
@@ -214,10 +214,10 @@ impl Engine {
         })
     }
 
-    /// Stage 2: waits for the turn of the request.
+    /// Stage 2: waits for the request's turn.
     ///
-    /// Several requests get all their turns immediately or none. Waiting for one turn while holding
-    /// another could cause a deadlock.
+    /// If there are several requests, they immediately get either all their turns or none. Waiting
+    /// for one turn while holding another turn could cause a deadlock.
     async fn turns(
         &self,
         requests: &[LockRequest<'_>],
@@ -245,11 +245,11 @@ impl Engine {
         Ok(Turns::Ask(Few::Several(askers)))
     }
 
-    /// Publishes the lease, so that its owner can lock it again.
+    /// Publishes the lease, so that its owner can lock the key again.
     ///
-    /// A shutdown that has just started may have collected the leases before this one was filed. In
-    /// this case the guards are dropped here, before their pending releases are discarded, so that
-    /// the shutdown waits for them.
+    /// A shutdown that has just started may have collected the leases before this lease was filed.
+    /// In this case, the guards are dropped here, before their pending releases are discarded, so
+    /// that the shutdown waits for the releases.
     fn entered(
         &self,
         entering: Option<Entering>,
@@ -301,7 +301,8 @@ impl Engine {
         })
     }
 
-    /// Runs a call that may wait, inside a runtime, unless the client is shut down in the meantime.
+    /// Runs a call that may wait, inside a runtime, and cancels the call if the client is shut down
+    /// in the meantime.
     pub(crate) async fn while_open<T>(
         &self,
         call: Pin<&mut impl Future<Output = Result<T, Error>>>,
@@ -313,7 +314,7 @@ impl Engine {
 
     /// Starts a call, inside a runtime.
     async fn admit(&self) -> Result<(), Error> {
-        // A task that locks in a loop without ever waiting must let other tasks run.
+        // A task that acquires locks in a loop without ever waiting must let other tasks run.
         coop::consume_budget().await;
         if self.is_closed() {
             return Err(Error::closed());
@@ -321,14 +322,14 @@ impl Engine {
         self.upkeep.ensure_running()
     }
 
-    /// Runs a stage that may wait until the client is shut down. The local queue does not need
-    /// this, because it ends its waits during a shutdown.
+    /// Runs a stage that may wait, and cancels it if the client is shut down. The local queue does
+    /// not need this function, because it ends its waits during a shutdown.
     async fn unless_closing<T>(
         &self,
         mut stage: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
-        // Subscribed from here on. The subscription costs almost nothing until it is polled, which
-        // happens only if the stage has to wait.
+        // The subscription starts here. An unpolled subscription costs almost nothing, and it is
+        // polled only if the stage must wait.
         let mut closing = pin!(self.closing.notified());
         if self.is_closed() {
             return Err(Error::closed());
@@ -415,8 +416,8 @@ impl Outcome {
         }
     }
 
-    /// Returns the refusal that observers see. `None` if there is none, or if later calls report
-    /// it.
+    /// Returns the `Busy` that observers see. Returns `None` if there is none, or if later calls
+    /// report it.
     fn refusal(&self) -> Option<&Busy> {
         match self {
             Self::Held(busy) => Some(busy),
@@ -425,8 +426,8 @@ impl Outcome {
     }
 }
 
-/// Returns `Some(true)` if the store refused an attempt that may be repeated, and `Some(false)` if
-/// the attempt failed with a retryable error.
+/// Returns `Some(true)` if a key was held and the attempt may be retried, and `Some(false)` if the
+/// attempt failed with a retryable error.
 fn refused_for_now(acquired: &Result<Acquired, Error>) -> Option<bool> {
     match acquired {
         Ok(Acquired::Held(_)) => Some(true),

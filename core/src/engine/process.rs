@@ -7,8 +7,8 @@ use crate::contract::error::{Error, ErrorKind};
 /// The process that created a client.
 ///
 /// A forked process gets a copy of the client without its threads, and the copy shares its
-/// connections with the parent. Nothing in the copy may be used. Even its mutexes may be locked,
-/// because another thread of the parent may have held them during the fork.
+/// connections with the parent. Nothing in the copy may be used. Even the copied mutexes may be
+/// locked, because another thread of the parent may have held them during the fork.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Process(u32);
 
@@ -17,7 +17,7 @@ impl Process {
         Self(process::id())
     }
 
-    /// Returns whether the caller runs in a forked process.
+    /// Returns whether the caller is running in a forked process.
     pub(crate) fn was_left(self) -> bool {
         self != Self::current()
     }

@@ -1,10 +1,10 @@
-//! Stage 2 of the pipeline: the queue of the callers of this process.
+//! Stage 2 of the pipeline: the queue of callers in this process.
 //!
-//! Callers that want the same key are queued here, first come, first served. A process therefore
-//! sends a single contender to the store, even if many of its tasks want the key. The caller with
-//! the *turn* asks the store on behalf of all of them and reports the replies to the [`Line`]. The
-//! callers behind it share a refusal, an outage, and the end of both. A holder can hand its lease
-//! to the next caller together with the turn.
+//! Callers that request the same key are queued here, first come, first served. A process therefore
+//! has a single contender at the store, even if many of its tasks request the key. The caller with
+//! the *turn* sends requests to the store for all queued callers and reports the replies to the
+//! [`Line`]. The callers behind it share the information that the key is held or that the store is
+//! down. A holder can hand its lease and the turn off to the next caller.
 
 mod asker;
 mod line;
@@ -32,7 +32,7 @@ use crate::contract::key::LockKey;
 use crate::engine::request::LockRequest;
 use crate::engine::tries::Tries;
 
-/// The callers of this process, with one queue per key.
+/// The callers in this process, with one queue per key.
 #[derive(Debug)]
 pub(crate) struct LocalQueue<H: Held> {
     lines: Arc<Lines<H>>,
@@ -50,23 +50,23 @@ impl<H: Held> LocalQueue<H> {
         Self { lines: Arc::default(), max_waiters }
     }
 
-    /// Waits until the caller may ask the store or receives a lease, or until its wait or attempts
-    /// end while another client holds the key.
+    /// Waits until the caller may send a request to the store or receives a lease. Also returns if
+    /// the caller's wait ends or its attempts are used up while another client holds the key.
     ///
-    /// A call with a single attempt never waits here. If the key is known to be held, the call
-    /// returns immediately. Otherwise it asks the store itself, because only a new reply can
-    /// distinguish a held key from an outage.
+    /// A call with a single attempt never waits in this queue. If the key is known to be held, the
+    /// call returns immediately. If the key is not known to be held, the call sends its own
+    /// request, because only a new reply can distinguish a held key from an outage.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::TooManyWaiters`] immediately if too many callers are waiting. Returns
-    /// the error of an outage if the store has not answered for
-    /// [`outage_wait`](crate::LockOptions::outage_wait) since this caller arrived, or when the wait
-    /// ends.
+    /// the error of the outage if the store has not replied for
+    /// [`outage_wait`](crate::LockOptions::outage_wait) since this caller arrived, or if the wait
+    /// ends during an outage.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, the caller loses its position, and a
+    /// This method is cancel safe. If the future is dropped, the caller loses its position, and any
     /// turn or lease that it has just received goes to the next caller.
     pub(crate) async fn turn(
         &self,
@@ -78,7 +78,7 @@ impl<H: Held> LocalQueue<H> {
         let LockRequest { wait, share, options, .. } = *request;
         if wait.is_once() && !share.is_whole() {
             // A small request may succeed while another caller waits for many units, and only the
-            // store knows.
+            // store can decide this.
             return Ok(Next::Ask(Asker::Alone));
         }
         match self.join(request, back, clock)? {
@@ -87,7 +87,7 @@ impl<H: Held> LocalQueue<H> {
         }
     }
 
-    /// Joins the queue, unless the result is already known.
+    /// Joins the queue unless the result is already known.
     fn join<'a>(
         &self,
         request: &LockRequest<'a>,
@@ -131,17 +131,17 @@ impl<H: Held> LocalQueue<H> {
         Ok(Joining::Done(Next::Ask(asker)))
     }
 
-    /// Ends all waits, and admits no further callers.
+    /// Ends all waits and rejects further callers.
     pub(crate) fn close(&self) {
         let in_line = self.lines.close().into_iter().flatten();
         in_line.for_each(|(_, waiter)| waiter.close());
     }
 
-    /// Returns the holder of `key`, as far as the caller with the turn knows it.
+    /// Returns the holder of `key`, if the caller with the turn knows it.
     ///
     /// # Errors
     ///
-    /// Returns the error of the store if it does not answer the caller with the turn.
+    /// Returns the store's error if the store does not reply to the caller with the turn.
     pub(crate) fn last_known(&self, key: &LockKey, now: Instant) -> Result<Option<Holder>, Error> {
         let known = self.lines.at(key, |line| match &line.stand {
             Stand::Out(outage) => Err(outage.error.repeated()),

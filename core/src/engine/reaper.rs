@@ -25,65 +25,66 @@ use crate::sync::{Mutex, Notify, lock};
 /// The maximum number of concurrent releases.
 const MAX_IN_FLIGHT: usize = 64;
 
-/// How long a caller waits for its release before the reaper continues. Reconnects, and most stalls
-/// of a busy machine, are shorter.
+/// How long a caller waits for its release before the reaper continues it. Reconnects and most
+/// stalls on a busy machine are shorter than this.
 const RELEASE_WAIT: Duration = Duration::from_secs(5);
 
-/// The pause between two attempts of such a release.
+/// The pause between two attempts to release a lease while the caller is waiting.
 const RELEASE_PAUSE: Duration = Duration::from_millis(20);
 
-/// Leases that the store may still hold and that no caller wants.
+/// Leases that the store may still hold but that no caller needs.
 ///
-/// Each release is retried until the store answers or the TTL has freed the key.
+/// Each release is retried until the store replies or the lease has expired.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     pub(super) clock: Arc<dyn Clock>,
     events: Events,
     pub(super) queue: Mutex<Queue>,
     pub(super) tasks: Tasks,
-    /// Notifies all tasks of changes, because the task of any runtime may be idle.
+    /// Notifies all tasks of changes, because the task on any runtime may be idle.
     changed: Notify,
-    /// The number of pending releases, of callers and of the reaper. A release that moves from a
-    /// caller to the reaper is counted twice for a moment, never zero times.
+    /// The number of pending releases of callers and the reaper. A release that moves from a caller
+    /// to the reaper is briefly counted twice, but it is never missed.
     owed: AtomicUsize,
-    /// Whether a shutdown is waiting for all pending releases. If it is, no caller may start a new
-    /// acquisition.
+    /// Whether a shutdown is waiting for all pending releases. During this wait, no caller may
+    /// start a new acquisition.
     is_awaited: AtomicBool,
     settled: Notify,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Sorted by the time of the next attempt, so that a release that waits does not block other
+    /// Sorted by the time of the next attempt, so that a waiting release does not block other
     /// releases.
     left: BTreeMap<Place, Left>,
     /// The state of the thread that sends releases when no task is running.
     pub(super) stand_in: StandIn,
     next_id: u64,
-    /// Whether the queue accepts no further releases.
+    /// Whether the queue rejects further releases.
     finishing: bool,
 }
 
-/// The key of an entry in the queue: the time of its next attempt, and a number that makes it
-/// unique.
+/// The key of a queue entry, which consists of the time of the next attempt and a number that makes
+/// the key unique.
 type Place = (Instant, u64);
 
-/// The time of releases that were not attempted yet or whose attempt was interrupted.
+/// The time used for releases that were not attempted yet or whose attempt was interrupted.
 const AT_ONCE: Instant = Instant::from_zero(Duration::ZERO);
 
-/// A release that the reaper has to complete.
+/// A release that the reaper must complete.
 #[derive(Debug)]
 struct Left {
     unwanted: Unwanted,
-    /// The approximate time at which the store frees the key even without a release.
+    /// The approximate time at which the lease expires in the store even without a release.
     free_anyway: Instant,
     pauses: Pauses,
 }
 
-/// A release that is being attempted. If the runtime ends, another runtime continues it.
+/// A release that is being attempted. If the runtime ends, a different runtime continues the
+/// release.
 ///
-/// The entry stays in the queue with the end of the attempt as its time, because the runtime of the
-/// attempt may never run again.
+/// The entry stays in the queue, with the end of the attempt as its time, because the attempt's
+/// runtime may never run again.
 struct Trying<'a> {
     reaper: &'a Reaper,
     unwanted: Unwanted,
@@ -98,11 +99,12 @@ pub(crate) struct Unwanted {
     lease: Lease,
     /// The key must stay locked until this time.
     closed_until: Instant,
-    /// A renewal that is in progress could undo a release before this time.
+    /// Before this time, a renewal in progress could undo a release.
     not_before: Instant,
 }
 
-/// A release that may be pending. If it is dropped while pending, the reaper completes the release.
+/// A release that may be pending. If this value is dropped while the release is pending, the reaper
+/// completes the release.
 #[derive(Debug)]
 pub(crate) struct Debt<'a> {
     unwanted: Unwanted,
@@ -111,7 +113,7 @@ pub(crate) struct Debt<'a> {
 }
 
 impl Unwanted {
-    /// A lease whose key may be free immediately after the release.
+    /// Creates a value for a lease whose key may become free immediately after the release.
     pub(crate) fn new(lease: Lease) -> Self {
         Self { lease, closed_until: AT_ONCE, not_before: AT_ONCE }
     }
@@ -128,7 +130,7 @@ impl Unwanted {
         self
     }
 
-    /// Releases the lease. If the key must stay locked, a last renewal sets the TTL to the
+    /// Releases the lease. If the key must stay locked, a final renewal sets the TTL to the
     /// remaining time instead.
     pub(crate) async fn end(
         &self,
@@ -149,7 +151,7 @@ impl Unwanted {
 }
 
 impl<'a> Debt<'a> {
-    /// Creates a record without a pending release.
+    /// Creates a record for which no release is pending.
     pub(crate) fn new(unwanted: Unwanted, reaper: &'a Arc<Reaper>) -> Self {
         Self { unwanted, owed: false, reaper }
     }
@@ -162,7 +164,7 @@ impl<'a> Debt<'a> {
         }
     }
 
-    /// Discards the pending release: the store does not hold the lease, or a guard owns it.
+    /// Discards the pending release, because the store does not hold the lease or a guard owns it.
     pub(crate) fn forgive(&mut self) {
         if self.owed {
             self.owed = false;
@@ -170,8 +172,8 @@ impl<'a> Debt<'a> {
         }
     }
 
-    /// Releases the lease with a few retries, but no later than its `deadline`. The reaper
-    /// continues a release that fails.
+    /// Releases the lease with a few retries, but no later than its `deadline`. If the release
+    /// fails, the reaper continues it.
     pub(crate) async fn settle(
         &mut self,
         backend: &dyn LockBackend,
@@ -243,7 +245,7 @@ impl Reaper {
         self.changed.notify_waiters();
     }
 
-    /// Makes the tasks end after all releases have been completed.
+    /// Makes the tasks finish after all releases have been completed.
     pub(crate) fn finish(&self) {
         lock(&self.queue).finishing = true;
         self.changed.notify_waiters();
@@ -254,14 +256,14 @@ impl Reaper {
         self.owed.load(Ordering::SeqCst)
     }
 
-    /// Returns whether a shutdown is waiting until no release is pending. An acquisition counts its
+    /// Returns whether a shutdown is waiting for all pending releases. An acquisition counts its
     /// release *before* it reads this flag, so the shutdown either waits for the release or
     /// prevents the acquisition.
     pub(crate) fn is_awaited(&self) -> bool {
         self.is_awaited.load(Ordering::SeqCst)
     }
 
-    /// Waits until no release is pending, including releases of callers.
+    /// Waits until no release is pending, including the releases of callers.
     pub(crate) async fn wait_settled(&self) {
         self.is_awaited.store(true, Ordering::SeqCst);
         loop {
@@ -294,7 +296,8 @@ impl Reaper {
         }
     }
 
-    /// Records the end of a release that belonged to the tasks. The tasks end after the last one.
+    /// Records that a release handled by the tasks has finished. The tasks end after the last
+    /// release.
     fn note_done(&self) {
         self.note_settled();
         let mut queue = lock(&self.queue);
@@ -308,8 +311,8 @@ impl Reaper {
         }
     }
 
-    /// Runs the task, of which each runtime has one. It ends after [`Reaper::finish`], when no
-    /// release is pending.
+    /// Runs the reaper's task. Each runtime has one such task. The task ends after
+    /// [`Reaper::finish`] was called and no release is pending.
     pub(crate) async fn run(&self, backend: &dyn LockBackend) {
         let mut releases = FuturesUnordered::new();
         loop {
@@ -324,7 +327,8 @@ impl Reaper {
             }
             let has_room = releases.len() < MAX_IN_FLIGHT;
             let look_at = if has_room { self.next_try() } else { Instant::FAR_FUTURE };
-            // In a fixed order, as in the watchdog, so that runs with equal schedules are equal.
+            // Polled in a fixed order, as in the watchdog, so that equal schedules lead to equal
+            // runs.
             tokio::select! {
                 biased;
                 Some(()) = releases.next() => {}
@@ -396,17 +400,17 @@ impl Trying<'_> {
         }
     }
 
-    /// Records that the release is complete.
+    /// Records that the release has completed.
     fn settle(mut self) {
         let Some(place) = self.place.take() else { return };
-        // The task of another runtime may have continued or completed the release.
+        // The task on a different runtime may have continued or completed the release.
         let was_left = lock(&self.reaper.queue).left.remove(&place).is_some();
         if was_left {
             self.reaper.note_done();
         }
     }
 
-    /// Schedules the next attempt after a pause, unless the store frees the key earlier.
+    /// Schedules the next attempt after a pause, unless the lease expires in the store first.
     fn pause(mut self, error: &Error) {
         let now = self.reaper.clock.now();
         let mut is_retried = None;
@@ -424,9 +428,9 @@ impl Trying<'_> {
         }
     }
 
-    /// Puts the release back into the queue for another time. Returns `true` if there is no other
-    /// time, so the release was given up. Does nothing if the task of another runtime has continued
-    /// or completed it.
+    /// Puts the release back into the queue for a later time. Returns `true` if there is no later
+    /// time, so that the release is abandoned. Does nothing if the task on a different runtime has
+    /// continued or completed the release.
     fn put_back(&mut self, time: impl FnOnce(&mut Left) -> Option<Instant>) -> bool {
         let Some(place) = self.place.take() else { return false };
         let mut queue = lock(&self.reaper.queue);

@@ -1,4 +1,4 @@
-//! Stage 1 of the pipeline: an owner that already holds the key gets another guard of the same
+//! Stage 1 of the pipeline: gives an owner that already holds the key another guard of the same
 //! lease.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use crate::engine::hold::{Hold, Term};
 use crate::engine::wait::Wait;
 use crate::sync::{Mutex, lock};
 
-/// The holds of each owner on each key. An owner that holds nothing has no entry.
+/// The holds of each owner on each key. An owner that does not hold a key does not have an entry.
 #[derive(Debug, Default)]
 pub(crate) struct HoldTable {
     slots: Mutex<HashMap<(LockKey, OwnerId), Slot>>,
@@ -23,8 +23,9 @@ pub(crate) struct HoldTable {
 
 /// The hold of one owner on one key.
 ///
-/// It is locked while the owner acquires. A second call of the same owner, for example from a
-/// joined future, then waits for the outcome of the first call instead of waiting for itself.
+/// The mutex is locked while the owner is acquiring the key. A second call from the same owner, for
+/// example in a joined future, then waits for the outcome of the first call instead of waiting for
+/// itself.
 type Slot = Arc<AsyncMutex<Entered>>;
 
 /// A lease, and the term in which the owner holds it.
@@ -33,13 +34,13 @@ type Entered = (Weak<Hold>, Term);
 /// The outcome of an owner's call.
 #[derive(Debug)]
 pub(crate) enum Entry {
-    /// The owner already held the key, and now has one more guard.
+    /// The owner already held the key and now has one more guard.
     Again(Arc<Hold>, Term),
     /// The owner must acquire the key.
     First(Entering),
 }
 
-/// An owner that is acquiring a key. Dropping it abandons the attempt.
+/// An owner that is acquiring a key. Dropping this value abandons the attempt.
 #[derive(Debug)]
 pub(crate) struct Entering {
     slot: Option<OwnedMutexGuard<Entered>>,
@@ -49,20 +50,20 @@ pub(crate) struct Entering {
 }
 
 impl HoldTable {
-    /// Enters `key` on behalf of `owner`. Returns `None` if another call of the same owner is still
-    /// acquiring the key when `wait` ends.
+    /// Enters `key` on behalf of `owner`. Returns `None` if another call from the same owner is
+    /// still acquiring the key when `wait` ends.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the owner lost the key and
-    /// still has guards, because a new lease would hide the loss from the code around this call.
+    /// Returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the owner lost the lease
+    /// but still has guards, because a new lease would hide the loss from the surrounding code.
     /// Returns [`ErrorKind::ReentryLimit`](crate::ErrorKind::ReentryLimit) if the owner has `limit`
-    /// guards, and [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if it holds a
-    /// smaller share of the key.
+    /// guards, and [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if the owner holds
+    /// a smaller share of the key.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, nothing was entered.
+    /// This method is cancel safe. If the future is dropped, the owner does not get a guard.
     pub(crate) async fn enter(
         self: &Arc<Self>,
         key: &LockKey,
@@ -75,8 +76,8 @@ impl HoldTable {
         let slot = Arc::clone(lock(&self.slots).entry((key.clone(), owner)).or_default());
         let mut entering =
             Entering { slot: None, table: Arc::clone(self), key: key.clone(), owner };
-        // Not by awaiting the mutex: if the task has used up its budget, tokio makes the future
-        // pend even though the slot is free.
+        // Do not await the mutex here: if the task has used up its budget, tokio's future is
+        // pending even if the slot is free.
         let free = Arc::clone(&slot).try_lock_owned().ok();
         let slot = match free {
             Some(slot) => slot,
@@ -96,7 +97,7 @@ impl HoldTable {
         Ok(Some(Entry::First(entering)))
     }
 
-    /// Removes a slot that is empty and that no call is about to enter.
+    /// Removes an empty slot that no call is about to enter.
     pub(crate) fn tidy(&self, key: &LockKey, owner: OwnerId) {
         let mut slots = lock(&self.slots);
         let place = (key.clone(), owner);
@@ -120,7 +121,7 @@ impl HoldTable {
 }
 
 impl Entering {
-    /// Makes `hold` the lease that later calls of the owner enter.
+    /// Makes `hold` the lease that the owner's later calls enter.
     pub(crate) fn publish(mut self, hold: &Arc<Hold>, term: Term) {
         if let Some(mut slot) = self.slot.take() {
             *slot = (Arc::downgrade(hold), term);

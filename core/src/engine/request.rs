@@ -1,4 +1,4 @@
-//! A lock request, from the public method to the claim that a store receives.
+//! A lock request, from the call of a public method to the claim that the store receives.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) struct LockRequest<'a> {
     pub(crate) options: &'a Arc<LockOptions>,
     /// The requested share of the key.
     pub(crate) share: Share,
-    /// The lock type, for events.
+    /// The lock type to report in events.
     pub(crate) kind: AskedKind,
     /// Whether the caller always joins the store's queue while it waits.
     pub(crate) queues: bool,
@@ -26,7 +26,7 @@ pub(crate) struct LockRequest<'a> {
 }
 
 impl LockRequest<'_> {
-    /// Returns this request with another wait.
+    /// Returns this request with a different wait.
     pub(crate) fn within(self, wait: Wait) -> Self {
         Self { wait, ..self }
     }
@@ -48,8 +48,8 @@ impl LockRequest<'_> {
         Claim::new(lease).with_spare_tokens(self.spare_tokens()).with_patience(patience)
     }
 
-    /// Returns how many tokens the caller can use in addition to its own. Zero if the lease cannot
-    /// be handed on.
+    /// Returns how many additional tokens the caller can use. Returns 0 if the lease cannot be
+    /// handed off.
     fn spare_tokens(&self) -> u32 {
         if self.share.is_whole() { self.options.spare_tokens() } else { 0 }
     }

@@ -1,5 +1,5 @@
-//! The locks under which the current code runs. Code that waits for one of these locks would wait
-//! for itself.
+//! The locks under which the current code runs. If the code waited for one of these locks, it would
+//! wait for itself.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::contract::owner::OwnerId;
 use crate::engine::hold::Hold;
 use crate::engine::upkeep::Upkeep;
 
-/// A lock that is released after the work under it has finished, and not earlier.
+/// A lock that is released only after the work under it has finished.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     /// Identifies the client by the address of its state.
@@ -33,7 +33,7 @@ pub(crate) async fn within<F: Future>(inner: impl Iterator<Item = Run>, work: F)
     RUNS.scope(and(inner), work).await
 }
 
-/// Runs the `work` of a thread, like [`within`].
+/// Runs synchronous `work`, like [`within`].
 #[cfg(feature = "blocking")]
 pub(crate) fn sync_within<T>(inner: impl Iterator<Item = Run>, work: impl FnOnce() -> T) -> T {
     RUNS.sync_scope(and(inner), work)
@@ -46,8 +46,8 @@ fn and(inner: impl Iterator<Item = Run>) -> Vec<Run> {
     runs
 }
 
-/// Returns whether the caller runs under a lock of this client that excludes `share` of `key`. It
-/// would then wait for its own end.
+/// Returns whether the caller runs under a lock of this client that excludes `share` of `key`, so
+/// that the caller would wait for itself.
 pub(crate) fn keep_out(
     upkeep: &Arc<Upkeep>,
     key: &LockKey,
@@ -67,8 +67,8 @@ pub(crate) fn keep_out(
     RUNS.try_with(|runs| runs.iter().any(keeps_out)).unwrap_or_default()
 }
 
-/// Returns whether `held` leaves no capacity for `wanted`. Locks of different kinds do not wait for
-/// each other.
+/// Returns whether `held` does not leave enough capacity for `wanted`. Locks of different kinds do
+/// not wait for each other.
 fn is_full(held: Share, wanted: Share) -> bool {
     match (held, wanted) {
         (Share::Whole, Share::Whole) => true,

@@ -1,9 +1,9 @@
-//! Releases after the last runtime has ended: a thread sends them, and drops wait for the thread
-//! for a short time.
+//! Sends releases from a thread after the last runtime has ended. Drops wait for this thread for a
+//! short time.
 //!
-//! A program that ends drops its last guards and then its runtime, including the tasks that would
-//! have sent the releases. The end of the last task therefore waits for the pending releases. Later
-//! drops, of guards that other tasks of the same runtime held, wait as well.
+//! When a program exits, it drops its last guards and then its runtime, including the tasks that
+//! would have sent the releases. Dropping the last task therefore waits for the pending releases.
+//! Later drops of guards that were held by other tasks on the same runtime also wait.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use crate::engine::reaper::Reaper;
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 
-/// How long the thread stays after the last release. A runtime needs less time to drop its tasks
-/// one after the other.
+/// How long the thread keeps running after the last release. A runtime needs less time than this to
+/// drop its tasks one by one.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Counts a task that sends releases as long as it exists.
+/// Counts a task that sends releases, for as long as the task exists.
 #[derive(Debug)]
 pub(crate) struct Attendance(Arc<Reaper>);
 
 impl Reaper {
-    /// Counts a task that is going to [run](Self::run).
+    /// Counts a task that will call [`run`](Self::run).
     pub(crate) fn attend(self: &Arc<Self>, backend: &Arc<dyn LockBackend>) -> Attendance {
         self.tasks.backend.get_or_init(|| Arc::clone(backend));
         self.tasks.alive.fetch_add(1, Ordering::SeqCst);
         Attendance(Arc::clone(self))
     }
 
-    /// Starts a thread for the pending releases if no task is running, and waits for a short time
-    /// until they are complete.
+    /// If no task is running, starts a thread for the pending releases and waits for a short time
+    /// until they have completed.
     pub(super) fn stand_in(self: &Arc<Self>) {
         if self.tasks.alive.load(Ordering::SeqCst) > 0 || !self.clock.is_real_time() {
             return;
@@ -79,7 +79,7 @@ impl Reaper {
 
     /// The body of the thread.
     fn work_alone(&self, backend: &dyn LockBackend) {
-        // A runtime that has ended does not drive its connections.
+        // A runtime that has ended no longer drives its connections.
         backend.disconnect();
         match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(self.run_until_idle(backend)),

@@ -1,4 +1,4 @@
-//! The attempts of one call, both at the store and in the queue of the process.
+//! The attempts of one call, both at the store and in the process's queue.
 
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ impl Tries {
         self.may_end
     }
 
-    /// Returns whether the pauses are the default, so that the client may skip them.
+    /// Returns whether the pauses are the default pauses, which the client may skip.
     pub(crate) fn are_by_default(&self) -> bool {
         self.by_default
     }
 
-    /// Returns the end of the current pause, or of the next pause if none has started. Returns
-    /// `None` if no attempts are left.
+    /// Returns the end of the current pause, or the end of the next pause if no pause has started.
+    /// Returns `None` if no attempts are left.
     pub(crate) fn pause_ends(
         &mut self,
         now: Instant,

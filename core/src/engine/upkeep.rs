@@ -1,4 +1,4 @@
-//! The maintenance of leases after a call: one task per runtime, which runs the watchdog and the
+//! Maintains leases after a call. Each runtime has one task, which runs the watchdog and the
 //! reaper.
 
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::engine::watchdog::Watchdog;
 use crate::observe::Events;
 use crate::sync::{Handle, Id, JoinHandle, Mutex, lock};
 
-/// The state that a client, its clones and its guards share. The tasks end when the last of them is
-/// dropped.
+/// The state shared by a client, its clones and its guards. The tasks end when the last clone and
+/// guard are dropped.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
     backend: Arc<dyn LockBackend>,
@@ -25,8 +25,8 @@ pub(crate) struct Upkeep {
     reaper: Arc<Reaper>,
     events: Events,
     process: Process,
-    /// The tasks share all work, so no lease depends on a runtime that has ended or is not driven.
-    /// A list, because a process has few runtimes.
+    /// All tasks share the work, so no lease depends on a runtime that has ended or is not driven.
+    /// A list is sufficient, because a process has few runtimes.
     tasks: Mutex<Vec<(Id, JoinHandle<()>)>>,
 }
 
@@ -51,8 +51,8 @@ impl Upkeep {
 
     /// Ensures that a task runs on the current runtime.
     ///
-    /// The first call that locks starts the task, so that a client can be created anywhere. Outside
-    /// of a runtime, a task on any runtime is sufficient.
+    /// The first lock call starts the task, so that a client can be created anywhere. Outside a
+    /// runtime, a task on any runtime is sufficient.
     pub(crate) fn ensure_running(&self) -> Result<(), Error> {
         let runtime = Handle::try_current();
         let mut tasks = lock(&self.tasks);
@@ -70,8 +70,8 @@ impl Upkeep {
             let message = "locks need a tokio runtime: call from inside one";
             Error::new(ErrorKind::Unsupported, message).with_source(error)
         })?;
-        // Checked before a lease is granted: without a timer, the task would panic, and leases
-        // would not be renewed.
+        // Check for a timer before a lease is granted, because without a timer, the task would
+        // panic and leases would not be renewed.
         if self.clock.is_real_time() {
             check_timer()?;
         }
@@ -87,7 +87,7 @@ impl Upkeep {
         async move {
             // Dropped last, after releases in progress have returned to the reaper.
             let _attendance = attendance;
-            // Each wake-up polls both, in this order.
+            // Each wake-up polls both futures, in this order.
             tokio::select! {
                 biased;
                 () = watchdog.run(&*backend, &reaper) => {}

@@ -4,27 +4,30 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 
-/// How long to wait for a reply at least, even if the wait is shorter. Ten round trips to a nearby
-/// server fit into this time.
+/// The minimum time to wait for a reply, even if the caller's wait is shorter. This time is enough
+/// for ten round trips to a nearby server.
 const REPLY_WAIT: Duration = Duration::from_millis(50);
 
-/// The time budget of a call, which all stages share.
+/// The time budget of a call, which all its stages share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     asked_at: Instant,
-    /// No attempt starts after this time. Only the first reply may arrive later.
+    /// No attempt starts after this time, and only the first reply may arrive later.
     end: Instant,
-    /// Whether the call makes a single attempt and returns its refusal or error.
+    /// Whether the call makes a single attempt and returns its result even if the attempt was not
+    /// granted.
     once: bool,
 }
 
 impl Wait {
-    /// One attempt, which waits for the reply as long as necessary.
+    /// Creates the wait of a call that makes one attempt and waits for the reply as long as
+    /// necessary.
     pub(crate) fn once(asked_at: Instant) -> Self {
         Self { asked_at, end: Instant::FAR_FUTURE, once: true }
     }
 
-    /// Waits for at most `wait`, or without a limit if it is `None`. Zero means one attempt.
+    /// Creates a wait of at most `wait`, or an unlimited wait if `wait` is `None`. Zero means one
+    /// attempt.
     pub(crate) fn lasting(wait: Option<Duration>, asked_at: Instant) -> Self {
         match wait {
             None => Self { asked_at, end: Instant::FAR_FUTURE, once: false },
@@ -33,7 +36,7 @@ impl Wait {
         }
     }
 
-    /// One attempt within this wait.
+    /// Limits the call to one attempt within this wait.
     pub(crate) fn but_once(self) -> Self {
         Self { once: true, ..self }
     }
@@ -46,19 +49,18 @@ impl Wait {
         self.asked_at
     }
 
-    /// Returns the time after which no attempt starts, and after which no reply except the first is
-    /// awaited.
+    /// Returns the time after which no attempt starts and only the first reply is still awaited.
     pub(crate) fn end(self) -> Instant {
         self.end
     }
 
-    /// Returns the time until which the first reply is awaited. If a wait is shorter than a round
-    /// trip, the call could not otherwise know whether the key is held.
+    /// Returns the time until which the first reply is awaited. Without this minimum, a call whose
+    /// wait is shorter than a round trip could not find out whether the key is held.
     pub(crate) fn reply_end(self) -> Instant {
         self.end.max(self.asked_at + REPLY_WAIT)
     }
 
-    /// Returns whether a caller that was refused at `now` has to give up.
+    /// Returns whether a caller must give up if the key was still held at `now`.
     pub(crate) fn is_over(self, now: Instant) -> bool {
         self.once || now >= self.end
     }

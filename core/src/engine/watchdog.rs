@@ -1,9 +1,10 @@
-//! Stage 4 of the pipeline: the watchdog renews all leases of a client in batches, and ends leases
-//! whose deadline passes.
+//! Stage 4 of the pipeline: the watchdog, which renews all leases of a client in batches and ends
+//! leases whose deadline has passed.
 //!
-//! A new lease is only an entry in a list. The list has no due times, and notifications about a new
-//! lease do not wake a task. After 50 ms, the watchdog starts to handle the lease. A loss does not
-//! depend on the watchdog, because every query of a hold compares the deadline with the clock.
+//! A new lease is only an entry in a list. The list does not contain due times, and notifications
+//! about a new lease do not wake a task. After 50 ms, the watchdog starts to handle the lease.
+//! Detecting a loss does not depend on the watchdog, because every query of a hold compares the
+//! deadline with the clock.
 
 mod pause;
 mod schedule;
@@ -30,7 +31,7 @@ use crate::sync::{Mutex, lock};
 /// the limit leaves capacity for all other renewals.
 const MAX_UNDER_WAY: usize = 8 * BATCH;
 
-/// Renewals that share a request: at least one, and at most [`BATCH`].
+/// Renewals that share a request. A batch contains at least one and at most [`BATCH`] renewals.
 type Batch = Vec<(Renewing, Lease)>;
 
 /// The watchdog for the leases of one client.
@@ -54,14 +55,14 @@ impl Watchdog {
         &self.alarm
     }
 
-    /// Starts to watch `hold`.
+    /// Starts watching `hold`.
     pub(crate) fn add(&self, hold: &Arc<Hold>) {
         if lock(&self.schedule).add(hold) {
             self.alarm.wake();
         }
     }
 
-    /// Files `holds` again after their due times have changed.
+    /// Updates the schedule for `holds` after their due times have changed.
     pub(crate) fn file<'a>(&self, holds: impl IntoIterator<Item = &'a Arc<Hold>>) {
         self.file_by(Schedule::file, holds);
     }
@@ -83,7 +84,7 @@ impl Watchdog {
         }
     }
 
-    /// Stops watching `hold`, which must be over. Returns `false` if it was already removed.
+    /// Stops watching `hold`, which must be over. Returns `false` if `hold` was already removed.
     pub(crate) fn remove(&self, hold: &Hold) -> bool {
         lock(&self.schedule).remove(hold)
     }
@@ -93,11 +94,11 @@ impl Watchdog {
         lock(&self.schedule).holds().cloned().collect()
     }
 
-    /// Runs the task, of which each runtime has one. The task that runs first renews the leases
-    /// that are due. The task ends only by being dropped.
+    /// Runs the watchdog's task. Each runtime has one such task, and the first task to run renews
+    /// the leases that are due. The task ends only when it is dropped.
     ///
-    /// A lost lease may stay alive in the store together with other leases of its session. The task
-    /// leaves such a lease to `reaper`.
+    /// A lost lease may stay in force in the store together with other leases of its session. The
+    /// task passes such a lease to `reaper`.
     pub(crate) async fn run(&self, backend: &dyn LockBackend, reaper: &Arc<Reaper>) {
         let (mut batches, mut under_way) = (FuturesUnordered::new(), 0);
         loop {
@@ -115,8 +116,8 @@ impl Watchdog {
                 }
             }
             let wakes_at = self.next_look(under_way < MAX_UNDER_WAY);
-            // In a fixed order, so that equal schedules lead to equal runs. Each iteration checks
-            // everything.
+            // Polled in a fixed order, so that equal schedules lead to equal runs. Each iteration
+            // checks everything.
             tokio::select! {
                 biased;
                 Some(renewed) = batches.next() => under_way -= renewed,
@@ -126,8 +127,8 @@ impl Watchdog {
         }
     }
 
-    /// Subscribes to notifications for leases that are old enough or that rang the alarm, and files
-    /// them by due time.
+    /// Takes charge of leases that are old enough or that triggered the alarm. Subscribes to their
+    /// notifications and adds them to the schedule by due time.
     fn take_charge(&self) {
         let now = self.clock.now();
         let mut holds = self.alarm.answer();
@@ -139,7 +140,7 @@ impl Watchdog {
         self.file_by(Schedule::file_by_due_time, &holds);
     }
 
-    /// Makes all leases due for renewal if the whole machine seems to have been paused.
+    /// Makes all leases due for renewal if the whole machine appears to have been paused.
     fn notice_pause(&self) {
         if !self.pauses.notice(&*self.clock) {
             return;
@@ -154,7 +155,7 @@ impl Watchdog {
         self.file_by(Schedule::file_by_due_time, &holds);
     }
 
-    /// Returns when the task must run next if nothing happens before.
+    /// Returns when the task must run next if nothing happens before then.
     fn next_look(&self, has_room: bool) -> Instant {
         let mut schedule = lock(&self.schedule);
         let next = schedule.next_look(has_room);
@@ -167,7 +168,7 @@ impl Watchdog {
         lock(&self.schedule).due(self.clock.now(), BATCH)
     }
 
-    /// Starts the renewals that are due, the earliest deadline first, and ends leases whose
+    /// Starts the renewals that are due, in the order of their deadlines, and ends leases whose
     /// deadline has passed.
     fn start(&self, due: Vec<Arc<Hold>>, reaper: &Arc<Reaper>) -> Vec<Batch> {
         let now = self.clock.now();
@@ -177,8 +178,8 @@ impl Watchdog {
             match hold.start_renewal(now) {
                 Some(renewal) => renewals.push(renewal),
                 None if hold.may_outlast_its_loss(now) && has_sessions => {
-                    // The guards of the lost lease may exist for a long time, so release it in the
-                    // store now.
+                    // The lost lease's guards may exist for a long time, so release the lease in
+                    // the store now.
                     let mut debt = Debt::new(hold.unwanted(), reaper);
                     debt.incur();
                     if !self.remove(hold) {
@@ -192,7 +193,7 @@ impl Watchdog {
         in_batches(renewals)
     }
 
-    /// Renews a batch, and returns the number of its leases.
+    /// Renews a batch and returns the number of its leases.
     ///
     /// A lease with a shorter time limit than the batch becomes due again in the meantime.
     async fn renew(&self, backend: &dyn LockBackend, batch: Batch) -> usize {
@@ -221,8 +222,8 @@ impl Watchdog {
     }
 }
 
-/// Divides renewals into requests. The renewals of a request wait for its reply for a similar time,
-/// and no request exceeds the batch size of its leases.
+/// Divides renewals into requests. All renewals in a request have similar time limits, and no
+/// request is larger than the batch size of any of its leases.
 fn in_batches(mut renewals: Vec<(Renewing, Lease)>) -> Vec<Batch> {
     let group = |(renewing, _): &(Renewing, Lease)| (renewing.class(), renewing.company());
     let deadline = |(renewing, _): &(Renewing, Lease)| renewing.hold().deadline();

@@ -1,4 +1,4 @@
-//! Leader election: one leader at a time, which publishes a value that all clients can read.
+//! Leader election. One leader at a time publishes a value that all clients can read.
 
 mod leader;
 mod observer;
@@ -24,11 +24,12 @@ use crate::locks::face::{Face, Kind};
 use crate::locks::guard::{self, LockGuard};
 use crate::options::LockOptions;
 
-/// An election of one leader among several candidates.
+/// An election of one leader from several candidates.
 ///
-/// Candidates campaign, and one of them leads. A leader holds a lease, which is renewed like the
-/// lease of any other lock. If the leader dies, the next candidate is elected after its TTL. A
-/// leader that loses its connection to the store is notified before its lease expires.
+/// Candidates campaign, and one candidate becomes the leader. The leader holds a lease, which is
+/// renewed like the lease of any other lock. If the leader dies, the next candidate is elected
+/// after the lease's TTL. A leader that loses its connection to the store is notified before its
+/// lease expires.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -54,30 +55,30 @@ use crate::options::LockOptions;
 ///
 /// # The proclaimed value
 ///
-/// The leader *proclaims* a short text, such as its address. The store saves the text together with
-/// the lease, from the moment of the election, and every client can read it. The text is a
-/// [`Description`] of 1 to [`Description::MAX_LEN`] bytes without control characters. It replaces
-/// [`LockOptions::description`].
+/// The leader *proclaims* a short text, such as its address. The store keeps the text with the
+/// lease from the moment of the election, and every client can read the text. The text is a
+/// [`Description`] of 1 to [`Description::MAX_LEN`] bytes without control characters. The
+/// proclaimed value replaces [`LockOptions::description`].
 ///
 /// # Order
 ///
-/// Candidates wait in the store's queue and are elected in the order in which they asked.
-/// Candidates of one process that campaign at the same time share one entry in that queue. With
+/// Candidates wait in the store's queue and are elected in the order in which they joined the
+/// queue. Candidates in one process that campaign at the same time share one queue entry. With
 /// [`LockOptions::fair`], each candidate has its own entry.
 ///
 /// # Safety
 ///
-/// There is at most one leader, as long as every process stops leading when its lease is lost. A
-/// paused process cannot do that. Check the [fencing token](LockGuard::token) in every write that
-/// must not come from a former leader. The token grows from leader to leader.
+/// There is at most one leader if every process stops acting as the leader when its lease is lost.
+/// A paused process cannot stop in time. Check the [fencing token](LockGuard::token) in every write
+/// that must not come from a former leader. The token increases with each new leader.
 ///
-/// Use the key only for elections. If it is in use as a mutex, candidates get
+/// Use the key only for elections. If the key is in use as a mutex, candidates get
 /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType).
 #[derive(Clone, Debug)]
 pub struct Election(Face);
 
-/// The share of a leader: the only unit of the key. A store compares a lease of the whole key with
-/// the complete stored value, so the description of such a lease could never change.
+/// A leader's share, which is the only unit of the key. For a lease of the whole key, a store
+/// compares the complete stored value, so the lease's description could never change.
 const LEADER: Share = Share::Units { units: 1, limit: 1 };
 
 impl Election {
@@ -89,17 +90,17 @@ impl Election {
         Face::new(engine, key, Arc::new(options.of_election()), Kind::Election).map(Self)
     }
 
-    /// Returns this election with other options.
+    /// Returns this election with different options.
     ///
     /// [`wait`](LockOptions::wait) and [`max_hold`](LockOptions::max_hold) apply to an election
-    /// only if they were set after the options were obtained from the client. Otherwise, the limits
-    /// of a client would end campaigns and leaderships, which should last.
+    /// only if they were set after the options were obtained from the client. Limits that apply to
+    /// the whole client would otherwise end campaigns and leaderships, which are meant to last.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
-    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
-    /// support one of them.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options conflict, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         self.0.with_options(options.of_election()).map(Self)
     }
@@ -109,23 +110,23 @@ impl Election {
         self.0.key()
     }
 
-    /// Waits to be elected, and proclaims `value` as soon as this candidate leads.
+    /// Waits to be elected, and proclaims `value` as soon as this candidate becomes the leader.
     ///
-    /// This method waits without a limit, unless [`with_options`](Self::with_options) has set a
-    /// [`wait`](LockOptions::wait). The `wait` of the client does not apply, so a standby does not
-    /// give up.
+    /// This method waits indefinitely unless a [`wait`](LockOptions::wait) was set through
+    /// [`with_options`](Self::with_options). The client's own `wait` does not apply, so a standby
+    /// does not give up.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) immediately if `value` is empty,
     /// too long or contains control characters, and
-    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the key is in use as a mutex. All
-    /// other errors are listed at [`Mutex::lock`](crate::Mutex::lock).
+    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the key is in use as a mutex.
+    /// [`Mutex::lock`](crate::Mutex::lock) lists all other errors.
     ///
     /// # Cancel safety
     ///
     /// This method is cancel safe. If the future is dropped, the caller loses its position in the
-    /// queue, and a lease that the store has granted in the meantime is released in the background.
+    /// queue, and any lease that the store has already granted is released in the background.
     pub async fn campaign<V>(&self, value: V) -> Result<Leadership, Error>
     where
         V: TryInto<Description>,
@@ -135,19 +136,19 @@ impl Election {
     }
 
     /// Makes one attempt to become the leader and to proclaim `value`. The method does not wait for
-    /// other candidates, only for the store's reply.
+    /// the current leader, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another candidate leads or waits to be elected, and
-    /// [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the attempt
-    /// failed. The method does not retry while the store is unreachable. See [`TryLockError`] for
-    /// an example.
+    /// Returns [`TryLockError::Busy`] if another candidate is the leader or is waiting to be
+    /// elected, and [`TryLockError::Failed`] with an error from [`campaign`](Self::campaign) if the
+    /// attempt failed. The method does not retry if the store is unreachable. See [`TryLockError`]
+    /// for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_campaign<V>(&self, value: V) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
@@ -156,18 +157,18 @@ impl Election {
         self.candidate(value)?.try_lock(LEADER, None).await.map(Leadership)
     }
 
-    /// Waits to become the leader and to proclaim `value`, for at most `wait`.
+    /// Waits up to `wait` to become the leader and to proclaim `value`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other candidates led until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the store refused
-    /// the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another candidate was the leader until the end of the
+    /// wait, and [`TryLockError::Failed`] with an error from [`campaign`](Self::campaign) if the
+    /// store rejected the request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_campaign_for<V>(
         &self,
         value: V,
@@ -180,19 +181,19 @@ impl Election {
         self.candidate(value)?.try_lock_for(LEADER, None, wait).await.map(Leadership)
     }
 
-    /// Waits to become the leader and to proclaim `value`, until `instant` on the client's clock,
-    /// for example `client.now() + wait`.
+    /// Waits to become the leader and to proclaim `value`, giving up at `instant` on the client's
+    /// clock, for example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other candidates led until `instant`, and
-    /// [`TryLockError::Failed`] with an error of [`campaign`](Self::campaign) if the store refused
-    /// the request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another candidate was the leader until `instant`, and
+    /// [`TryLockError::Failed`] with an error from [`campaign`](Self::campaign) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_campaign_until<V>(
         &self,
         value: V,
@@ -205,10 +206,10 @@ impl Election {
         self.candidate(value)?.try_lock_until(LEADER, None, instant).await.map(Leadership)
     }
 
-    /// Campaigns, runs `work` as the leader, and resigns. If the leadership is lost, `work` is
-    /// dropped before it has finished.
+    /// Campaigns, runs `work` as the leader, and then resigns. If leadership is lost, `work` is
+    /// dropped before it finishes.
     ///
-    /// To lead again after a loss, call this method in a loop:
+    /// To campaign again after losing leadership, call this method in a loop:
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -244,9 +245,9 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`campaign`](Self::campaign) before `work` is called. Returns
-    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the leadership was lost before
-    /// `work` finished, or if the store reports at the end that the lease was gone.
+    /// If [`campaign`](Self::campaign) fails, returns its error without calling `work`. Returns
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if leadership was lost before `work`
+    /// finished, or if the store reports on resignation that the lease no longer exists.
     ///
     /// # Cancel safety
     ///
@@ -267,14 +268,15 @@ impl Election {
         guard::done(output, term.0.release().await)
     }
 
-    /// Asks the store for the current leader. The answer may be outdated when this method returns.
+    /// Asks the store for the current leader. The result may be out of date by the time this method
+    /// returns.
     ///
-    /// A leader that died is still returned until its lease expires in the store.
+    /// If the leader has died, this method still returns it until its lease expires in the store.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the store reports that the
-    /// key is in use as another type of lock. Returns the error of the store if the request failed.
+    /// key is in use as a different type of lock. If the request fails, returns the store's error.
     ///
     /// # Cancel safety
     ///
@@ -283,13 +285,13 @@ impl Election {
         Leader::of(&self.0).await
     }
 
-    /// Returns an observer, which reports the leader and every later change. This method does no
+    /// Returns an observer that reports the current leader and later changes. This method does no
     /// I/O.
     pub fn observe(&self) -> Observer {
         Observer::new(self.0.clone())
     }
 
-    /// Returns the lock of a candidate that proclaims `value`.
+    /// Returns the lock for a candidate that proclaims `value`.
     fn candidate<V>(&self, value: V) -> Result<Face, Error>
     where
         V: TryInto<Description>,
@@ -299,7 +301,7 @@ impl Election {
     }
 }
 
-/// A guard of the leader: a [`LockGuard`] that can proclaim a new value.
+/// The leader's guard: a [`LockGuard`] that can proclaim a new value.
 ///
 /// If the guard is dropped, the leader resigns in the background.
 ///
@@ -321,25 +323,25 @@ impl Election {
 pub struct Leadership(LockGuard);
 
 impl Leadership {
-    /// Proclaims a new `value`. If the store does not answer, the next renewal sends the value
+    /// Proclaims a new `value`. If the store does not reply, the next renewal sends the value
     /// again.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) immediately if `value` is empty,
     /// too long or contains control characters. Returns
-    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the leadership is lost.
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if leadership is lost.
     ///
     /// Returns [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) or
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not answer. The
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not reply. The
     /// next renewal then sends the value, unless [renewal is off](crate::RenewalMode::Off). A
-    /// request without a reply can still reach the store after a later one. In this case, the store
-    /// shows the older value until the next renewal.
+    /// request that got no reply can still reach the store after a later request. The store then
+    /// returns the older value until the next renewal.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, the store may have received the value
-    /// or not. [`value`](Self::value) returns the value that renewals send.
+    /// This method is cancel safe. If the future is dropped, the store may or may not have received
+    /// the value. [`value`](Self::value) returns the value that renewals send.
     pub async fn proclaim<V>(&self, value: V) -> Result<(), Error>
     where
         V: TryInto<Description>,
@@ -348,20 +350,21 @@ impl Leadership {
         self.0.proclaim(value).await
     }
 
-    /// Returns the proclaimed value. If the store has not confirmed it yet, the next renewal sends
-    /// it.
+    /// Returns the proclaimed value. If the store has not confirmed the value yet, the next renewal
+    /// sends it.
     pub fn value(&self) -> Description {
         self.0.proclaimed()
     }
 
-    /// Resigns, and waits until the store has confirmed it. The next candidate can then be elected
-    /// immediately.
+    /// Resigns and waits until the store has confirmed the resignation. The next candidate can then
+    /// be elected immediately.
     ///
-    /// With [`LockOptions::min_hold`], no candidate is elected before that time has passed.
+    /// With [`LockOptions::min_hold`], no candidate is elected until the minimum hold time has
+    /// passed.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockGuard::release`].
+    /// Returns the same errors as [`LockGuard::release`].
     ///
     /// # Cancel safety
     ///
@@ -379,7 +382,7 @@ impl Leadership {
     }
 }
 
-/// The methods that the async and the blocking leadership share.
+/// Methods shared by the async and blocking versions of `Leadership`.
 impl LockGuard {
     pub(crate) async fn proclaim<V>(&self, value: V) -> Result<(), Error>
     where

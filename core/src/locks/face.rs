@@ -1,4 +1,4 @@
-//! The part that all lock types share: a key, options, and the ways to acquire.
+//! The part that all lock types share: a key, its options, and the methods that acquire the lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use crate::locks::guard::LockGuard;
 use crate::observe::AskedKind;
 use crate::options::{self, LockOptions};
 
-/// A lock as its public type sees it: a key with options. It does not hold a lease.
+/// The key and options of a lock, which each public lock type wraps. A `Face` does not hold a
+/// lease.
 #[derive(Clone)]
 pub(crate) struct Face {
     engine: Arc<Engine>,
@@ -29,7 +30,7 @@ pub(crate) struct Face {
     kind: Kind,
 }
 
-/// The lock type, which determines the share of the key that a caller requests.
+/// The lock type, which determines how much of the key a caller requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// Requests the whole key.
@@ -38,7 +39,7 @@ pub(crate) enum Kind {
     RwLock,
     /// Requests any number of units.
     Semaphore,
-    /// Requests the only unit, so that the description of the lease can change.
+    /// Requests the only unit, so that the lease's description can change.
     Election,
 }
 
@@ -60,8 +61,8 @@ impl Kind {
 
     /// Returns whether waiters always use the store's queue.
     ///
-    /// Otherwise, a stream of readers could starve a writer. A leader that resigns and campaigns
-    /// again could be elected before candidates that have waited for a long time.
+    /// Without the queue, a stream of readers could starve a writer. A leader that resigns and
+    /// campaigns again could be elected before candidates that have waited for a long time.
     fn queues(self) -> bool {
         matches!(self, Self::RwLock | Self::Election)
     }
@@ -95,12 +96,12 @@ impl Face {
     }
 
     /// Returns the same lock with `options`, which have already been adapted to this store and may
-    /// be shared with other locks.
+    /// be shared between several locks.
     pub(crate) fn sharing(self, options: Arc<LockOptions>) -> Result<Self, Error> {
         Self::new(self.engine, self.key, options, self.kind)
     }
 
-    /// Returns the same lock, whose leases have this description.
+    /// Returns the same lock with options that give its leases this description.
     pub(crate) fn described(&self, description: Description) -> Self {
         let options = LockOptions::clone(&self.options).description(description);
         Self { options: Arc::new(options), ..self.clone() }
@@ -118,15 +119,15 @@ impl Face {
         &self.key
     }
 
-    /// Returns a lock of the same type and with the same options for another key.
+    /// Returns a lock for a different key, with the same type and options.
     pub(crate) fn at(&self, key: &LockKey) -> Self {
         Self { key: key.clone(), ..self.clone() }
     }
 
     /// Waits for as long as the options allow.
     ///
-    /// The functions that acquire are inlined: returning a future copies several kilobytes, which
-    /// costs a tenth of the time of an in-memory lock.
+    /// The functions that acquire the lock are inlined. Returning a future copies several
+    /// kilobytes, which takes a tenth of the time of acquiring an in-memory lock.
     #[inline]
     pub(crate) fn lock(
         &self,
@@ -170,7 +171,7 @@ impl Face {
         self.try_lock_for(share, owner, instant.since(self.engine.now()))
     }
 
-    /// Acquires the lock without an owner, within a wait that several requests can share.
+    /// Acquires the lock without an owner. Several requests can share the same `wait`.
     #[inline]
     pub(crate) fn lock_within(
         &self,
@@ -188,7 +189,7 @@ impl Face {
         self.engine.store()?.inspect(&self.key).await
     }
 
-    /// Creates the request that the stages of the engine process.
+    /// Creates the request that the engine's stages process.
     pub(crate) fn request(
         &self,
         share: Share,

@@ -1,4 +1,4 @@
-//! Stage 5: the proof of a lease.
+//! Stage 5: the guard, which represents a held lease.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -29,13 +29,16 @@ use crate::options;
 
 /// A held lock. The lock is released when the guard is [released](Self::release) or dropped.
 ///
-/// As long as the guard exists, the watchdog renews its lease (unless renewal is [off](crate::RenewalMode::Off)). If renewals fail until the
-/// deadline, or if the store removes the lease, it is lost. A lost lease is never acquired again, and [`is_held`](Self::is_held) stays false.
+/// As long as the guard exists, the watchdog renews its lease (unless renewal is
+/// [off](crate::RenewalMode::Off)). If renewals fail until the deadline, or if the store removes
+/// the lease, the lease is lost. A lost lease never becomes valid again, so
+/// [`is_held`](Self::is_held) keeps returning `false`.
 ///
-/// A process that was paused may still consider itself the holder for a moment after its lease has expired. Send the [token](Self::token)
-/// with each write, so that the resource can refuse such a late write.
+/// A process that was paused may still consider itself the holder for a moment after its lease has
+/// expired. Send the [token](Self::token) with each write, so that the resource can reject writes
+/// from an expired holder.
 ///
-/// All of the following is known locally and does no I/O:
+/// The following methods use local state and do no I/O:
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use leasehold_core::memory::MemoryBackend;
@@ -53,9 +56,10 @@ use crate::options;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Dropping a guard passes the release to a background task, so it does not block, and it never panics. If the client's last runtime has
-/// ended, or is about to end, a thread of the client sends the release, and the drop waits for it, for at most 2 s. A program can therefore
-/// end while it holds a guard:
+/// Dropping a guard passes the release to a background task, so the drop does not block, and it
+/// never panics. If the client's last runtime has ended or is about to end, one of the client's
+/// threads sends the release, and the drop waits for at most 2 s until the release has completed. A
+/// program can therefore exit while it holds a guard:
 ///
 /// ```no_run
 /// # use leasehold_core::LockClient;
@@ -77,46 +81,49 @@ pub struct LockGuard {
     gone: bool,
 }
 
-/// The turn and the release that the last guard of a lease leaves behind.
+/// The queue turn and the pending release that remain after a lease's last guard is gone.
 type Left<'a> = (Option<Turn<Hold>>, Debt<'a>);
 
 impl LockGuard {
-    /// Creates the guard of a holder of the lease in its present `term`.
+    /// Creates the guard for the lease's holder in the current `term`.
     pub(crate) fn new(hold: Arc<Hold>, term: Term, upkeep: Arc<Upkeep>) -> Self {
         let token = hold.token(term);
         Self { hold, upkeep, term, token, gone: false }
     }
 
-    /// The lease that it guards, and the term since which it does.
+    /// Returns the guard's hold and the current term of the guard.
     pub(crate) fn held(&self) -> (&Arc<Hold>, Term) {
         (&self.hold, self.term)
     }
 
-    /// Returns the key that is held.
+    /// Returns the key that the guard holds.
     pub fn key(&self) -> &LockKey {
         self.hold.lease().key()
     }
 
-    /// Returns the lease, for code of a backend. Its ID is a secret.
+    /// Returns the lease, for use in backend code. The lease ID is a secret.
     pub fn lease(&self) -> &Lease {
         self.hold.lease()
     }
 
     /// Returns the fencing token. Send it with every write to the protected resource.
     ///
-    /// Guards of one owner that share a [`ReentrantMutex`](crate::ReentrantMutex) share a token. See [`Fence`](crate::Fence) for an example.
+    /// All guards that one owner has for a [`ReentrantMutex`](crate::ReentrantMutex) share a token.
+    /// See [`Fence`](crate::Fence) for an example.
     pub fn token(&self) -> &FencingToken {
         &self.token
     }
 
-    /// Returns how many permits of the key the guard holds: 1 for a mutex or a reader.
+    /// Returns the number of permits that the guard holds, which is 1 for a mutex or a reader.
     pub fn units(&self) -> u32 {
         self.hold.share().units()
     }
 
-    /// Returns the instant, on the client's [clock](crate::clock::Clock), at which the lease is considered lost unless it is renewed before.
+    /// Returns the instant, on the client's [clock](crate::clock::Clock), at which the lease is
+    /// considered lost unless it is renewed first.
     ///
-    /// The deadline counts from before the request was sent, less an allowance for clock drift (1 % of the TTL and 2 ms), so it passes before
+    /// The deadline is calculated from the time just before the request was sent, minus an
+    /// allowance for clock drift (1 % of the TTL plus 2 ms). The deadline therefore passes before
     /// the lease expires in the store.
     pub fn deadline(&self) -> Instant {
         self.hold.deadline()
@@ -128,26 +135,30 @@ impl LockGuard {
         if self.is_held() { self.deadline().since(now) } else { Duration::ZERO }
     }
 
-    /// Returns the state of the lease, as it is known locally. See [`LeaseState`] for an example.
+    /// Returns the state of the lease, based on local information. See [`LeaseState`] for an
+    /// example.
     pub fn state(&self) -> LeaseState {
-        // Before all else: in a forked process, the mutexes of the lease may be locked for ever.
+        // Check this first, because the mutexes of the lease may stay locked forever in a forked
+        // process.
         if self.upkeep.process().was_left() {
             return LeaseState::Lost(LossReason::Forked);
         }
         self.hold.state(self.upkeep.now())
     }
 
-    /// Returns whether the lease is in force, as it is known locally.
+    /// Returns whether the lease is in force, based on local information.
     ///
-    /// `false` is final. `true` can become outdated at any moment: use [`ensure_held`](Self::ensure_held) or the [token](Self::token) before a
-    /// step that must not be late.
+    /// A result of `false` is final. A result of `true` can become outdated at any time. Before a
+    /// step that must not be late, call [`ensure_held`](Self::ensure_held), or send the
+    /// [token](Self::token) with the step.
     pub fn is_held(&self) -> bool {
         !matches!(self.state(), LeaseState::Lost(_))
     }
 
-    /// Checks that the lease is in force, and that at least `min_left` of it is left.
+    /// Checks that the lease is in force, and that at least `min_left` remains before its deadline.
     ///
-    /// Call it before a step that takes a known time and must not outlive the lease. The check uses the local deadline and does no I/O.
+    /// Call this method before a step that takes a known time and must finish before the lease
+    /// expires. The check uses the local deadline and does no I/O.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -167,7 +178,8 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::LeaseLost`] if the lease is lost, and [`ErrorKind::ExpiresSoon`] if less than `min_left` is left.
+    /// Returns [`ErrorKind::LeaseLost`] if the lease is lost, and [`ErrorKind::ExpiresSoon`] if
+    /// less than `min_left` remains.
     pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
         if let LeaseState::Lost(reason) = self.state() {
             return Err(self.lost_error(reason, Operation::Run));
@@ -181,11 +193,13 @@ impl LockGuard {
         Ok(())
     }
 
-    /// Waits until the lease is lost, and returns the reason. Returns `None` if the guard is released or dropped instead.
+    /// Waits until the lease is lost, then returns the reason. Returns `None` if the guard is
+    /// released or dropped first.
     ///
-    /// The future is ready at the latest when the deadline has passed, even if the store, the network or the watchdog hangs. If several
-    /// guards share a lease, the future also ends when the last of them is dropped. It does not borrow the guard, so another task can wait
-    /// for it, and it does not keep the lease or the client alive.
+    /// The future completes no later than the first poll after the deadline, even if the store, the
+    /// network or the watchdog hangs. If several guards share a lease, the future also completes
+    /// when the last guard is dropped. The future does not borrow the guard, so a different task
+    /// can await it. The future also does not keep the lease or the client alive.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -206,13 +220,14 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe: a loss is never withdrawn, and the next call reports it again.
+    /// This method is cancel safe. A loss is permanent, so the next call reports it again.
     pub fn lost(&self) -> impl Future<Output = Option<LossReason>> + Send + 'static {
         let (hold, term) = (Arc::clone(&self.hold), self.term);
         let (process, clock) = (self.upkeep.process(), self.upkeep.shared_clock());
         async move {
             let mut wait = pin!(hold.wait_lost(term, &*clock));
-            // The clock is read at every poll: a runtime that was stalled may run us before its timers.
+            // Read the clock on every poll, because a runtime that was stalled may poll this future
+            // before it fires its timers.
             poll_fn(|cx| match loss_in(process, || hold.loss_of(term, clock.now())) {
                 lost @ Some(_) => Poll::Ready(lost),
                 None => wait.as_mut().poll(cx),
@@ -223,7 +238,8 @@ impl LockGuard {
 
     /// Waits until the lease is [unconfirmed](LeaseState::Unconfirmed) or lost.
     ///
-    /// An unconfirmed lease is still in force, but its renewal is overdue, so this is a good moment to finish early:
+    /// An unconfirmed lease is still in force, but its renewal is overdue. A caller can use this
+    /// method to finish early:
     ///
     /// ```
     /// use leasehold_core::LockGuard;
@@ -241,7 +257,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe: the next call reports the state again.
+    /// This method is cancel safe. The next call reports the state again.
     pub async fn unconfirmed(&self) -> LeaseState {
         if self.upkeep.process().was_left() {
             return LeaseState::Lost(LossReason::Forked);
@@ -249,11 +265,14 @@ impl LockGuard {
         self.hold.wait_unconfirmed(self.upkeep.clock()).await
     }
 
-    /// Waits until the holders of the key are [asked](crate::LockClient::request_revocation) to finish early, and returns `true`. Returns
-    /// `false` if the guard is released or dropped before that.
+    /// Waits until a client [asks](crate::LockClient::request_revocation) the key's holders to
+    /// finish early, then returns `true`. Returns `false` if the guard is released or dropped
+    /// first.
     ///
-    /// The request does not end the lease. The holder is notified by the next renewal, which happens immediately if the store sends change
-    /// events, and never without [renewal](crate::RenewalMode::Off). The future does not borrow the guard, so another task can wait for it.
+    /// The request does not end the lease. The reply to the next renewal notifies the holder. If
+    /// the store sends change events, the renewal is sent immediately. If [renewal is
+    /// off](crate::RenewalMode::Off), the holder is not notified. The future does not borrow the
+    /// guard, so a different task can await it.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -273,22 +292,26 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe: a request is never withdrawn, and the next call reports it again.
+    /// This method is cancel safe. A revocation request is never withdrawn, so the next call
+    /// reports it again.
     pub fn revocation_requested(&self) -> impl Future<Output = bool> + Send + 'static {
         let (hold, term, process) = (Arc::clone(&self.hold), self.term, self.upkeep.process());
         async move { !process.was_left() && hold.wait_asked_back(term).await }
     }
 
-    /// Returns whether the holders of the key were asked to finish early. See [`revocation_requested`](Self::revocation_requested).
+    /// Returns whether a client has asked the key's holders to finish early. See
+    /// [`revocation_requested`](Self::revocation_requested).
     pub fn is_revocation_requested(&self) -> bool {
         !self.upkeep.process().was_left() && self.hold.is_asked_back_from(self.term)
     }
 
-    /// Renews the lease now, with another TTL from now on.
+    /// Renews the lease now with a new TTL, which also applies to later renewals.
     ///
-    /// A shorter TTL moves the [deadline](Self::deadline) before the request is sent. A longer one
-    /// moves it when the store has confirmed; not beyond a shorter one that was asked for before without an
-    /// answer, since that request may still arrive. [`max_hold`](crate::LockOptions::max_hold) still limits it.
+    /// A shorter TTL moves the [deadline](Self::deadline) before the request is sent. A longer TTL
+    /// moves the deadline only after the store has confirmed it. If an earlier request for a
+    /// shorter TTL got no reply, the deadline stays within the shorter TTL, because the earlier
+    /// request may still arrive. [`max_hold`](crate::LockOptions::max_hold) still limits the
+    /// deadline.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -307,15 +330,16 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the TTL is not possible on this store, or too short for
-    /// [`loss_grace`](crate::LockOptions::loss_grace).
-    /// [`ErrorKind::LeaseLost`] if the lease is lost, or the store no longer has it.
-    /// [`ErrorKind::Indeterminate`] or [`ErrorKind::Unavailable`] if the store did not answer; the
-    /// watchdog goes on trying until the deadline.
+    /// Returns [`ErrorKind::Invalid`] if the store does not support the TTL, or if the TTL is too
+    /// short for [`loss_grace`](crate::LockOptions::loss_grace). Returns [`ErrorKind::LeaseLost`]
+    /// if the lease is lost or no longer exists in the store. Returns [`ErrorKind::Indeterminate`]
+    /// or [`ErrorKind::Unavailable`] if the store did not reply. The watchdog then retries until
+    /// the deadline.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. The store may have renewed; the deadline is never later than the store allows.
+    /// This method is cancel safe. If the future is dropped, the store may have renewed the lease.
+    /// The local deadline is never later than the expiry in the store.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         let store = self.upkeep.backend().capabilities();
         options::check_ttl("ttl", ttl, &store)?;
@@ -324,20 +348,20 @@ impl LockGuard {
         self.amend(|lease| lease.with_ttl(ttl)).await
     }
 
-    /// The description of the lease, or the one that its next renewal will store.
+    /// Returns the lease's description, or the new description that the next renewal will store.
     pub(crate) fn description(&self) -> Option<Description> {
         self.hold.description()
     }
 
-    /// Puts a changed lease in force, now and at all later renewals.
+    /// Applies `change` to the lease, now and in all later renewals.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`extend`](Self::extend).
+    /// Returns the same errors as [`extend`](Self::extend).
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe: the next renewal stores the change.
+    /// This method is cancel safe. If the future is dropped, the next renewal stores the change.
     pub(crate) async fn amend(&self, change: impl Fn(Lease) -> Lease) -> Result<(), Error> {
         self.check_process(Operation::Renew)?;
         let (backend, clock) = (self.upkeep.backend(), self.upkeep.clock());
@@ -364,10 +388,12 @@ impl LockGuard {
         }
     }
 
-    /// Runs `future` for as long as the lease is in force, and drops it unfinished if that is lost. The guard is kept.
+    /// Runs `future` while the lease is in force, and drops `future` unfinished if the lease is
+    /// lost. The guard is kept.
     ///
-    /// With [`loss_grace`](crate::LockOptions::loss_grace), `future` is told by [`ending`](Self::ending) and dropped that much
-    /// later, at the [deadline](Self::deadline) at the latest.
+    /// If [`loss_grace`](crate::LockOptions::loss_grace) is set, `future` can await
+    /// [`ending`](Self::ending) to finish early. After a loss, `future` is dropped at the end of
+    /// the grace period, but no later than the [deadline](Self::deadline).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -386,7 +412,7 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::LeaseLost`] if the lease was lost before `future` had finished.
+    /// Returns [`ErrorKind::LeaseLost`] if the lease was lost before `future` finished.
     ///
     /// # Cancel safety
     ///
@@ -402,7 +428,7 @@ impl LockGuard {
         }
     }
 
-    /// The span of work that is done under the lock.
+    /// Returns the span for work that runs under the lock.
     pub(crate) fn span(&self, parent: Option<&Span>) -> Span {
         observe::hold_span(parent, &self.token, self.kind())
     }
@@ -411,8 +437,9 @@ impl LockGuard {
         self.hold.kind()
     }
 
-    /// Waits until work under the lock has to come to an end: the lease is lost, or no more than
-    /// [`loss_grace`](crate::LockOptions::loss_grace) is left of it, since renewals fail or may not go on.
+    /// Waits until work under the lock must stop. Work must stop if the lease is lost, or if no
+    /// more than [`loss_grace`](crate::LockOptions::loss_grace) remains before the deadline because
+    /// renewals fail or are no longer allowed.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -439,11 +466,11 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe: the next call tells of it again.
+    /// This method is cancel safe. The next call returns immediately if the work must still stop.
     pub async fn ending(&self) {
         let (grace, clock) = (self.hold.loss_grace(), self.upkeep.clock());
         loop {
-            // Renewals push it meanwhile.
+            // A renewal during the wait postpones the deadline.
             let ends = self.deadline() - grace;
             let lost = clock::until(clock, ends, self.lost()).await;
             if lost.is_some() || clock.now() >= self.deadline() - grace {
@@ -452,12 +479,13 @@ impl LockGuard {
         }
     }
 
-    /// Why the lease was lost, if it was.
+    /// Returns why the lease was lost, or `None` if it was not lost.
     pub(crate) fn loss(&self) -> Option<LossReason> {
         loss_in(self.upkeep.process(), || self.hold.loss_of(self.term, self.upkeep.now()))
     }
 
-    /// Waits until the lease is lost and the grace for its work is over; `None` if the guard is gone before that.
+    /// Waits until the lease is lost and the grace period for its work is over. Returns `None` if
+    /// the guard is dropped first.
     pub(crate) async fn lost_for_good(&self) -> Option<LossReason> {
         let reason = self.lost().await?;
         let clock = self.upkeep.clock();
@@ -466,9 +494,11 @@ impl LockGuard {
         Some(reason)
     }
 
-    /// Gives back some of the permits that it holds, and keeps the others; callers that wait for them may come in.
+    /// Returns some of the guard's permits to the semaphore. Waiting callers can then acquire the
+    /// returned permits.
     ///
-    /// The lease and the token stay. If the store does not answer now, the next renewal tells it, and until then it keeps them closed.
+    /// The lease and the token stay the same. If the store does not reply, the next renewal returns
+    /// the permits, which remain unavailable until then.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -486,12 +516,14 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] unless it holds permits of a [`Semaphore`](crate::Semaphore), and more than so many: the last ones are given
-    /// back by [`release`](Self::release). [`ErrorKind::LeaseLost`] if the lease is lost.
+    /// Returns [`ErrorKind::Invalid`] if the guard does not hold permits of a
+    /// [`Semaphore`](crate::Semaphore), if `permits` is 0, or if the guard does not hold more than
+    /// `permits` permits. To return all permits, call [`release`](Self::release). Returns
+    /// [`ErrorKind::LeaseLost`] if the lease is lost.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe: the permits are given back by the next renewal.
+    /// This method is cancel safe. If the future is dropped, the next renewal returns the permits.
     pub async fn give_back(&self, permits: u32) -> Result<(), Error> {
         self.reduce(|share| match share {
             Share::Units { units, limit } if limit < u32::MAX && (1..units).contains(&permits) => {
@@ -505,11 +537,13 @@ impl LockGuard {
         .await
     }
 
-    /// Ends the lease and waits until the store has confirmed it; or passes it on to the next caller of this process that
-    /// waits for it, see [`LockOptions::hand_over`](crate::LockOptions::hand_over).
+    /// Releases the lease and waits until the store has confirmed the release. If
+    /// [`LockOptions::hand_over`](crate::LockOptions::hand_over) allows it, the lease is instead
+    /// handed off to the next waiting caller in this process.
     ///
-    /// If other guards of the owner remain, it only gives this one up. With
-    /// [`min_hold`](crate::LockOptions::min_hold) the key stays closed for the rest of that time.
+    /// If the owner has more guards of the lease, the lease stays in force until its last guard is
+    /// released. If [`min_hold`](crate::LockOptions::min_hold) is set, the key stays locked for the
+    /// rest of the minimum hold time.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -528,14 +562,17 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::LeaseLost`], at once if the client knows it, if the lease was lost before, so that the work under it may not have
-    /// been alone. [`ErrorKind::Indeterminate`] or [`ErrorKind::Unavailable`] if the store did not answer within five seconds, or by
-    /// the [deadline](Self::deadline) if that is earlier; the release goes on in the background until the TTL has freed the key. After
-    /// any error the guard is gone just the same.
+    /// Returns [`ErrorKind::LeaseLost`] if the lease was lost before the release, in which case
+    /// another holder may have worked at the same time. If the client has already noticed the loss,
+    /// it returns the error immediately. Returns [`ErrorKind::Indeterminate`] or
+    /// [`ErrorKind::Unavailable`] if the store did not reply within five seconds or by the
+    /// [deadline](Self::deadline), whichever is earlier. The release is then retried in the
+    /// background until the lease has expired. After any error, the guard no longer exists.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe: the release goes on in the background.
+    /// This method is cancel safe. If the future is dropped, the release continues in the
+    /// background.
     #[inline]
     pub async fn release(self) -> Result<(), Error> {
         self.check_process(Operation::Release)?;
@@ -544,25 +581,27 @@ impl LockGuard {
         let now = guard.hold.wait_to_close(guard.upkeep.clock(), now).await;
         guard.gone = true;
         let (state, last) = guard.leave(now);
-        // Declared before the debt, so that a dropped future hands the release over first.
+        // Declared before `debt`, so that a dropped future first passes the release to the reaper.
         let (_turn, debt) = last.map_or((None, None), |(turn, debt)| (turn, Some(debt)));
         if let LeaseState::Lost(reason) = state {
             return Err(guard.lost_error(reason, Operation::Release));
         }
         let Some(mut debt) = debt else { return Ok(()) };
         let (backend, clock) = (guard.upkeep.backend(), guard.upkeep.clock());
-        // Pinned here, since a span moves the future that it is given.
+        // Pinned here, because `instrument` would otherwise move the future.
         let settle = pin!(debt.settle(backend, clock, now, guard.deadline()));
         let settled = settle.instrument(observe::release_span(guard.key())).await;
         settled.map_err(|error| error.with_operation(Operation::Release).with_key(guard.key()))
     }
 
-    /// Turns a writer's lease into a reader's; other readers may enter at once.
+    /// Turns a writer's lease into a reader's lease. Other readers can then acquire the lock
+    /// immediately.
     pub(crate) async fn share_with_readers(&self) -> Result<(), Error> {
         self.reduce(|_| Ok(Share::READER)).await
     }
 
-    /// Keeps less of the key, as `reduced` says; others may come in beside it at once.
+    /// Reduces the lease to the share that `reduced` returns. Other callers can acquire the rest
+    /// immediately.
     async fn reduce(
         &self,
         reduced: impl FnOnce(Share) -> Result<Share, Error>,
@@ -571,13 +610,13 @@ impl LockGuard {
         let sharing = self.hold.start_sharing(reduced, self.upkeep.now());
         drop(sharing.map_err(|error| error.with_key(self.key()))?);
         match self.amend(|lease| lease).await {
-            // Renewals ask for it from now on.
+            // Later renewals request the reduced share.
             Err(error) if error.is_retryable() => Ok(()),
             amended => amended,
         }
     }
 
-    /// Runs `work`, then releases.
+    /// Runs `work`, then releases the lock.
     pub(crate) async fn run_and_release<T>(
         self,
         work: impl AsyncFnOnce(&Self) -> T,
@@ -587,17 +626,18 @@ impl LockGuard {
         done(output, self.release().await)
     }
 
-    /// The run of work that this guard outlives.
+    /// Returns the `Run` for work that finishes before this guard is released.
     pub(crate) fn to_run(&self) -> Run {
         Run::under(&self.hold, &self.upkeep)
     }
 
-    /// Opens the key as soon as the lease has ended, since its caller made no use of it.
+    /// Allows the release to free the key without waiting for `min_hold`, because the caller did
+    /// not use the lock.
     pub(crate) fn waive_min_hold(&self) {
         self.hold.waive_min_hold();
     }
 
-    /// Fails in a forked process, where this guard is a copy.
+    /// Returns an error in a forked process, where this guard is a copy.
     fn check_process(&self, operation: Operation) -> Result<(), Error> {
         match self.upkeep.process().was_left() {
             true => Err(self.lost_error(LossReason::Forked, operation)),
@@ -609,21 +649,22 @@ impl LockGuard {
         Error::lost(reason).with_operation(operation).with_key(self.key())
     }
 
-    /// Becomes the guard of the next caller of this process that waits for the lease, if there is one that may have it.
+    /// Hands this guard off to the next caller in this process that is waiting for the lease.
+    /// Returns the guard if no waiting caller can accept it.
     fn hand_over(mut self, now: Instant) -> Result<(), Self> {
         while let Some((waiter, term)) = self.pass_on(now) {
             self.term = term;
             self.token.renumber(self.hold.number(term));
             match waiter.give(self) {
                 Ok(()) => return Ok(()),
-                // It has gone meanwhile, so the lease is ours still.
+                // The waiting caller is gone, so this guard still has the lease.
                 Err(refused) => self = refused,
             }
         }
         Err(self)
     }
 
-    /// Passes the lease on to the next caller of this process that waits for it, if that may be.
+    /// Hands the lease off to the next waiting caller in this process, if this is allowed.
     fn pass_on(&self, now: Instant) -> Option<(Waiter<Next<Hold>>, Term)> {
         let Passed { waiter, term, owner, held, is_due_earlier } = self.hold.pass_on(now)?;
         self.hold.tell_handed_over(term, held);
@@ -636,7 +677,7 @@ impl LockGuard {
         Some((waiter, term))
     }
 
-    /// Ends this guard's part in the lease. The last one owes the store a release.
+    /// Removes this guard from the lease. After the last guard is removed, a release is pending.
     fn leave(&self, now: Instant) -> (LeaseState, Option<Left<'_>>) {
         let mut debt = Debt::new(self.hold.unwanted(), self.upkeep.reaper());
         debt.incur();
@@ -657,16 +698,18 @@ impl LockGuard {
     }
 }
 
-/// The result of work under a lock: a release without an answer does not take the result away.
+/// Returns the result of work that ran under a lock. If only the reply to the release is missing,
+/// the result is still returned.
 pub(crate) fn done<T>(output: T, released: Result<(), Error>) -> Result<T, Error> {
     match released {
         Err(error) if error.kind() == ErrorKind::LeaseLost => Err(error),
-        // The background goes on with it, and the reaper has told of it.
+        // The reaper has reported the failed release and continues it in the background.
         Err(_) | Ok(()) => Ok(output),
     }
 }
 
-/// Why a guard of this process lost its lease, if it did. In a forked process, nothing else of the lease may be looked at.
+/// Returns why the guard's lease was lost, if it was lost. In a forked process, no other state of
+/// the lease may be read.
 fn loss_in(process: Process, loss: impl FnOnce() -> Option<LossReason>) -> Option<LossReason> {
     if process.was_left() { Some(LossReason::Forked) } else { loss() }
 }
@@ -685,7 +728,8 @@ impl Held for Hold {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        // A copy in a forked process ends nothing.
+        // In a forked process, the guard is a copy, and dropping the copy must not release the
+        // lease.
         if self.gone || self.upkeep.process().was_left() {
             return;
         }

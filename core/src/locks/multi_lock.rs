@@ -1,4 +1,4 @@
-//! The multi-lock: several keys, all or none.
+//! The multi-lock, which acquires either all of several keys or none.
 
 mod guard;
 
@@ -25,11 +25,11 @@ use crate::locks::face::{Face, Kind};
 use crate::locks::semaphore::Semaphore;
 use crate::options::LockOptions;
 
-/// Several locks that are acquired together, all of them or none.
+/// Several locks that are acquired together, either all or none.
 ///
 /// A multi-lock consists of parts: mutexes, readers, writers and permits. Each part has a different
-/// key, and it is the same lock that the client creates for that key alone. A part can therefore be
-/// contended by callers that use only that one lock.
+/// key and is the same lock that the client creates for that key alone. Callers that use only that
+/// single lock can therefore contend for the part.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -56,31 +56,30 @@ use crate::options::LockOptions;
 ///
 /// # How the parts are acquired
 ///
-/// If the store supports it ([`Feature::Together`]), the client first asks for all parts in one
-/// request. If that request is refused and the caller may wait, the client acquires the parts one
-/// after the other, in the order of their keys. The order in which the parts were added does not
-/// matter.
+/// If the store supports [`Feature::Together`], the client first requests all parts in a single
+/// request. If that request is rejected and the caller may wait, the client acquires the parts one
+/// by one, in key order. The order in which the parts were added does not matter.
 ///
-/// Because every caller uses this order, callers of multi-locks cannot deadlock with each other. A
-/// caller that already holds one of the keys waits for itself. A caller that waits for one part
-/// already holds the parts before it.
+/// Because every caller acquires the parts in key order, callers of multi-locks cannot deadlock
+/// with each other. However, a caller that already holds one of the keys waits for itself. A caller
+/// that waits for one part already holds all earlier parts.
 ///
-/// If one part cannot be acquired, the parts before it are released, the last one first. This
-/// usually happens before the call returns. A release that is not confirmed when the wait ends
-/// continues in the background.
+/// If one part cannot be acquired, all earlier parts are released in reverse order, usually before
+/// the call returns. A release that is not confirmed when the wait ends continues in the
+/// background.
 ///
 /// # Options
 ///
 /// - [`LockOptions::wait`] limits the wait for all parts together.
-/// - [`Retry::attempts`](crate::retry::Retry::attempts) and [`LockOptions::outage_wait`] apply to
-///   the request for all parts, and then to each part.
+/// - [`Retry::attempts`](crate::retry::Retry::attempts) and [`LockOptions::outage_wait`] apply
+///   first to the request for all parts and then to each part separately.
 /// - [`LockOptions::min_hold`] applies only after all parts are held.
 ///
 /// # Tokens
 ///
-/// Each part has a lease and a fencing token. Send the token of a part with every write to the
-/// resource that its key protects. A multi-lock has no common token, because tokens of different
-/// keys cannot be compared.
+/// Each part has its own lease and fencing token. Send the token of a part with every write to the
+/// resource that its key protects. A multi-lock does not have a common token, because tokens for
+/// different keys cannot be compared.
 #[derive(Clone)]
 pub struct MultiLock {
     engine: Arc<Engine>,
@@ -94,14 +93,14 @@ impl MultiLock {
         Self { engine, options, parts: BTreeMap::new() }
     }
 
-    /// Returns this multi-lock with other options. The options also apply to parts that are added
-    /// later.
+    /// Returns this multi-lock with different options. The options also apply to parts that are
+    /// added later.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
-    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
-    /// support one of them.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options conflict, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn with_options(mut self, options: LockOptions) -> Result<Self, Error> {
         let store = self.engine.backend().capabilities();
         let options = Arc::new(options.on(&store));
@@ -112,11 +111,11 @@ impl MultiLock {
         Ok(Self { options, ..self })
     }
 
-    /// Adds the [mutex](crate::LockClient::mutex) `key`.
+    /// Adds the [mutex](crate::LockClient::mutex) named `key`.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the key or the options are not valid, or if the multi-lock
+    /// Returns [`ErrorKind::Invalid`] if the key or the options are invalid, or if the multi-lock
     /// already has a part with this key. Returns [`ErrorKind::Unsupported`] if the store does not
     /// support one of the options.
     pub fn mutex(self, key: impl IntoKey) -> Result<Self, Error> {
@@ -128,16 +127,16 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`mutex`](Self::mutex) for the first key that cannot be added.
+    /// Returns the error from [`mutex`](Self::mutex) for the first key that cannot be added.
     pub fn mutexes(self, keys: impl IntoIterator<Item = impl IntoKey>) -> Result<Self, Error> {
         keys.into_iter().try_fold(self, Self::mutex)
     }
 
-    /// Adds a reader of the [reader-writer lock](crate::LockClient::rw_lock) `key`.
+    /// Adds a reader of the [reader-writer lock](crate::LockClient::rw_lock) named `key`.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the key or the options are not valid, or if the multi-lock
+    /// Returns [`ErrorKind::Invalid`] if the key or the options are invalid, or if the multi-lock
     /// already has a part with this key. Returns [`ErrorKind::Unsupported`] if the store does not
     /// support reader-writer locks or one of the options.
     pub fn read(self, key: impl IntoKey) -> Result<Self, Error> {
@@ -145,18 +144,18 @@ impl MultiLock {
         self.with(face, Share::READER)
     }
 
-    /// Adds the writer of the [reader-writer lock](crate::LockClient::rw_lock) `key`.
+    /// Adds the writer of the [reader-writer lock](crate::LockClient::rw_lock) named `key`.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`read`](Self::read).
+    /// Returns the same errors as [`read`](Self::read).
     pub fn write(self, key: impl IntoKey) -> Result<Self, Error> {
         let face = self.face(key.into_key()?, Kind::RwLock)?;
         self.with(face, Share::WRITER)
     }
 
-    /// Adds `permits` permits of the [semaphore](crate::LockClient::semaphore) `key`, which has
-    /// `limit` permits in total.
+    /// Adds `permits` permits of the [semaphore](crate::LockClient::semaphore) named `key`, which
+    /// has `limit` permits in total.
     ///
     /// ```
     /// use leasehold_core::LockClient;
@@ -170,7 +169,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the key or the options are not valid, if the multi-lock
+    /// Returns [`ErrorKind::Invalid`] if the key or the options are invalid, if the multi-lock
     /// already has a part with this key, or if `permits` is 0 or larger than `limit`. Returns
     /// [`ErrorKind::Unsupported`] if the store does not support semaphores or one of the options.
     pub fn permits(self, key: impl IntoKey, permits: u32, limit: u32) -> Result<Self, Error> {
@@ -185,10 +184,10 @@ impl MultiLock {
         self.parts.keys()
     }
 
-    /// Waits until all parts are acquired, and returns a guard that holds them.
+    /// Waits until all parts are acquired, then returns a guard that holds them.
     ///
-    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
-    /// or call [`try_lock_for`](Self::try_lock_for).
+    /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
+    /// call [`try_lock_for`](Self::try_lock_for).
     ///
     /// # Errors
     ///
@@ -196,81 +195,81 @@ impl MultiLock {
     /// [`ErrorKind::LeaseLost`] if a part that was already acquired is lost during the wait for
     /// another part.
     ///
-    /// All other errors are errors of a part: see [`Mutex::lock`](crate::Mutex::lock),
+    /// All other errors come from a part: see [`Mutex::lock`](crate::Mutex::lock),
     /// [`RwLock::read`](crate::RwLock::read) and [`Semaphore::acquire`]. [`Error::key`] returns the
-    /// key of that part. If a request for all parts failed, it returns the first key. After an
-    /// error, the caller holds none of the parts.
+    /// failed part's key, or the first key if a request for all parts failed. After an error, the
+    /// caller does not hold any part.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, all leases that the store has granted
-    /// in the meantime are released in the background.
+    /// This method is cancel safe. If the future is dropped, any leases that the store has already
+    /// granted are released in the background.
     pub async fn lock(&self) -> Result<MultiGuard, Error> {
         let asked_at = self.engine.now();
         let wait = Wait::lasting(self.options.wait, asked_at);
         self.take(wait).await?.in_time(&self.engine, asked_at)
     }
 
-    /// Makes one attempt to acquire all parts. The method does not wait for other holders, only for
-    /// the store's reply.
+    /// Makes one attempt to acquire all parts. The method does not wait for the current holder,
+    /// only for the store's reply.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller holds one of the parts, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the attempt failed. The
-    /// method does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the attempt failed. The
+    /// method does not retry if the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, all leases that the store has granted
-    /// in the meantime are released in the background.
+    /// This method is cancel safe. If the future is dropped, any leases that the store has already
+    /// granted are released in the background.
     pub async fn try_lock(&self) -> Result<MultiGuard, TryLockError> {
         self.take(Wait::once(self.engine.now())).await?.or_busy()
     }
 
-    /// Waits to acquire all parts, for at most `wait`.
+    /// Waits up to `wait` to acquire all parts.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller held a part until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, all leases that the store has granted
-    /// in the meantime are released in the background.
+    /// This method is cancel safe. If the future is dropped, any leases that the store has already
+    /// granted are released in the background.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<MultiGuard, TryLockError> {
         let wait = Wait::lasting(Some(wait), self.engine.now());
         self.take(wait).await?.or_busy()
     }
 
-    /// Waits to acquire all parts, until `instant` on the client's clock, for example
+    /// Waits to acquire all parts, giving up at `instant` on the client's clock, for example
     /// `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller held a part until `instant`, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, all leases that the store has granted
-    /// in the meantime are released in the background.
+    /// This method is cancel safe. If the future is dropped, any leases that the store has already
+    /// granted are released in the background.
     pub async fn try_lock_until(&self, instant: Instant) -> Result<MultiGuard, TryLockError> {
         self.try_lock_for(instant.since(self.engine.now())).await
     }
 
-    /// Runs `work` while all parts are held. If any part is lost, `work` is dropped before it has
-    /// finished.
+    /// Runs `work` while all parts are held. If any part is lost, `work` is dropped before it
+    /// finishes.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`lock`](Self::lock) before `work` is called. Returns
+    /// If [`lock`](Self::lock) fails, returns its error without calling `work`. Returns
     /// [`ErrorKind::LeaseLost`] if any part was lost before `work` finished, or if the store
-    /// reports at the release that a lease was gone. If only the reply to a release is lost, this
-    /// method returns the result of `work`, because it ran under the locks.
+    /// reports on release that a lease no longer exists. If only the reply to a release is lost,
+    /// this method returns the result of `work`, because `work` ran under the locks.
     ///
     /// # Cancel safety
     ///
@@ -280,13 +279,13 @@ impl MultiLock {
         self.lock().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire all parts and, if it succeeds, runs `work` like
+    /// Makes one attempt to acquire all parts and, if successful, runs `work` like
     /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
-    /// of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_lock`](Self::try_lock) fails, returns its error without calling `work`. Returns
+    /// errors from [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
@@ -300,12 +299,13 @@ impl MultiLock {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits to acquire all parts, for at most `wait`, and runs `work` like [`run`](Self::run).
+    /// Waits up to `wait` to acquire all parts and, if successful, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the
-    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_lock_for`](Self::try_lock_for) fails, returns its error without calling `work`.
+    /// Returns errors from [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
@@ -334,17 +334,17 @@ impl MultiLock {
             Ok(Some(held)) => Ok(Locked::Held(held)),
             Err(error) => Err(error),
         };
-        // Wait for the releases, so that a caller that tries again immediately is not refused
-        // because of its own leases. Releases without a reply at the end of the wait continue in
-        // the background.
+        // Wait for the releases. Without this wait, a caller that retries immediately could be
+        // rejected because of its own leases. Releases that are still unconfirmed at the end of the
+        // wait continue in the background.
         clock::until(self.engine.clock(), wait.end(), taken.give_back()).await;
         refusal
     }
 
     /// Acquires all parts in one request.
     ///
-    /// Returns `None` if the parts must be acquired one after the other: the store does not support
-    /// such a request, or a part is held and the caller may wait.
+    /// Returns `None` if the parts must be acquired one by one, either because the store does not
+    /// support requests for several keys, or because a part is held and the caller may wait.
     async fn take_together(&self, wait: Wait) -> Result<Option<Locked<MultiGuard>>, Error> {
         let can = self.engine.backend().capabilities().supports(Feature::Together);
         if !can || self.parts.len() < 2 {
@@ -360,8 +360,8 @@ impl MultiLock {
         self.engine.lock(requests, together).await
     }
 
-    /// Acquires the parts one after the other. Returns the refusal of the first part that stays
-    /// held.
+    /// Acquires the parts one by one. If a part is still held by another caller when the wait ends,
+    /// returns its `Busy`.
     async fn take_parts(&self, taken: &mut MultiGuard, wait: Wait) -> Result<Option<Busy>, Error> {
         for (face, share) in self.parts.values() {
             // The wait may end between two parts.
@@ -370,8 +370,8 @@ impl MultiLock {
             }
             let locked = tokio::select! {
                 biased;
-                // Polled first: during a shutdown this branch returns `Closed`, and the leases of
-                // the earlier parts are lost at the same time.
+                // Polled first: during a shutdown, this branch returns `Closed`, which takes
+                // precedence over the loss of earlier parts.
                 locked = face.lock_within(*share, wait) => locked?,
                 Some(lost) = taken.lost() => return Err(lost_error(&lost, Operation::Acquire)),
             };

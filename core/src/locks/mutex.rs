@@ -1,4 +1,4 @@
-//! The mutex: one holder at a time.
+//! The mutex, which one holder at a time can acquire.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,10 @@ use crate::options::LockOptions;
 
 /// A lock that one holder at a time can acquire.
 ///
-/// A `Mutex` is a key with options. Creating one does no I/O, and all mutexes for the same key of a store are the same lock, in every
-/// process. Callers in the same process acquire it in the order in which they asked. Between processes, the store decides, unless the lock
-/// is [fair](LockOptions::fair).
+/// A `Mutex` is a key with options. Creating a mutex does no I/O. All mutexes with the same key in
+/// the same store are the same lock, even in different processes. Callers in the same process
+/// acquire the lock in the order of their calls. Between processes, the store determines the order,
+/// unless the lock is [fair](LockOptions::fair).
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -46,20 +47,23 @@ use crate::options::LockOptions;
 ///
 /// | you need | use |
 /// | --- | --- |
-/// | one holder at a time | `Mutex`. It is the right choice for most programs: start with it. |
-/// | one holder that acquires the lock again in code that it calls | [`ReentrantMutex`](crate::ReentrantMutex), or pass the guard on as an argument |
-/// | many readers, or one writer | [`RwLock`](crate::RwLock), if the readers hold it for long. For short reads, a `Mutex` costs fewer requests. |
+/// | one holder at a time | `Mutex`, which is the right choice for most programs |
+/// | one holder that may acquire the lock again in nested calls | [`ReentrantMutex`](crate::ReentrantMutex), or pass the guard as an argument |
+/// | many readers, or one writer | [`RwLock`](crate::RwLock), if readers hold the lock for a long time; for short reads, a `Mutex` needs fewer requests |
 /// | at most `n` holders at a time | [`Semaphore`](crate::Semaphore) |
 /// | several keys, all or none | [`MultiLock`](crate::MultiLock), which prevents deadlocks between its callers |
-/// | any one of several equal parts of a resource | [`Striped`](crate::Striped) |
-/// | one process that leads for a long time, and a way to find it | [`Election`](crate::election::Election) |
+/// | any one of several interchangeable parts of a resource | [`Striped`](crate::Striped) |
+/// | one long-term leader that other processes can find | [`Election`](crate::election::Election) |
 ///
-/// If the work fits into one process, use `tokio::sync::Mutex`. If it fits into one database transaction, let the transaction lock the row.
+/// If all callers are in one process, use `tokio::sync::Mutex`. If the work fits into one database
+/// transaction, let the transaction lock the row.
 ///
 /// # Deadlocks
 ///
-/// A caller that holds the mutex and locks it again waits for itself, until its [wait](LockOptions::wait) ends. In work that
-/// [runs](Self::run) under this mutex, such a call fails immediately with [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock).
+/// A caller that holds the mutex and locks it again waits for itself until its
+/// [wait](LockOptions::wait) ends. Within work that [runs](Self::run) under this mutex, locking the
+/// mutex again fails immediately with
+/// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock).
 #[derive(Clone, Debug)]
 pub struct Mutex(Face);
 
@@ -72,7 +76,7 @@ impl Mutex {
         Face::new(engine, key, options, Kind::Mutex).map(Self)
     }
 
-    /// Returns this mutex with other options.
+    /// Returns this mutex with different options.
     ///
     /// ```
     /// use std::time::Duration;
@@ -88,8 +92,9 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each other, and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one of them.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options conflict, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         self.0.with_options(options).map(Self)
     }
@@ -99,11 +104,12 @@ impl Mutex {
         self.0.key()
     }
 
-    /// Waits for the lock, and returns a guard that holds it.
+    /// Waits for the lock and returns a guard that holds it.
     ///
-    /// By default, this method waits without a limit as long as another caller holds the lock, like the locks of std and tokio. Set
-    /// [`LockOptions::wait`] to limit the wait, or call [`try_lock_for`](Self::try_lock_for). The wait for a store that does not answer is
-    /// always limited, by [`LockOptions::outage_wait`].
+    /// By default, this method waits for as long as another caller holds the lock, like the mutexes
+    /// of std and tokio. Set [`LockOptions::wait`] to limit the wait, or call
+    /// [`try_lock_for`](Self::try_lock_for). If the store does not respond, the wait is always
+    /// limited by [`LockOptions::outage_wait`].
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -127,27 +133,33 @@ impl Mutex {
     ///
     /// Returns
     ///
-    /// - [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the wait, or the attempts of [`LockOptions::retry`], ended while another caller
-    ///   held the lock. The error names the [holder](crate::Error::holder).
-    /// - [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the
-    ///   store did not answer for [`LockOptions::outage_wait`].
-    /// - [`ErrorKind::TooManyWaiters`](crate::ErrorKind::TooManyWaiters) immediately, if
-    ///   [`max_waiters`](crate::Builder::max_waiters) callers of this process are waiting already.
-    /// - [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) immediately, in work that [runs](Self::run) under this mutex.
+    /// - [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if another caller still held the lock
+    ///   when the wait ended or the attempts allowed by [`LockOptions::retry`] were used up. The
+    ///   error names the [holder](crate::Error::holder).
+    /// - [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
+    ///   [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the store did not respond
+    ///   for [`LockOptions::outage_wait`].
+    /// - [`ErrorKind::TooManyWaiters`](crate::ErrorKind::TooManyWaiters) immediately if
+    ///   [`max_waiters`](crate::Builder::max_waiters) callers in this process are already waiting.
+    /// - [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) immediately if called within
+    ///   work that [runs](Self::run) under this mutex.
     /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client was shut down.
-    /// - another error of the store if a retry cannot succeed.
+    /// - a different error from the store if a retry cannot succeed.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, the caller loses its position in the queue, and a lease that the store has granted in the
-    /// meantime is released in the background, at the latest after its TTL.
+    /// This method is cancel safe. If the future is dropped, the caller loses its position in the
+    /// queue, and any lease that the store has already granted is released in the background or, at
+    /// the latest, expires after its TTL.
     pub async fn lock(&self) -> Result<LockGuard, Error> {
         self.0.lock(Share::Whole, None).await
     }
 
-    /// Makes one attempt to acquire the lock. It does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to acquire the lock. The method does not wait for the current holder, only
+    /// for the store's reply.
     ///
-    /// If a caller of this process holds the lock, or was refused by the store and is waiting, this method returns without a request.
+    /// If a caller in this process holds the lock, or is waiting after the store reported that the
+    /// lock is held, this method returns without sending a request.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -169,20 +181,24 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller holds the lock, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if
-    /// the attempt failed. It does not retry while the store is unreachable.
+    /// Returns [`TryLockError::Busy`] if another caller holds the lock, and
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the attempt failed. The
+    /// method does not retry if the store is unreachable.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_lock(&self) -> Result<LockGuard, TryLockError> {
         self.0.try_lock(Share::Whole, None).await
     }
 
-    /// Waits for the lock for at most `wait`. A `wait` of zero means one attempt, like [`try_lock`](Self::try_lock).
+    /// Waits up to `wait` to acquire the lock. If `wait` is zero, the method makes one attempt,
+    /// like [`try_lock`](Self::try_lock).
     ///
-    /// Two things can extend the wait by up to 50 ms each: a refused caller leaves the store's queue before this method returns, and the
-    /// store's first reply is awaited even if `wait` is shorter.
+    /// The call can last longer than `wait` for two reasons, by up to 50 ms each. A caller whose
+    /// wait has ended leaves the store's queue before this method returns. The method also waits
+    /// for the store's first reply, even if `wait` is shorter.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -199,17 +215,19 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock)
-    /// otherwise. A store that does not answer is a failure, not `Busy`.
+    /// Returns [`TryLockError::Busy`] if the lock was held during the entire wait, and
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) otherwise. If the store
+    /// does not respond, the method returns `Failed` instead of `Busy`.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<LockGuard, TryLockError> {
         self.0.try_lock_for(Share::Whole, None, wait).await
     }
 
-    /// Waits for the lock until `instant` on the client's clock.
+    /// Waits to acquire the lock, giving up at `instant` on the client's clock.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -229,17 +247,19 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock was held throughout, and [`TryLockError::Failed`] with an error of [`lock`](Self::lock)
-    /// otherwise. A store that does not answer is a failure, not `Busy`.
+    /// Returns [`TryLockError::Busy`] if the lock was held during the entire wait, and
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) otherwise. If the store
+    /// does not respond, the method returns `Failed` instead of `Busy`.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_lock_until(&self, instant: Instant) -> Result<LockGuard, TryLockError> {
         self.0.try_lock_until(Share::Whole, None, instant).await
     }
 
-    /// Runs `work` under the lock. If the lease is lost, `work` is dropped before it has finished.
+    /// Runs `work` under the lock. If the lease is lost, `work` is dropped before it finishes.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -255,10 +275,11 @@ impl Mutex {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Work that must finish although its caller is dropped
+    /// # Work that must finish even if its caller is dropped
     ///
-    /// Dropping this future drops `work`. A web framework, for example, drops a handler when its client hangs up. To let the work finish, run it
-    /// in a task of its own. If the handler is dropped, the task continues and then releases the lock:
+    /// Dropping this future drops `work`. For example, a web framework drops a handler when its
+    /// client disconnects. If the work must finish, run it in a separate task. If the handler is
+    /// dropped, the task continues and then releases the lock:
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -277,10 +298,11 @@ impl Mutex {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Without waiting for the release
+    /// # Returning without waiting for the release
     ///
-    /// This method returns after the store has confirmed the release, or after at most five seconds. To return as soon as the work has finished,
-    /// hold a guard and drop it. The lock is then released in the background:
+    /// This method returns after the store has confirmed the release, but waits for at most five
+    /// seconds. To return as soon as the work has finished, hold a guard and drop it. The lock is
+    /// then released in the background:
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -299,18 +321,22 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`lock`](Self::lock) before `work` is called. Returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the
-    /// lease was lost before `work` finished, or if the store reports at the release that the lease was gone. If only the reply to the release
-    /// is lost, this method returns the result of `work`, because it ran under the lock.
+    /// If [`lock`](Self::lock) fails, returns its error without calling `work`. Returns
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease was lost before `work`
+    /// finished, or if the store reports on release that the lease no longer exists. If only the
+    /// reply to the release is lost, this method returns the result of `work`, because `work` ran
+    /// under the lock.
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, Error> {
         self.lock().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire the lock and, if it succeeds, runs `work` like [`run`](Self::run).
+    /// Makes one attempt to acquire the lock and, if successful, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -330,12 +356,13 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// If [`try_lock`](Self::try_lock) fails, returns its error without calling `work`. Returns
+    /// errors from [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn try_run<T>(
         &self,
         work: impl AsyncFnOnce(&LockGuard) -> T,
@@ -344,7 +371,8 @@ impl Mutex {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits to acquire the lock, for at most `wait`, and runs `work` like [`run`](Self::run).
+    /// Waits up to `wait` to acquire the lock and, if successful, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -366,12 +394,13 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the errors of [`run`](Self::run) as
-    /// [`TryLockError::Failed`].
+    /// If [`try_lock_for`](Self::try_lock_for) fails, returns its error without calling `work`.
+    /// Returns errors from [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn try_run_for<T>(
         &self,
         wait: Duration,
@@ -381,7 +410,8 @@ impl Mutex {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Asks the store whether the lock is held. The answer may be outdated when this method returns, so use it for displays only.
+    /// Asks the store whether the lock is held. The result may be out of date by the time this
+    /// method returns, so use it only for display.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -397,7 +427,8 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot report it.
+    /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot report
+    /// whether a key is held.
     pub async fn is_locked(&self) -> Result<bool, Error> {
         self.0.is_locked().await
     }

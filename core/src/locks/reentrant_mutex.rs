@@ -1,4 +1,4 @@
-//! The reentrant mutex: one owner at a time, which can lock it again.
+//! The reentrant mutex, which its owner can lock again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
 
-/// A mutex that its owner can lock again while holding it.
+/// A mutex that its owner can lock again while already holding it.
 ///
-/// The owner is a scope, a tokio task or a thread: see [`OwnerId`]. Locking again does not contact
-/// the store. It returns another guard of the same lease, with the same token. The lease ends when
-/// the last guard is released, and a loss affects all guards. Guards can be moved to other tasks
-/// and released there.
+/// The owner is a scope, a tokio task or a thread: see [`OwnerId`]. Locking the mutex again does
+/// not contact the store. The call returns another guard of the same lease, with the same token.
+/// The lease is released together with the last guard, and losing the lease affects all guards.
+/// Guards can be moved to different tasks and released there.
 ///
 /// An owner is recognized within one [`LockClient`](crate::LockClient) and its clones. For all
-/// other callers, the lock behaves like the [`Mutex`](crate::Mutex) of the same key.
+/// other callers, the lock behaves like a [`Mutex`](crate::Mutex) with the same key.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -54,14 +54,15 @@ impl ReentrantMutex {
         Face::new(engine, key, options, Kind::Mutex).map(Self)
     }
 
-    /// Returns this mutex with other options. [`Mutex::with_options`](crate::Mutex::with_options)
-    /// shows how to derive them from the options of the client.
+    /// Returns this mutex with different options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
+    /// client's options.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
-    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
-    /// support one of them.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options conflict, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         self.0.with_options(options).map(Self)
     }
@@ -71,80 +72,81 @@ impl ReentrantMutex {
         self.0.key()
     }
 
-    /// Waits for the lock, and returns a guard. If the owner already holds the lock, returns
-    /// another guard immediately.
+    /// Waits for the lock and returns a guard. If the owner already holds the lock, the method
+    /// returns another guard immediately.
     ///
-    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
-    /// or call [`try_lock_for`](Self::try_lock_for).
+    /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
+    /// call [`try_lock_for`](Self::try_lock_for).
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::ReentryLimit`](crate::ErrorKind::ReentryLimit) immediately if the owner
     /// already has [`reentry_limit`](LockOptions::reentry_limit) guards. Returns
-    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the owner lost the lease and still
-    /// has a guard of it. All other errors are listed at [`Mutex::lock`](crate::Mutex::lock).
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the owner lost the lease but still
+    /// has a guard of the lost lease. [`Mutex::lock`](crate::Mutex::lock) lists all other errors.
     ///
     /// # Cancel safety
     ///
     /// This method is cancel safe. If the future is dropped, the caller loses its position in the
-    /// queue, and a lease that the store has granted in the meantime is released in the background.
+    /// queue, and any lease that the store has already granted is released in the background.
     pub async fn lock(&self) -> Result<LockGuard, Error> {
         self.0.lock(Share::Whole, here()).await
     }
 
-    /// Makes one attempt to acquire the lock. If the owner already holds the lock, returns another
-    /// guard. The method does not wait for other holders, only for the store's reply.
+    /// Makes one attempt to acquire the lock. If the owner already holds the lock, the method
+    /// returns another guard. The method does not wait for the current holder, only for the store's
+    /// reply.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another owner holds the lock, and [`TryLockError::Failed`]
-    /// with an error of [`lock`](Self::lock) if the attempt failed. The method does not retry while
+    /// with an error from [`lock`](Self::lock) if the attempt failed. The method does not retry if
     /// the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_lock(&self) -> Result<LockGuard, TryLockError> {
         self.0.try_lock(Share::Whole, here()).await
     }
 
-    /// Waits to acquire the lock, for at most `wait`. If the owner already holds the lock, returns
-    /// another guard immediately.
+    /// Waits up to `wait` to acquire the lock. If the owner already holds the lock, the method
+    /// returns another guard immediately.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another owner held the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<LockGuard, TryLockError> {
         self.0.try_lock_for(Share::Whole, here(), wait).await
     }
 
-    /// Waits to acquire the lock, until `instant` on the client's clock, for example
-    /// `client.now() + wait`. If the owner already holds the lock, returns another guard
+    /// Waits to acquire the lock, giving up at `instant` on the client's clock, for example
+    /// `client.now() + wait`. If the owner already holds the lock, the method returns another guard
     /// immediately.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another owner held the lock until `instant`, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_lock_until(&self, instant: Instant) -> Result<LockGuard, TryLockError> {
         self.0.try_lock_until(Share::Whole, here(), instant).await
     }
 
-    /// Runs `work` under the lock. If the lease is lost, `work` is dropped before it has finished.
+    /// Runs `work` under the lock. If the lease is lost, `work` is dropped before it finishes.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -160,9 +162,9 @@ impl ReentrantMutex {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`lock`](Self::lock) before `work` is called. Returns
+    /// If [`lock`](Self::lock) fails, returns its error without calling `work`. Returns
     /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease was lost before `work`
-    /// finished, or if the store reports at the release that the lease was gone.
+    /// finished, or if the store reports on release that the lease no longer exists.
     ///
     /// # Cancel safety
     ///
@@ -172,12 +174,13 @@ impl ReentrantMutex {
         self.lock().await?.run_and_release(work).await
     }
 
-    /// Calls [`try_lock`](Self::try_lock) and, if it succeeds, runs `work` like [`run`](Self::run).
+    /// Calls [`try_lock`](Self::try_lock) and, if the call succeeds, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
-    /// of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_lock`](Self::try_lock) fails, returns its error without calling `work`. Returns
+    /// errors from [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
@@ -191,13 +194,13 @@ impl ReentrantMutex {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Calls [`try_lock_for`](Self::try_lock_for) with `wait` and, if it succeeds, runs `work` like
-    /// [`run`](Self::run).
+    /// Calls [`try_lock_for`](Self::try_lock_for) with `wait` and, if the call succeeds, runs
+    /// `work` like [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the
-    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_lock_for`](Self::try_lock_for) fails, returns its error without calling `work`.
+    /// Returns errors from [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
@@ -212,19 +215,19 @@ impl ReentrantMutex {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Asks the store whether the lock is held, by this owner or by another one. The answer may be
-    /// outdated when this method returns, so use it for displays only.
+    /// Asks the store whether this owner or another owner holds the lock. The result may be out of
+    /// date by the time this method returns, so use it only for display.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot report
-    /// it.
+    /// whether a key is held.
     pub async fn is_locked(&self) -> Result<bool, Error> {
         self.0.is_locked().await
     }
 }
 
-/// Returns the owner of the current call, because every call for a reentrant mutex has an owner.
+/// Returns the owner of the current call. Every call on a reentrant mutex has an owner.
 fn here() -> Option<OwnerId> {
     Some(OwnerId::current())
 }

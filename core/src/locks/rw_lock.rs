@@ -1,4 +1,4 @@
-//! The reader-writer lock: many readers or one writer at a time.
+//! The reader-writer lock, which many readers or one writer can hold.
 
 use std::fmt;
 use std::ops::Deref;
@@ -18,11 +18,12 @@ use crate::options::LockOptions;
 
 /// A lock that many readers or one writer can hold.
 ///
-/// The store queues all waiting readers and writers of a key in one queue, so neither side starves.
-/// A caller waits only for callers that asked earlier, in any process. Readers are granted together
-/// unless a writer is queued between them.
+/// The store keeps all waiting readers and writers of a key in one queue, so neither readers nor
+/// writers starve. A caller waits only for earlier callers, in any process. Consecutive readers in
+/// the queue acquire the lock at the same time.
 ///
-/// Each reader has its own lease. If a reader dies, writers wait until its TTL has passed.
+/// Each reader has its own lease. If a reader dies, writers wait until the reader's lease has
+/// expired.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -49,15 +50,16 @@ use crate::options::LockOptions;
 ///
 /// # Deadlocks
 ///
-/// A caller that holds the lock and locks it again waits for itself. If your code needs this, call
-/// [`reentrant`](Self::reentrant). A reader can never become the writer, because two readers that
-/// tried would wait for each other. A writer can become a reader: see [`WriteGuard::downgrade`].
+/// A caller that holds the lock and locks it again waits for itself. If your code must lock again,
+/// call [`reentrant`](Self::reentrant). A reader can never become the writer, because two readers
+/// that tried to would wait for each other. A writer can become a reader: see
+/// [`WriteGuard::downgrade`].
 ///
 /// # Waiting in one process
 ///
-/// Callers of one process that wait at the same time share one entry in the store's queue, and
-/// acquire the lock in the order in which they asked. With [`LockOptions::fair`], each caller has
-/// its own entry in the store's queue.
+/// Callers in one process that wait at the same time share one entry in the store's queue and
+/// acquire the lock in the order of their calls. With [`LockOptions::fair`], each caller has its
+/// own entry in the store's queue.
 #[derive(Clone, Debug)]
 pub struct RwLock {
     face: Face,
@@ -74,24 +76,25 @@ impl RwLock {
         Ok(Self { face, reentrant: false })
     }
 
-    /// Returns this lock with other options. [`Mutex::with_options`](crate::Mutex::with_options)
-    /// shows how to derive them from the options of the client.
+    /// Returns this lock with different options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
+    /// client's options.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
-    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
-    /// support one of them.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options conflict, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { face: self.face.with_options(options)?, ..self })
     }
 
-    /// Returns this lock in a form that its [owner](OwnerId) can lock again.
+    /// Returns a reentrant handle to this lock, which its [owner](OwnerId) can lock again.
     ///
-    /// A reader can then read again, and a writer can read or write again. All guards of an owner
-    /// share one lease and one token, as they do for a [`ReentrantMutex`](crate::ReentrantMutex).
-    /// If a reader asks to write, the call fails immediately with
-    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock).
+    /// A reader can then acquire the lock again as a reader, and a writer can acquire it again as a
+    /// reader or writer. All guards of an owner share one lease and one token, as with a
+    /// [`ReentrantMutex`](crate::ReentrantMutex). If a reader calls [`write`](Self::write), the
+    /// call fails immediately with [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -117,146 +120,146 @@ impl RwLock {
         self.face.key()
     }
 
-    /// Waits until the caller can read, and returns a guard.
+    /// Waits until the caller can acquire the lock as a reader, then returns a guard.
     ///
-    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
-    /// or call [`try_read_for`](Self::try_read_for).
+    /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
+    /// call [`try_read_for`](Self::try_read_for).
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the key is in use as a
-    /// mutex. All other errors are listed at [`Mutex::lock`](crate::Mutex::lock). A
-    /// [reentrant](Self::reentrant) lock also returns the errors of
+    /// mutex. [`Mutex::lock`](crate::Mutex::lock) lists all other errors. A
+    /// [reentrant](Self::reentrant) lock can also return the errors of
     /// [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
     ///
     /// # Cancel safety
     ///
     /// This method is cancel safe. If the future is dropped, the caller loses its position in the
-    /// queue, and a lease that the store has granted in the meantime is released in the background.
+    /// queue, and any lease that the store has already granted is released in the background.
     pub async fn read(&self) -> Result<LockGuard, Error> {
         self.face.lock(Share::READER, self.owner()).await
     }
 
-    /// Makes one attempt to acquire the lock as a reader. The method does not wait for other
-    /// holders, only for the store's reply.
+    /// Makes one attempt to acquire the lock as a reader. The method does not wait for the current
+    /// holder, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a writer holds the lock or waits for it, and
-    /// [`TryLockError::Failed`] with an error of [`read`](Self::read) if the attempt failed. The
-    /// method does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if a writer holds the lock or is waiting for it, and
+    /// [`TryLockError::Failed`] with an error from [`read`](Self::read) if the attempt failed. The
+    /// method does not retry if the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_read(&self) -> Result<LockGuard, TryLockError> {
         self.face.try_lock(Share::READER, self.owner()).await
     }
 
-    /// Waits to acquire the lock as a reader, for at most `wait`.
+    /// Waits up to `wait` to acquire the lock as a reader.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if writers kept the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error of [`read`](Self::read) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if a writer held the lock until the end of the wait, and
+    /// [`TryLockError::Failed`] with an error from [`read`](Self::read) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_read_for(&self, wait: Duration) -> Result<LockGuard, TryLockError> {
         self.face.try_lock_for(Share::READER, self.owner(), wait).await
     }
 
-    /// Waits to acquire the lock as a reader, until `instant` on the client's clock, for example
-    /// `client.now() + wait`.
+    /// Waits to acquire the lock as a reader, giving up at `instant` on the client's clock, for
+    /// example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if writers kept the lock until `instant`, and
-    /// [`TryLockError::Failed`] with an error of [`read`](Self::read) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if a writer held the lock until `instant`, and
+    /// [`TryLockError::Failed`] with an error from [`read`](Self::read) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_read_until(&self, instant: Instant) -> Result<LockGuard, TryLockError> {
         self.face.try_lock_until(Share::READER, self.owner(), instant).await
     }
 
-    /// Waits until the caller can write, and returns a guard.
+    /// Waits until the caller can acquire the lock as the writer, then returns a guard.
     ///
-    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
-    /// or call [`try_write_for`](Self::try_write_for).
+    /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
+    /// call [`try_write_for`](Self::try_write_for).
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) immediately if the
-    /// lock is [reentrant](Self::reentrant) and its owner is reading. All other errors are the
-    /// errors of [`read`](Self::read).
+    /// lock is [reentrant](Self::reentrant) and its owner is reading. All other errors are the same
+    /// as for [`read`](Self::read).
     ///
     /// # Cancel safety
     ///
     /// This method is cancel safe. If the future is dropped, the caller loses its position in the
-    /// queue, and a lease that the store has granted in the meantime is released in the background.
+    /// queue, and any lease that the store has already granted is released in the background.
     pub async fn write(&self) -> Result<WriteGuard, Error> {
         self.face.lock(Share::WRITER, self.owner()).await.map(WriteGuard)
     }
 
-    /// Makes one attempt to acquire the lock as the writer. The method does not wait for other
-    /// holders, only for the store's reply.
+    /// Makes one attempt to acquire the lock as the writer. The method does not wait for the
+    /// current holder, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller holds the lock or waits for it, and
-    /// [`TryLockError::Failed`] with an error of [`write`](Self::write) if the attempt failed. The
-    /// method does not retry while the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another caller holds the lock or is waiting for it, and
+    /// [`TryLockError::Failed`] with an error from [`write`](Self::write) if the attempt failed.
+    /// The method does not retry if the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_write(&self) -> Result<WriteGuard, TryLockError> {
         self.face.try_lock(Share::WRITER, self.owner()).await.map(WriteGuard)
     }
 
-    /// Waits to acquire the lock as the writer, for at most `wait`.
+    /// Waits up to `wait` to acquire the lock as the writer.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other callers kept the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error of [`write`](Self::write) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other callers held the lock until the end of the wait, and
+    /// [`TryLockError::Failed`] with an error from [`write`](Self::write) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_write_for(&self, wait: Duration) -> Result<WriteGuard, TryLockError> {
         self.face.try_lock_for(Share::WRITER, self.owner(), wait).await.map(WriteGuard)
     }
 
-    /// Waits to acquire the lock as the writer, until `instant` on the client's clock, for example
-    /// `client.now() + wait`.
+    /// Waits to acquire the lock as the writer, giving up at `instant` on the client's clock, for
+    /// example `client.now() + wait`.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other callers kept the lock until `instant`, and
-    /// [`TryLockError::Failed`] with an error of [`write`](Self::write) if the store refused the
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other callers held the lock until `instant`, and
+    /// [`TryLockError::Failed`] with an error from [`write`](Self::write) if the store rejected the
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_write_until(&self, instant: Instant) -> Result<WriteGuard, TryLockError> {
         self.face.try_lock_until(Share::WRITER, self.owner(), instant).await.map(WriteGuard)
     }
 
-    /// Runs `work` as a reader. If the lease is lost, `work` is dropped before it has finished.
+    /// Runs `work` as a reader. If the lease is lost, `work` is dropped before it finishes.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -273,9 +276,9 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`read`](Self::read) before `work` is called. Returns
+    /// If [`read`](Self::read) fails, returns its error without calling `work`. Returns
     /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease was lost before `work`
-    /// finished, or if the store reports at the release that the lease was gone.
+    /// finished, or if the store reports on release that the lease no longer exists.
     ///
     /// # Cancel safety
     ///
@@ -285,13 +288,13 @@ impl RwLock {
         self.read().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire the lock as a reader and, if it succeeds, runs `work` like
+    /// Makes one attempt to acquire the lock as a reader and, if successful, runs `work` like
     /// [`run_read`](Self::run_read).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_read`](Self::try_read) before `work` is called, and the errors
-    /// of [`run_read`](Self::run_read) as [`TryLockError::Failed`].
+    /// If [`try_read`](Self::try_read) fails, returns its error without calling `work`. Returns
+    /// errors from [`run_read`](Self::run_read) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
@@ -305,13 +308,13 @@ impl RwLock {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits to acquire the lock as a reader, for at most `wait`, and runs `work` like
+    /// Waits up to `wait` to acquire the lock as a reader and, if successful, runs `work` like
     /// [`run_read`](Self::run_read).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_read_for`](Self::try_read_for) before `work` is called, and the
-    /// errors of [`run_read`](Self::run_read) as [`TryLockError::Failed`].
+    /// If [`try_read_for`](Self::try_read_for) fails, returns its error without calling `work`.
+    /// Returns errors from [`run_read`](Self::run_read) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
@@ -326,15 +329,15 @@ impl RwLock {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Runs `work` as the writer. If the lease is lost, `work` is dropped before it has finished.
+    /// Runs `work` as the writer. If the lease is lost, `work` is dropped before it finishes.
     ///
-    /// [`run_read`](Self::run_read) shows an example of both methods.
+    /// The example of [`run_read`](Self::run_read) shows both methods.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`write`](Self::write) before `work` is called. Returns
+    /// If [`write`](Self::write) fails, returns its error without calling `work`. Returns
     /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease was lost before `work`
-    /// finished, or if the store reports at the release that the lease was gone.
+    /// finished, or if the store reports on release that the lease no longer exists.
     ///
     /// # Cancel safety
     ///
@@ -344,13 +347,13 @@ impl RwLock {
         self.write().await?.0.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire the lock as the writer and, if it succeeds, runs `work` like
+    /// Makes one attempt to acquire the lock as the writer and, if successful, runs `work` like
     /// [`run_write`](Self::run_write).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_write`](Self::try_write) before `work` is called, and the errors
-    /// of [`run_write`](Self::run_write) as [`TryLockError::Failed`].
+    /// If [`try_write`](Self::try_write) fails, returns its error without calling `work`. Returns
+    /// errors from [`run_write`](Self::run_write) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
@@ -364,13 +367,13 @@ impl RwLock {
         Ok(guard.0.run_and_release(work).await?)
     }
 
-    /// Waits to acquire the lock as the writer, for at most `wait`, and runs `work` like
+    /// Waits up to `wait` to acquire the lock as the writer and, if successful, runs `work` like
     /// [`run_write`](Self::run_write).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_write_for`](Self::try_write_for) before `work` is called, and
-    /// the errors of [`run_write`](Self::run_write) as [`TryLockError::Failed`].
+    /// If [`try_write_for`](Self::try_write_for) fails, returns its error without calling `work`.
+    /// Returns errors from [`run_write`](Self::run_write) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
@@ -385,13 +388,13 @@ impl RwLock {
         Ok(guard.0.run_and_release(work).await?)
     }
 
-    /// Asks the store whether the lock is held. The answer may be outdated when this method
-    /// returns, so use it for displays only.
+    /// Asks the store whether the lock is held. The result may be out of date by the time this
+    /// method returns, so use it only for display.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot report
-    /// it.
+    /// whether a key is held.
     pub async fn is_locked(&self) -> Result<bool, Error> {
         self.face.is_locked().await
     }
@@ -401,7 +404,7 @@ impl RwLock {
     }
 }
 
-/// A guard of a writer: a [`LockGuard`] that can be [downgraded](Self::downgrade) to a reader.
+/// A writer's guard: a [`LockGuard`] that can be [downgraded](Self::downgrade) to a reader.
 ///
 /// Dropping the guard releases the lock in the background.
 ///
@@ -423,35 +426,35 @@ impl RwLock {
 pub struct WriteGuard(LockGuard);
 
 impl WriteGuard {
-    /// Turns the writer into a reader, and returns a reader's guard. No other writer can acquire
-    /// the lock in between.
+    /// Turns the writer into a reader and returns a reader's guard. No other writer can acquire the
+    /// lock in between.
     ///
     /// The lease and the token stay the same, and other readers can acquire the lock. If the store
-    /// does not answer now, the next renewal repeats the request, and other readers wait until
-    /// then. If [renewal is off](crate::RenewalMode::Off), they wait until the lease expires.
+    /// does not reply, the next renewal repeats the request, and other readers wait until then. If
+    /// [renewal is off](crate::RenewalMode::Off), other readers wait until the lease expires.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease is lost. Returns
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the lock is
-    /// [reentrant](RwLock::reentrant) and its owner has other guards. In both cases, the guard is
-    /// dropped.
+    /// [reentrant](RwLock::reentrant) and its owner has other guards. If the call fails, the guard
+    /// is dropped.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the guard is dropped as well, and the lock is released in the
+    /// If the future is dropped, the guard is also dropped, and the lock is released in the
     /// background.
     pub async fn downgrade(self) -> Result<LockGuard, Error> {
         self.0.share_with_readers().await?;
         Ok(self.0)
     }
 
-    /// Releases the lock, and waits until the store has confirmed the release. See
+    /// Releases the lock and waits until the store has confirmed the release. See
     /// [`LockGuard::release`].
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockGuard::release`].
+    /// Returns the same errors as [`LockGuard::release`].
     ///
     /// # Cancel safety
     ///
@@ -461,7 +464,8 @@ impl WriteGuard {
         self.0.release().await
     }
 
-    /// Returns the plain guard, which still holds the writer's lease but cannot be downgraded.
+    /// Converts this value into a plain guard, which still holds the writer's lease but cannot be
+    /// downgraded.
     pub fn into_guard(self) -> LockGuard {
         self.0
     }

@@ -1,4 +1,4 @@
-//! The semaphore: holders acquire some of a limited number of permits.
+//! The semaphore, which has a limited number of permits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
 
-/// A lock that limits how many permits are in use at the same time.
+/// A lock that limits the number of permits in use at the same time.
 ///
 /// A semaphore has a `limit`, and each caller acquires one or more permits. A guard holds all
-/// permits that a call asked for, under one lease. If the holder dies, the permits become free
-/// after its TTL. A permit is never returned twice, even if a guard is released after its lease was
-/// lost.
+/// permits that the call requested, under one lease. If the holder dies, its permits become free
+/// when the lease expires. A permit is never returned twice, even if a guard is released after its
+/// lease was lost.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -42,18 +42,18 @@ use crate::options::LockOptions;
 ///
 /// # The limit
 ///
-/// The store does not save the limit. Each request names the limit of its client, and the store
-/// compares that limit with the number of permits in use. Clients can therefore name different
-/// limits, for example during the rollout of a new one:
+/// The store does not save the limit. Each request contains the client's limit, and the store
+/// compares that limit with the number of permits in use. Clients can therefore use different
+/// limits, for example during the rollout of a new limit:
 ///
-/// - The number of permits in use never exceeds the largest limit that a client names.
+/// - The number of permits in use never exceeds the largest limit of any client.
 /// - A client with a smaller limit waits until enough permits are free under its own limit.
 ///
 /// # Order
 ///
-/// Callers in the same process acquire permits in the order in which they asked, so small requests
-/// do not overtake a large request. Between processes, the store decides, unless the semaphore is
-/// [fair](LockOptions::fair).
+/// Callers in the same process acquire permits in the order of their calls, so small requests do
+/// not overtake a large request. Between processes, the store determines the order, unless the
+/// semaphore is [fair](LockOptions::fair).
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     face: Face,
@@ -77,15 +77,15 @@ impl Semaphore {
         Ok(Self { face: Face::new(engine, key, options, Kind::Semaphore)?, limit })
     }
 
-    /// Returns this semaphore with other options.
+    /// Returns this semaphore with different options.
     /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
-    /// options of the client.
+    /// client's options.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
-    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
-    /// support one of them.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options conflict, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { face: self.face.with_options(options)?, ..self })
     }
@@ -100,55 +100,55 @@ impl Semaphore {
         self.limit
     }
 
-    /// Waits until `permits` permits are free, and returns a guard that holds them.
+    /// Waits until `permits` permits are free, then returns a guard that holds them.
     ///
-    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
-    /// or call [`try_acquire_for`](Self::try_acquire_for).
+    /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
+    /// call [`try_acquire_for`](Self::try_acquire_for).
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`] immediately if `permits` is 0 or larger than the limit, and
-    /// [`ErrorKind::WrongType`] if the key is in use as a mutex. All other errors are listed at
-    /// [`Mutex::lock`](crate::Mutex::lock).
+    /// [`ErrorKind::WrongType`] if the key is in use as a mutex.
+    /// [`Mutex::lock`](crate::Mutex::lock) lists all other errors.
     ///
     /// # Cancel safety
     ///
     /// This method is cancel safe. If the future is dropped, the caller loses its position in the
-    /// queue, and a lease that the store has granted in the meantime is released in the background.
+    /// queue, and any lease that the store has already granted is released in the background.
     pub async fn acquire(&self, permits: u32) -> Result<LockGuard, Error> {
         self.face.lock(self.units(permits)?, None).await
     }
 
-    /// Makes one attempt to acquire `permits` permits. The method does not wait for other holders,
-    /// only for the store's reply.
+    /// Makes one attempt to acquire `permits` permits. The method does not wait for the current
+    /// holder, only for the store's reply.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the store cannot grant `permits` permits now, and
-    /// [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the attempt failed.
-    /// The method does not retry while the store is unreachable. See [`TryLockError`] for an
+    /// Returns [`TryLockError::Busy`] if the store cannot grant `permits` permits immediately, and
+    /// [`TryLockError::Failed`] with an error from [`acquire`](Self::acquire) if the attempt
+    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
     /// example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_acquire(&self, permits: u32) -> Result<LockGuard, TryLockError> {
         self.face.try_lock(self.units(permits)?, None).await
     }
 
-    /// Waits to acquire `permits` permits, for at most `wait`.
+    /// Waits up to `wait` to acquire `permits` permits.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if too few permits became free in time, and
-    /// [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the store refused
-    /// the request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`acquire`](Self::acquire) if the store rejected
+    /// the request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_acquire_for(
         &self,
         permits: u32,
@@ -157,19 +157,19 @@ impl Semaphore {
         self.face.try_lock_for(self.units(permits)?, None, wait).await
     }
 
-    /// Waits to acquire `permits` permits, until `instant` on the client's clock, for example
-    /// `client.now() + wait`.
+    /// Waits to acquire `permits` permits, giving up at `instant` on the client's clock, for
+    /// example `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if too few permits became free in time, and
-    /// [`TryLockError::Failed`] with an error of [`acquire`](Self::acquire) if the store refused
-    /// the request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`acquire`](Self::acquire) if the store rejected
+    /// the request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_acquire_until(
         &self,
         permits: u32,
@@ -178,8 +178,8 @@ impl Semaphore {
         self.face.try_lock_until(self.units(permits)?, None, instant).await
     }
 
-    /// Acquires `permits` permits, runs `work`, and releases the permits. If the lease is lost,
-    /// `work` is dropped before it has finished.
+    /// Acquires `permits` permits, runs `work`, and then releases the permits. If the lease is
+    /// lost, `work` is dropped before it finishes.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -196,9 +196,9 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`acquire`](Self::acquire) before `work` is called. Returns
+    /// If [`acquire`](Self::acquire) fails, returns its error without calling `work`. Returns
     /// [`ErrorKind::LeaseLost`] if the lease was lost before `work` finished, or if the store
-    /// reports at the release that the lease was gone.
+    /// reports on release that the lease no longer exists.
     ///
     /// # Cancel safety
     ///
@@ -212,13 +212,13 @@ impl Semaphore {
         self.acquire(permits).await?.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire `permits` permits and, if it succeeds, runs `work` like
+    /// Makes one attempt to acquire `permits` permits and, if successful, runs `work` like
     /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_acquire`](Self::try_acquire) before `work` is called, and the
-    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_acquire`](Self::try_acquire) fails, returns its error without calling `work`.
+    /// Returns errors from [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
@@ -233,13 +233,13 @@ impl Semaphore {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits to acquire `permits` permits, for at most `wait`, and runs `work` like
+    /// Waits up to `wait` to acquire `permits` permits and, if successful, runs `work` like
     /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_acquire_for`](Self::try_acquire_for) before `work` is called,
-    /// and the errors of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_acquire_for`](Self::try_acquire_for) fails, returns its error without calling
+    /// `work`. Returns errors from [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
@@ -255,12 +255,12 @@ impl Semaphore {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Asks the store how many permits are free. The answer may be outdated when this method
-    /// returns, so use it for displays only.
+    /// Asks the store how many permits are free. The result may be out of date by the time this
+    /// method returns, so use it only for display.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Unsupported`] if the store cannot report its holders.
+    /// Returns [`ErrorKind::Unsupported`] if the store cannot report the holders of a key.
     ///
     /// # Cancel safety
     ///
@@ -270,8 +270,8 @@ impl Semaphore {
         Ok(self.limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX)))
     }
 
-    /// Returns the parts of a request for `permits` permits, so that a multi-lock can combine the
-    /// request with requests for other keys.
+    /// Returns the parts of a request for `permits` permits, which a multi-lock can combine with
+    /// requests for different keys.
     pub(crate) fn into_part(self, permits: u32) -> Result<(Face, Share), Error> {
         let share = self.units(permits)?;
         Ok((self.face, share))

@@ -1,4 +1,4 @@
-//! Striped locks: callers acquire any one of several segments.
+//! The striped lock, which has several segments. A caller acquires any free segment.
 
 use std::fmt;
 use std::iter;
@@ -25,13 +25,13 @@ use crate::options::LockOptions;
 /// A lock with several interchangeable segments. A caller acquires any free segment, and the guard
 /// reports its index.
 ///
-/// Use it to split a contended resource. For example, a shop sells 10,000 umbrellas, and a single
-/// counter in the database allows one sale at a time. With ten segments and ten counters of 1,000
-/// umbrellas, ten sales can run at the same time. The holder of segment 3 sells from counter 3. All
-/// callers must use the same number of segments.
+/// Use a striped lock to split a contended resource. For example, assume that a shop sells 10,000
+/// umbrellas, and that a single counter in the database allows one sale at a time. With ten
+/// segments and ten counters of 1,000 umbrellas each, ten sales can run at the same time. The
+/// holder of segment 3 sells from counter 3. All callers must use the same number of segments.
 ///
-/// Each segment is the [mutex](crate::LockClient::mutex) `<key>/<index>`, with the lease and the
-/// fencing token of that key. Tokens of different segments cannot be compared.
+/// Each segment is the [mutex](crate::LockClient::mutex) named `<key>/<index>`, with its own lease
+/// and fencing token. Tokens of different segments cannot be compared.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -54,15 +54,16 @@ use crate::options::LockOptions;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # How a segment is found
+/// # How a caller finds a free segment
 ///
-/// A caller tries one segment after the other, starting with a random one, and acquires the first
-/// segment that is free. If all segments are held and the caller may wait, it queues for one of
-/// them. In the meantime, it tries all other segments after each pause of [`LockOptions::retry`].
-/// The default pauses are random. They last at least 25 ms and grow to at most 1 s.
+/// A caller tries the segments one by one, starting at a random segment, and acquires the first
+/// free segment. If all segments are held and the caller may wait, the caller queues for one
+/// segment. While it is queued, the caller retries all other segments after each pause of
+/// [`LockOptions::retry`]. The default pauses are random, start at 25 ms or more, and increase to
+/// at most 1 s.
 ///
-/// With many segments, a waiting caller therefore sends many requests. Use only as many segments as
-/// there should be holders at the same time.
+/// With many segments, a waiting caller therefore sends many requests. Do not use more segments
+/// than the number of holders that you want at the same time.
 #[derive(Clone)]
 pub struct Striped {
     face: Face,
@@ -70,8 +71,8 @@ pub struct Striped {
 }
 
 impl Striped {
-    /// The largest number of segments. A waiting caller may send one request per segment in each
-    /// round.
+    /// The largest number of segments. The number is limited because a waiting caller may send one
+    /// request per segment in each round.
     pub const MAX_SEGMENTS: u32 = 1_024;
 
     pub(crate) fn new(
@@ -89,47 +90,47 @@ impl Striped {
         Ok(Self { face: Face::new(engine, key, options, Kind::Mutex)?, segments })
     }
 
-    /// Returns this lock with other options. [`Mutex::with_options`](crate::Mutex::with_options)
-    /// shows how to derive them from the options of the client.
+    /// Returns this lock with different options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
+    /// client's options.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options contradict each
-    /// other, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
-    /// support one of them.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the options conflict, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { face: self.face.with_options(options)?, ..self })
     }
 
-    /// Returns the key from which the keys of the segments are derived. This key itself is never
-    /// locked.
+    /// Returns the key from which the segment keys are derived. This key itself is never locked.
     pub fn key(&self) -> &LockKey {
         self.face.key()
     }
 
-    /// Returns the keys of the segments. The position of a key is the index of its segment.
+    /// Returns the segment keys. The position of a key is the index of its segment.
     pub fn segments(&self) -> &[LockKey] {
         &self.segments
     }
 
-    /// Waits until any segment is free, and returns a guard that holds it.
+    /// Waits until a segment is free, then returns a guard that holds it.
     ///
-    /// By default, this method waits without a limit. Set [`LockOptions::wait`] to limit the wait,
-    /// or call [`try_lock_for`](Self::try_lock_for). The caller waits in the queue of one segment.
-    /// [`Retry::attempts`](crate::retry::Retry::attempts) limits the attempts for that segment, and
-    /// the number of rounds over all other segments.
+    /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
+    /// call [`try_lock_for`](Self::try_lock_for). The caller waits in the queue of one segment.
+    /// [`Retry::attempts`](crate::retry::Retry::attempts) limits the number of attempts for that
+    /// segment and the number of rounds over all other segments.
     ///
     /// # Errors
     ///
-    /// Returns the errors that [`Mutex::lock`](crate::Mutex::lock) lists. If the request for one
+    /// [`Mutex::lock`](crate::Mutex::lock) lists the possible errors. If the request for one
     /// segment fails, the caller still tries all other segments. If the wait ends without a
-    /// segment, `lock` returns the error of a failed segment instead of [`ErrorKind::Timeout`],
+    /// segment, `lock` returns the error from a failed segment instead of [`ErrorKind::Timeout`],
     /// because that segment may have been free.
     ///
     /// # Cancel safety
     ///
     /// This method is cancel safe. If the future is dropped, the caller loses its position in the
-    /// queue, and leases that the store has granted in the meantime are released in the background.
+    /// queue, and any leases that the store has already granted are released in the background.
     pub async fn lock(&self) -> Result<StripedGuard, Error> {
         let engine = self.face.engine();
         let asked_at = engine.now();
@@ -137,65 +138,65 @@ impl Striped {
         self.take(wait).await?.in_time(engine, asked_at)
     }
 
-    /// Makes one attempt to acquire any segment. The method does not wait for other holders, only
-    /// for the store's replies.
+    /// Makes one attempt to acquire a segment. The method does not wait for the current holders,
+    /// only for the store's replies.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if all segments are held, and [`TryLockError::Failed`] with
-    /// an error of [`lock`](Self::lock) if the attempt failed. The method does not retry while the
+    /// an error from [`lock`](Self::lock) if the attempt failed. The method does not retry if the
     /// store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_lock(&self) -> Result<StripedGuard, TryLockError> {
         self.take(Wait::once(self.face.engine().now())).await?.or_busy()
     }
 
-    /// Waits to acquire any segment, for at most `wait`.
+    /// Waits up to `wait` to acquire a segment.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if no segment became free in time, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused a
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected a
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<StripedGuard, TryLockError> {
         let wait = Wait::lasting(Some(wait), self.face.engine().now());
         self.take(wait).await?.or_busy()
     }
 
-    /// Waits to acquire any segment, until `instant` on the client's clock, for example
+    /// Waits to acquire a segment, giving up at `instant` on the client's clock, for example
     /// `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if no segment became free in time, and
-    /// [`TryLockError::Failed`] with an error of [`lock`](Self::lock) if the store refused a
-    /// request or did not answer in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected a
+    /// request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, any lease that the store has already
+    /// granted is released in the background.
     pub async fn try_lock_until(&self, instant: Instant) -> Result<StripedGuard, TryLockError> {
         self.try_lock_for(instant.since(self.face.engine().now())).await
     }
 
-    /// Acquires any segment and runs `work`. If the lease is lost, `work` is dropped before it has
-    /// finished.
+    /// Acquires a segment, runs `work`, and then releases the segment. If the lease is lost, `work`
+    /// is dropped before it finishes.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`lock`](Self::lock) before `work` is called. Returns
+    /// If [`lock`](Self::lock) fails, returns its error without calling `work`. Returns
     /// [`ErrorKind::LeaseLost`] if the lease was lost before `work` finished, or if the store
-    /// reports at the release that the lease was gone.
+    /// reports on release that the lease no longer exists.
     ///
     /// # Cancel safety
     ///
@@ -205,13 +206,13 @@ impl Striped {
         self.lock().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire any segment and, if it succeeds, runs `work` like
+    /// Makes one attempt to acquire a segment and, if successful, runs `work` like
     /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
-    /// of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_lock`](Self::try_lock) fails, returns its error without calling `work`. Returns
+    /// errors from [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
@@ -225,12 +226,13 @@ impl Striped {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits to acquire any segment, for at most `wait`, and runs `work` like [`run`](Self::run).
+    /// Waits up to `wait` to acquire a segment and, if successful, runs `work` like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock_for`](Self::try_lock_for) before `work` is called, and the
-    /// errors of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If [`try_lock_for`](Self::try_lock_for) fails, returns its error without calling `work`.
+    /// Returns errors from [`run`](Self::run) as [`TryLockError::Failed`].
     ///
     /// # Cancel safety
     ///
@@ -251,7 +253,7 @@ impl Striped {
         let order = (start..count).chain(0..start);
         let engine = self.face.engine();
 
-        // Try the segments one after the other. Concurrent requests could acquire several segments.
+        // Try the segments one by one, because concurrent requests could acquire several segments.
         let mut refusals = Refusals::default();
         let round = self.round(order.clone(), &mut refusals);
         let granted = clock::until(engine.clock(), wait.reply_end(), round).await.flatten();
@@ -283,7 +285,7 @@ impl Striped {
         refusals.outcome(self.key())
     }
 
-    /// Makes one attempt for each segment in `order`, until one is granted.
+    /// Makes one attempt for each segment in `order` until a segment is granted.
     async fn round(
         &self,
         order: impl Iterator<Item = u32>,
@@ -300,10 +302,10 @@ impl Striped {
         None
     }
 
-    /// Queues for one segment, and tries all other segments after each pause.
+    /// Queues for one segment and retries all other segments after each pause.
     ///
-    /// Without these rounds, a dead holder of this segment would block the caller for a whole TTL,
-    /// even if another segment becomes free.
+    /// Without the retries, a dead holder of the queued segment would block the caller for a whole
+    /// TTL, even if another segment becomes free.
     async fn wait_in_line(
         &self,
         segment: u32,
@@ -329,8 +331,8 @@ impl Striped {
             tokio::select! {
                 biased;
                 locked = &mut line => {
-                    // A round that has already started shows whether the other segments fail as
-                    // well, so let it finish.
+                    // Finish a round that has already started, because it shows whether the
+                    // remaining segments also fail.
                     if locked.is_err()
                         && clock.now() >= look_at
                         && let Some(Some(guard)) = clock::until(clock, wait.end(), look).await
@@ -363,16 +365,16 @@ impl fmt::Debug for Striped {
     }
 }
 
-/// The refusals and errors of segments that were not granted.
+/// The errors and `Busy` results of segments that were not granted.
 #[derive(Default)]
 struct Refusals {
-    /// The refusal whose holder's lease expires first.
+    /// The `Busy` result whose holder's lease expires first.
     soonest: Option<Busy>,
     failed: Option<Error>,
 }
 
 impl Refusals {
-    /// Records that a request failed. Only the first error is kept.
+    /// Records a failed request. Only the first error is kept.
     fn fail(&mut self, error: Error) {
         self.failed.get_or_insert(error);
     }
@@ -385,8 +387,8 @@ impl Refusals {
         }
     }
 
-    /// Returns the result for the caller. An error takes precedence over refusals, because the
-    /// failed segment may have been free.
+    /// Returns the result for the caller. An error takes precedence over a `Busy` result, because
+    /// the failed segment may have been free.
     fn outcome(self, key: &LockKey) -> Result<Locked<StripedGuard>, Error> {
         match (self.failed, self.soonest) {
             (Some(error), _) => Err(error),
@@ -424,7 +426,7 @@ pub struct StripedGuard {
 }
 
 impl StripedGuard {
-    /// Returns the index of the segment. The first segment has index 0.
+    /// Returns the index of the segment, starting at 0.
     pub fn segment(&self) -> u32 {
         self.segment
     }
@@ -435,17 +437,18 @@ impl StripedGuard {
         done(output, self.release().await)
     }
 
-    /// Returns the plain guard, which still holds the segment but does not report its index.
+    /// Converts this value into a plain guard, which still holds the segment but does not report
+    /// its index.
     pub fn into_guard(self) -> LockGuard {
         self.guard
     }
 
-    /// Releases the segment, and waits until the store has confirmed the release. See
+    /// Releases the segment and waits until the store has confirmed the release. See
     /// [`LockGuard::release`].
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`LockGuard::release`].
+    /// Returns the same errors as [`LockGuard::release`].
     ///
     /// # Cancel safety
     ///

@@ -1,5 +1,5 @@
-//! Models of a lock from `lock()` to release: hand-off, cancellation and shutdown, while the
-//! maintenance task runs.
+//! Models of a lock from `lock()` to its release. The models cover hand-off, cancellation and
+//! shutdown while the maintenance task is running.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ impl Scene {
         self.holders.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Checks that nothing of the lock remains in the client or in the store.
+    /// Checks that neither the client nor the store keeps any state of the lock.
     fn assert_ends_released(&self) {
         block_on(self.client.shutdown(Duration::from_secs(5))).expect("all is released");
         assert_eq!(self.store.keys(), 0, "the store keeps a lock");

@@ -1,5 +1,5 @@
-//! Models of the local queue: one turn per key, in order of arrival, and no turn is lost when a
-//! waiter leaves.
+//! Models of the local queue. The models check that there is one turn per key, that callers get the
+//! turn in order of arrival, and that no turn is lost when a waiter leaves.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ impl Scene {
     }
 }
 
-/// Waits for the turn, like a caller that does not accept the lease of another caller.
+/// Waits for the turn, like a caller that does not accept a different caller's lease.
 async fn turn(queue: Arc<LocalQueue<Hold>>) -> Asker<Hold> {
     let (key, options) = (key(), Arc::new(LockOptions::default()));
     let request = LockRequest {

@@ -76,8 +76,8 @@ impl Scene {
         thread::spawn(move || part(&scene))
     }
 
-    /// Shuts down like the engine. Afterwards, the store must not hold a lease, and no request may
-    /// arrive.
+    /// Shuts down like the engine. After the shutdown, the store must not hold a lease, and no
+    /// request may arrive.
     fn shut_down(&self) {
         block_on(self.reaper.wait_settled());
         assert_eq!(self.store.leases.load(Ordering::SeqCst), 0, "a lease outlasts the shutdown");
@@ -95,7 +95,7 @@ impl Scene {
         drop(self.call());
     }
 
-    /// Sends a request like an acquisition.
+    /// Sends a request as an acquisition would.
     fn call(&self) -> Option<Debt<'_>> {
         let lease = Lease::new(&key(), Duration::from_secs(30));
         let mut debt = Debt::new(Unwanted::new(lease), &self.reaper);

@@ -1,5 +1,5 @@
-//! Models of the watch: no event between a check and the wait is missed, and a key is removed after
-//! its last watch.
+//! Models of the watch. The models check that no event between a check and the wait is missed, and
+//! that a key is removed after its last watch.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -129,7 +129,8 @@ fn call_between_look_and_wait_wakes_the_claim() {
     });
 }
 
-/// Marks a claim that was notified individually. Larger than the number of events in a model.
+/// Marks a claim that was notified individually. This value is larger than the number of events in
+/// any model.
 const CALLED: u32 = 100;
 
 /// Returns the claim of a waiting caller.
@@ -159,7 +160,7 @@ impl Scene {
         watch
     }
 
-    /// Causes events one after the other, and sends a notification for each.
+    /// Causes events one by one and sends a notification for each event.
     fn causes_events(&self, count: u32) -> thread::JoinHandle<()> {
         let scene = self.clone();
         thread::spawn(move || {

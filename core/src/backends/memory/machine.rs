@@ -1,4 +1,4 @@
-//! A store as a pure state machine, which is the executable specification of every backend.
+//! A store as a pure state machine, which serves as the executable specification for every backend.
 
 mod entry;
 
@@ -22,7 +22,7 @@ use crate::options::LockOptions;
 /// A store of leases that does no I/O and has no clock. The caller passes the current time to each
 /// operation.
 ///
-/// Property tests compare other backends with this one.
+/// Property tests compare the behavior of each backend with the behavior of this store.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,12 +44,12 @@ use crate::options::LockOptions;
 #[derive(Debug, Default)]
 pub struct Machine {
     keys: KeyMap<Entry>,
-    /// The keys, sorted by the time when the last lease or queue entry expires.
+    /// All keys, sorted by the time when their last lease or queue entry expires.
     ends: BTreeSet<(Instant, LockKey)>,
     counts: Counts,
     /// The identity of the data, and the time when the data was created.
     identity: Option<(StoreId, Instant)>,
-    /// The quorum that the store is a member of.
+    /// The configuration of the quorum to which the store belongs.
     charter: Option<Charter>,
 }
 
@@ -62,7 +62,7 @@ struct Counts {
 
 /// An operation on the store.
 ///
-/// See [`Machine`](crate::memory::Machine) for an example, which acquires and releases a lease.
+/// See [`Machine`](crate::memory::Machine) for an example that acquires and releases a lease.
 #[derive(Clone, Copy, Debug)]
 pub enum Op<'a> {
     /// Corresponds to [`LockBackend::enlist`](crate::backend::LockBackend::enlist).
@@ -73,7 +73,7 @@ pub enum Op<'a> {
     Inspect(&'a LockKey),
     /// Corresponds to [`LockBackend::list`](crate::backend::LockBackend::list).
     List {
-        /// The prefix of the encoded names.
+        /// The prefix of the encoded key names.
         prefix: &'a str,
         /// The position where the previous page ended.
         after: Option<&'a str>,
@@ -94,7 +94,7 @@ pub enum Op<'a> {
 
 /// The outcome of an operation.
 ///
-/// See [`Machine`](crate::memory::Machine) for an example, which checks the outcomes of two
+/// See [`Machine`](crate::memory::Machine) for an example that checks the outcomes of two
 /// operations.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Outcome {
@@ -108,8 +108,8 @@ pub enum Outcome {
     Inspection(Inspection),
     /// The outcome of [`Op::List`].
     KeyPage(KeyPage),
-    /// The outcome of [`Op::TryAcquire`] and [`Op::TryAcquireAll`] if the claim for this key names
-    /// a quorum configuration that the store does not have.
+    /// The outcome of [`Op::TryAcquire`] and [`Op::TryAcquireAll`] if the claim for this key
+    /// requires a quorum configuration that the store does not have.
     NotEnlisted(LockKey),
     /// The outcome of [`Op::Release`].
     Release(Release),
@@ -120,11 +120,11 @@ pub enum Outcome {
     /// The outcome of [`Op::Enlist`] and [`Op::Standing`].
     Standing(Standing),
     /// The outcome of [`Op::TryAcquire`] and [`Op::TryAcquireAll`] if the claim and the holders of
-    /// this key use different modes: exclusive and units.
+    /// this key use different modes (exclusive or units).
     WrongType(LockKey),
 }
 
-/// The reason why a claim cannot be granted.
+/// The reason that a claim cannot be granted.
 enum Obstacle {
     Held(Contention),
     OtherKind,
@@ -156,9 +156,9 @@ impl Op<'_> {
 impl Machine {
     /// The number of expired entries that each access to an entry removes.
     ///
-    /// If no expired entries were removed, a key that receives no further requests would keep its
-    /// entry indefinitely. The number is larger than 1 because an access adds at most one entry, so
-    /// entries are removed faster than they are added.
+    /// Without this removal, a key that does not receive any further requests would keep its entry
+    /// indefinitely. An access adds at most one entry, so a number larger than 1 removes entries
+    /// faster than they are added.
     const CLEARED_PER_LOOK: usize = 2;
 
     const KEYS_PER_PAGE: usize = 256;
@@ -189,8 +189,8 @@ impl Machine {
         self.keys.len()
     }
 
-    /// Returns a number that increases with each change that waiters or observers must be notified
-    /// of.
+    /// Returns a number that increases with each change of which waiters or observers must be
+    /// notified.
     pub fn changes(&self) -> u64 {
         self.counts.changes
     }
@@ -323,12 +323,12 @@ impl Machine {
             self.charter = Some(charter.clone());
             self.counts.last_token = self.counts.last_token.max(enlistment.floor());
         }
-        // Do not adopt the identity in the request. If the data was lost, a later request to join
-        // would then be accepted immediately.
+        // Do not adopt the identity in the request. If the data was lost, the store would then
+        // immediately accept a later request to join.
         self.standing(StoreId::new(), now)
     }
 
-    /// Runs `work` on the entry of `key`, after removing what has expired at `now`.
+    /// Runs `work` on the entry of `key` after removing everything that has expired at `now`.
     fn at<T>(
         &mut self,
         key: &LockKey,
@@ -378,7 +378,7 @@ impl Machine {
 
 impl Counts {
     fn grant(&mut self, entry: &mut Entry, claim: &Claim, now: Instant) -> Grant {
-        // Observers of an election are notified of the new leader.
+        // The new holder may be a leader, so observers of the election must be notified.
         if !entry.is_held() && !claim.share().is_whole() {
             self.changes += 1;
         }
@@ -391,7 +391,7 @@ impl Counts {
     }
 }
 
-/// Returns the requested minimum token, or 0 if it is too far ahead of the clock.
+/// Returns the requested minimum token, or 0 if the requested token is too far ahead of the clock.
 fn heeded(claim: &Claim, now: Instant) -> u64 {
     let zero = Instant::from_zero(Duration::ZERO);
     let ahead = (now + Claim::WISHED_AHEAD).since(zero).as_micros();
@@ -399,7 +399,7 @@ fn heeded(claim: &Claim, now: Instant) -> u64 {
     if u128::from(claim.least_token()) <= ahead { claim.least_token() } else { 0 }
 }
 
-/// Returns the reason why `claim` cannot be granted, if there is one.
+/// Returns the reason that `claim` cannot be granted, or `None` if it can be granted.
 fn obstacle(entry: &Entry, claim: &Claim, now: Instant) -> Option<Obstacle> {
     if entry.is_held() && !entry.is_held_like(claim.lease()) {
         Some(Obstacle::OtherKind)
@@ -410,8 +410,8 @@ fn obstacle(entry: &Entry, claim: &Claim, now: Instant) -> Option<Obstacle> {
     }
 }
 
-/// Queues a refused claim. A claim that asked to be queued keeps its queue entry for the requested
-/// time. A claim that only waits delays other claims for at most [`Patience::RESERVATION`].
+/// Queues a rejected claim. A claim that requested a queue entry keeps its entry for the requested
+/// time. A claim that only waits delays later claims for at most [`Patience::RESERVATION`].
 fn queue_up(entry: &mut Entry, claim: &Claim, contention: Contention, now: Instant) -> Contention {
     match claim.patience() {
         Patience::Queues(place) => {
@@ -438,7 +438,7 @@ fn contention(entry: &Entry, claim: &Claim, now: Instant) -> Contention {
     }
 }
 
-/// Converts an [`Outcome`] to the type that belongs to the operation.
+/// Converts an [`Outcome`] to the result type of the operation.
 macro_rules! outcome_of {
     ($($variant:ident),*) => {$(
         impl TryFrom<Outcome> for $variant {

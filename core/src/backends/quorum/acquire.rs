@@ -1,5 +1,5 @@
-//! One attempt to acquire: collects votes, raises the minimum tokens, and grants the lease or
-//! releases it again.
+//! One attempt to acquire a lease: collects votes, raises the minimum tokens, and then grants the
+//! lease or releases it.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -24,14 +24,15 @@ use crate::options::LockOptions;
 use crate::retry::Retry;
 
 impl<B: LockBackend> Quorum<B> {
-    /// Asks the members for their votes once.
+    /// Requests the members' votes once.
     ///
-    /// If the key is contended, the deciding member is asked first, unless the claim is the next
-    /// holder.
+    /// If the key is contended, the deciding member is asked first, unless the claim is next to be
+    /// granted.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, members may have granted the lease. The caller releases it.
+    /// If the future is dropped, some members may have granted the lease, and the caller must
+    /// release it.
     pub(super) async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         self.check(claim)?;
         let (lease, majority) = (claim.lease(), self.members.majority());
@@ -79,8 +80,8 @@ impl<B: LockBackend> Quorum<B> {
             .with_key(claim.key()))
     }
 
-    /// Returns the claim that is sent to the members. All members grant it with the same token if
-    /// their clocks allow this.
+    /// Returns the claim that is sent to the members. If their clocks allow it, all members grant
+    /// the claim with the same token.
     fn claim_of_members(&self, claim: &Claim) -> Claim {
         claim
             .clone()
@@ -88,8 +89,8 @@ impl<B: LockBackend> Quorum<B> {
             .with_least_token(self.learnt.next(self.members.clock.now()))
     }
 
-    /// Asks `voters` until a majority has granted. Only the deciding member queues a claim that
-    /// waits. A background task handles later answers.
+    /// Sends the claim to `voters` and waits until a majority has granted it. Only the deciding
+    /// member queues a waiting claim. A background task handles late replies.
     async fn ask(
         &self,
         claim: &Claim,
@@ -120,10 +121,10 @@ impl<B: LockBackend> Quorum<B> {
         }
     }
 
-    /// Leaves the members that have not answered to a background task, which releases votes that
-    /// are no longer needed.
+    /// Passes the remaining replies to a background task, which releases votes that are no longer
+    /// needed.
     ///
-    /// The caller has already counted these votes as late.
+    /// The caller has already counted the missing votes as late.
     pub(super) fn leave(&self, lease: &Lease, mut round: Round<Attempt>) {
         let (members, claims, lease) =
             (Arc::clone(&self.members), self.claims.clone(), lease.clone());
@@ -148,9 +149,10 @@ impl<B: LockBackend> Quorum<B> {
         });
     }
 
-    /// Returns whether a majority has the lease and a minimum token that is not below its token.
+    /// Returns whether a majority holds the lease and has a minimum token that is not below the
+    /// lease's token.
     ///
-    /// Members with a lower minimum token are asked to raise it, as part of a renewal of the lease.
+    /// Members with a lower minimum token are asked to raise it as part of a renewal of the lease.
     async fn has_floor(&self, lease: &Lease, ballot: &Ballot, limit: Duration) -> bool {
         let (token, majority) = (ballot.last_token(), self.members.majority());
         let (at, below): (Vec<_>, Vec<_>) =
@@ -174,7 +176,7 @@ impl<B: LockBackend> Quorum<B> {
         floors >= majority
     }
 
-    /// Releases the granted leases and returns why they were not enough.
+    /// Releases the granted leases and returns the reason that the attempt failed.
     async fn give_up(
         &self,
         claim: &Claim,
@@ -206,12 +208,12 @@ impl<B: LockBackend> Quorum<B> {
         Err(no_majority(ballot.grants.len(), majority, &failures, is_unknown))
     }
 
-    /// Releases the granted leases of a refused claim, and makes its watch report changes of the
-    /// members that refused it.
+    /// Releases the granted leases of a rejected claim, and makes the claim's watch report changes
+    /// on the members that rejected it.
     ///
-    /// A claim that waits keeps the vote of the deciding member. This claim is the next holder,
-    /// because claims without that vote withdraw. If it withdrew as well, the same members would
-    /// refuse the next claim in the queue, and then all later claims.
+    /// A waiting claim keeps the vote of the deciding member. The claim with this vote is next to
+    /// be granted, because claims without the vote withdraw. If the claim also withdrew, the same
+    /// members would reject the next claim in the queue, and then all later claims.
     async fn refuse(&self, claim: &Claim, ballot: &Ballot, limit: Duration) -> Attempt {
         let lease = claim.lease();
         let mut withdrawn = self.claims.end(lease.id());
@@ -222,14 +224,15 @@ impl<B: LockBackend> Quorum<B> {
         self.claims.refused(lease.id(), ballot);
         let contention = ballot.contention(self.members.majority());
         Attempt::Held(match ballot.kept() {
-            // The vote is requested again before it expires, and released if the caller gives up.
+            // The vote is requested again before it expires, and it is released if the caller gives
+            // up.
             Some(_) => contention.with_place(LockOptions::PLACE_TTL.min(lease.ttl())),
             None => contention,
         })
     }
 
-    /// Releases the lease on members that granted it. Returns how many members did not confirm this
-    /// in time. Background tasks continue with these members.
+    /// Releases the lease on the members that granted it. Returns how many members did not confirm
+    /// the release in time. Background tasks complete the unconfirmed releases.
     async fn take_back(&self, lease: &Lease, granted: BTreeSet<usize>, limit: Duration) -> usize {
         if granted.is_empty() {
             return 0;
@@ -243,7 +246,7 @@ impl<B: LockBackend> Quorum<B> {
             let (lease, told) = (lease.clone(), told.clone());
             self.late.drive(async move {
                 if release_at_last(&members, &claims, &lease, number).await {
-                    // The caller may have stopped waiting.
+                    // The caller may no longer be waiting.
                     told.send(()).unwrap_or_default();
                 }
             });
@@ -264,7 +267,7 @@ impl<B: LockBackend> Members<B> {
         self.member(number).name.clone()
     }
 
-    /// A member that fails may have lost its data, so the next attempt checks its status.
+    /// A member that failed may have lost its data, so the next attempt checks the member's status.
     fn note(&self, number: usize, answer: &Result<Attempt, Error>) {
         let member = self.member(number);
         member.note_answer(answer.is_ok());
@@ -274,7 +277,7 @@ impl<B: LockBackend> Members<B> {
     }
 }
 
-/// Votes that may still arrive, counted as long as a task waits for them.
+/// Counts votes that may still arrive, as long as a task is waiting for them.
 struct Counted<B> {
     members: Arc<Members<B>>,
     claims: Claims,
@@ -301,10 +304,10 @@ impl<B> Drop for Counted<B> {
     }
 }
 
-/// Releases the lease on a member, with retries until the TTL has freed the key there. Returns
-/// whether the member has confirmed the release.
+/// Releases the lease on a member and retries until the lease has expired there. Returns whether
+/// the member has confirmed the release.
 ///
-/// The member may vote again once no release is in progress.
+/// The member may vote again after all releases have finished.
 async fn release_at_last<B: LockBackend>(
     members: &Members<B>,
     claims: &Claims,
@@ -321,8 +324,8 @@ async fn release_at_last<B: LockBackend>(
         let error = match clock::until(clock, give_up.min(ends), release).await {
             Some(Ok(_)) => {
                 if is_under_way {
-                    // An earlier release may have been sent over another connection and arrive
-                    // later.
+                    // An earlier release may have been sent over a different connection and may
+                    // arrive later.
                     clock.sleep_until(clock.now() + members.late_limit(lease.ttl())).await;
                 }
                 claims.note_settled(lease.id(), number);

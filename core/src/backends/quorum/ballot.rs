@@ -7,17 +7,17 @@ use crate::contract::error::{Error, ErrorKind};
 
 use super::round::Answer;
 
-/// The answers of the members to one attempt.
+/// The members' replies to one attempt.
 #[derive(Default)]
 pub(super) struct Ballot {
-    /// How many members were asked.
+    /// The number of members that received the request.
     pub(super) asked: usize,
     pub(super) grants: BTreeMap<usize, Grant>,
     pub(super) refusals: BTreeMap<usize, Contention>,
     pub(super) failures: Vec<(usize, Error)>,
     /// The member that decides between competing claims.
     pub(super) deciding: Option<usize>,
-    /// Whether the caller of the claim waits.
+    /// Whether the claim's caller is waiting.
     waits: bool,
 }
 
@@ -38,55 +38,55 @@ impl Ballot {
         }
     }
 
-    /// Returns whether a majority has answered and at least one of the members refused the claim.
+    /// Returns whether a majority has replied and at least one member rejected the claim.
     pub(super) fn is_refused(&self, majority: usize) -> bool {
         !self.refusals.is_empty() && self.grants.len() + self.refusals.len() >= majority
     }
 
-    /// Returns how many of the members that were asked have not answered.
+    /// Returns the number of members that received the request but have not replied.
     pub(super) fn unheard(&self) -> usize {
         self.asked - self.grants.len() - self.refusals.len() - self.failures.len()
     }
 
-    /// Returns whether the missing answers can no longer change the outcome.
+    /// Returns whether the missing replies can no longer change the outcome.
     pub(super) fn is_decided(&self, majority: usize) -> bool {
         self.grants.len() >= majority
             || self.is_refused(majority) && self.grants.len() + self.unheard() < majority
     }
 
-    /// Returns the largest token or spare token of all grants, including grants of members that may
-    /// have lost their data since.
+    /// Returns the largest token or spare token of all grants, including grants from members that
+    /// may have lost their data since then.
     pub(super) fn last_token(&self) -> u64 {
         let last = self.grants.values().map(last_token).max();
         last.unwrap_or_default()
     }
 
-    /// Returns whether the last token of all grants is the same.
+    /// Returns whether all grants have the same last token.
     pub(super) fn has_common_token(&self) -> bool {
         let last = self.last_token();
         self.grants.values().all(|grant| last_token(grant) == last)
     }
 
-    /// Returns the smallest token that is not below the token of any grant.
+    /// Returns the smallest token that is not below any grant's token.
     pub(super) fn first_token(&self) -> u64 {
         self.grants.values().map(Grant::token).max().unwrap_or_default()
     }
 
-    /// Returns the deciding member, if it refused the claim and queued it.
+    /// Returns the deciding member if it rejected the claim and queued it.
     pub(super) fn queued_at(&self) -> Option<usize> {
         self.deciding.filter(|number| self.waits && self.refusals.contains_key(number))
     }
 
-    /// Returns the deciding member, if the claim keeps its vote for the next attempt.
+    /// Returns the deciding member if the claim keeps its vote for the next attempt.
     pub(super) fn kept(&self) -> Option<usize> {
         self.deciding.filter(|number| self.waits && self.grants.contains_key(number))
     }
 
-    /// Returns whether the claim is the next holder, as far as is known. The next holder has the
-    /// vote of the deciding member, or is the first in the queue of that member.
+    /// Returns whether the claim is next to be granted, as far as is known. The next claim has the
+    /// vote of the deciding member, or is the first in that member's queue.
     ///
     /// If the remaining time is at most [`Patience::RESERVATION`], the key may be reserved for
-    /// another claim, which is then the first.
+    /// another claim, which is then first in the queue.
     pub(super) fn is_next(&self) -> bool {
         let is_first = |number: usize| {
             let refusal = &self.refusals[&number];
@@ -96,8 +96,8 @@ impl Ballot {
         self.kept().is_some() || self.queued_at().is_some_and(is_first)
     }
 
-    /// Returns the members whose changes the claim waits for: the member that queued it, or
-    /// otherwise all members that refused it.
+    /// Returns the members whose changes the claim waits for: the member that queued the claim or,
+    /// if no member queued it, all members that rejected it.
     pub(super) fn in_the_way(&self) -> BTreeSet<usize> {
         match self.queued_at() {
             Some(number) => [number].into(),
@@ -105,10 +105,10 @@ impl Ballot {
         }
     }
 
-    /// Returns the details of the refusal: the lease that must end before a majority is free, and
-    /// the queue entry of the claim.
+    /// Returns why the claim was rejected: the lease that must end before a majority is free, and
+    /// the claim's queue entry.
     ///
-    /// Leases that expire earlier are assumed to end as well.
+    /// Leases that expire earlier are also assumed to end.
     pub(super) fn contention(&self, majority: usize) -> Contention {
         let mut refusals: Vec<&Contention> = self.refusals.values().collect();
         refusals.sort_by_key(|refusal| {
@@ -140,8 +140,8 @@ pub(super) fn last_token(grant: &Grant) -> u64 {
     grant.token() + u64::from(grant.spare_tokens())
 }
 
-/// Creates the error of a request that too few members answered. `is_unknown` means that some
-/// members may have applied it.
+/// Creates the error for a request to which too few members replied. `is_unknown` means that some
+/// members may have applied the request.
 pub(super) fn no_majority(
     votes: usize,
     majority: usize,

@@ -1,4 +1,4 @@
-//! The builder of a quorum.
+//! The builder for a quorum.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::contract::error::{Error, ErrorKind};
 
 /// Creates a [`Quorum`] with custom options.
 ///
-/// See [`Quorum`](crate::quorum::Quorum) for an example, which builds a quorum of three members.
+/// See [`Quorum`](crate::quorum::Quorum) for an example that builds a quorum of three members.
 pub struct QuorumBuilder<B> {
     members: Vec<(String, B)>,
     max_ttl: Duration,
@@ -22,26 +22,27 @@ pub struct QuorumBuilder<B> {
 }
 
 impl<B: LockBackend> Quorum<B> {
-    /// Creates the builder of a quorum with these members. All clients must use the same name for a
-    /// member.
+    /// Creates a builder for a quorum with these members. All clients must use the same name for
+    /// each member.
     pub fn builder<N: Into<String>>(members: impl IntoIterator<Item = (N, B)>) -> QuorumBuilder<B> {
         QuorumBuilder::new(members.into_iter().map(|(name, store)| (name.into(), store)))
     }
 }
 
 impl<B: LockBackend> QuorumBuilder<B> {
-    /// The default for [`max_ttl`](Self::max_ttl): 120 s.
+    /// The default for [`max_ttl`](Self::max_ttl), which is 120 s.
     ///
-    /// A member that lost its data is excluded for this time. The default is long enough for the
-    /// default TTL and a lock delay. It is short enough for a member to get its vote back before
-    /// the next member restarts.
+    /// After losing its data, a member does not have a vote for this long. The default is long
+    /// enough for the default TTL plus a lock delay, and short enough that a restarted member gets
+    /// its vote back before the next member restarts.
     pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(120);
 
-    /// The default for [`member_timeout`](Self::member_timeout): 250 ms, twice a round trip around
-    /// the world.
+    /// The default for [`member_timeout`](Self::member_timeout), which is 250 ms, twice a round
+    /// trip around the world.
     pub const DEFAULT_MEMBER_TIMEOUT: Duration = Duration::from_millis(250);
 
-    /// More members cost more requests and do not make a majority safer.
+    /// The largest number of members. More members would require more requests without making a
+    /// majority safer.
     const MAX_MEMBERS: usize = 9;
 
     fn new(members: impl Iterator<Item = (String, B)>) -> Self {
@@ -53,7 +54,8 @@ impl<B: LockBackend> QuorumBuilder<B> {
         }
     }
 
-    /// Sets the longest TTL of a lease. A member that lost its data is excluded for this time.
+    /// Sets the longest TTL of a lease. After losing its data, a member does not have a vote for
+    /// this long.
     ///
     /// All clients of a quorum must use the same value. The default is
     /// [`QuorumBuilder::DEFAULT_MAX_TTL`].
@@ -63,10 +65,10 @@ impl<B: LockBackend> QuorumBuilder<B> {
         self
     }
 
-    /// Sets how long a call waits for a member.
+    /// Sets how long a call waits for each member.
     ///
-    /// If one twelfth of the lease's TTL is shorter, the call waits for that time instead, but for
-    /// at least 5 ms. The default is [`QuorumBuilder::DEFAULT_MEMBER_TIMEOUT`].
+    /// If one twelfth of the lease's TTL is shorter, the call waits for one twelfth of the TTL
+    /// instead, but at least 5 ms. The default is [`QuorumBuilder::DEFAULT_MEMBER_TIMEOUT`].
     #[must_use]
     pub fn member_timeout(mut self, limit: Duration) -> Self {
         self.member_timeout = limit;
@@ -80,11 +82,12 @@ impl<B: LockBackend> QuorumBuilder<B> {
         self
     }
 
-    /// Creates the quorum without any I/O. The first lock checks whether the members agree.
+    /// Creates the quorum without any I/O. Acquiring the first lock checks whether the members
+    /// agree.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] unless there are 3, 5, 7 or 9 members with different names.
+    /// Returns [`ErrorKind::Invalid`] unless there are 3, 5, 7 or 9 members with distinct names.
     /// Returns [`ErrorKind::Unsupported`] if a member does not support [`Feature::Membership`] or
     /// fencing tokens.
     pub fn build(self) -> Result<Quorum<B>, Error> {

@@ -1,4 +1,4 @@
-//! The state of claims between their attempts.
+//! The state of claims that is kept between attempts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem;
@@ -10,28 +10,28 @@ use crate::clock::Instant;
 use crate::contract::backend::{Heeded, LeaseId};
 use crate::sync::{Mutex, lock};
 
-/// The claims that have a state. Clones share it.
+/// The claims whose state is kept. Clones share the same state.
 #[derive(Clone, Default)]
 pub(super) struct Claims(Arc<Mutex<HashMap<LeaseId, Memory>>>);
 
 #[derive(Default)]
 struct Memory {
-    /// The caller waits and will try again.
+    /// Whether the caller is waiting and will try again.
     is_admitted: bool,
-    /// An earlier attempt was refused.
+    /// Whether an earlier attempt was rejected.
     was_refused: bool,
-    /// The claim was the next holder after the last attempt.
+    /// Whether the claim was next to be granted after the last attempt.
     is_next: bool,
-    /// The members whose changes the watch of the claim reports.
+    /// The members whose changes the claim's watch reports.
     heeded: Heeded,
-    /// An attempt is in progress or was granted, so a late vote is useful.
+    /// Whether an attempt is in progress or was granted, so that a late vote is useful.
     is_wanted: bool,
-    /// The number of answers that may still arrive.
+    /// The number of replies that may still arrive.
     late: usize,
-    /// Members with a release that is in progress or was lost, and the time when it was sent. If
-    /// the release is applied late, it also ends a vote that the member gives now.
+    /// Members whose release is in progress or was lost, with the time when the release was sent.
+    /// If a member applies the release late, the release also ends a newer vote.
     unsettled: BTreeMap<usize, Instant>,
-    /// Members whose vote for an earlier attempt was kept, or arrived during the current attempt.
+    /// Members whose vote for an earlier attempt was kept or arrived during the current attempt.
     kept: BTreeSet<usize>,
     /// The time when the state was last used.
     touched: Option<Instant>,
@@ -39,23 +39,23 @@ struct Memory {
 
 /// The state of a claim when an attempt begins.
 pub(super) struct Begun {
-    /// An earlier attempt was refused.
+    /// Whether an earlier attempt was rejected.
     pub(super) was_refused: bool,
-    /// The claim is the next holder, as far as is known.
+    /// Whether the claim is next to be granted, as far as is known.
     pub(super) is_next: bool,
-    /// The members that may not vote.
+    /// The members that may not vote in this attempt.
     pub(super) unsettled: BTreeSet<usize>,
 }
 
-/// Keeps the state of a claim as long as its caller waits.
+/// Keeps the state of a claim while its caller is waiting.
 struct Admission {
     claims: Claims,
     id: LeaseId,
 }
 
 impl Claims {
-    /// Keeps the state of a claim, including what its watch reports, until the returned value is
-    /// dropped.
+    /// Keeps the state of a claim, including the members that its watch reports, until the returned
+    /// value is dropped.
     pub(super) fn admit(&self, id: LeaseId, heeded: Heeded) -> impl Send + Sync + use<> {
         self.with(id, |memory| {
             memory.is_admitted = true;
@@ -81,7 +81,7 @@ impl Claims {
         })
     }
 
-    /// Records that the attempt was refused.
+    /// Records that the attempt was rejected.
     pub(super) fn refused(&self, id: LeaseId, ballot: &Ballot) {
         self.with(id, |memory| {
             memory.was_refused = true;
@@ -108,8 +108,8 @@ impl Claims {
         })
     }
 
-    /// Removes leases that were not renewed within the longest TTL, and releases that were not
-    /// answered within this time.
+    /// Removes leases that were not renewed within the longest TTL and releases that got no reply
+    /// within this time.
     pub(super) fn clear(&self, now: Instant, max_ttl: Duration) {
         lock(&self.0).retain(|_, memory| {
             memory.unsettled.retain(|_, since| now.since(*since) < max_ttl);
@@ -118,8 +118,8 @@ impl Claims {
         });
     }
 
-    /// Counts late votes for an attempt in progress or for a lease that is held. No call is waiting
-    /// for these votes.
+    /// Counts late votes for an attempt in progress or a held lease. No call is waiting for these
+    /// votes.
     pub(super) fn add_late(&self, id: LeaseId, count: usize) {
         self.with(id, |memory| {
             memory.is_wanted = true;
@@ -127,7 +127,7 @@ impl Claims {
         });
     }
 
-    /// Counts the vote of a member that is asked to restore a lease.
+    /// Counts the expected vote of a member that is asked to restore a lease.
     ///
     /// Returns `false` if the lease was released, or if an earlier release may still reach the
     /// member.
@@ -143,8 +143,8 @@ impl Claims {
         self.with(id, |memory| memory.late -= count);
     }
 
-    /// Returns whether the caller must release a late vote, and records that this release is in
-    /// progress.
+    /// Returns whether the caller must release a late vote, and if so, records that this release is
+    /// in progress.
     pub(super) fn takes_back(&self, id: LeaseId, member: usize, now: Instant) -> bool {
         self.with(id, |memory| {
             memory.touched = Some(now);

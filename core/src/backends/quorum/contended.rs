@@ -1,4 +1,4 @@
-//! The keys that clients compete for.
+//! The keys for which clients compete.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use crate::clock::Instant;
 use crate::contract::key::LockKey;
 use crate::sync::{Mutex, lock};
 
-/// How long claims for a contended key ask only the deciding member. After this time, a claim asks
-/// all members again.
+/// How long claims for a contended key are sent only to the deciding member. After this time, a
+/// claim is sent to all members again.
 ///
-/// The deciding member may have a lease that no majority has, for example of a client that was
-/// killed while it acquired the lock.
+/// The deciding member may hold a lease that a majority does not hold, for example if a client was
+/// killed while it was acquiring the lock.
 const SURVEY_EVERY: Duration = Duration::from_secs(1);
 
 /// Old entries are removed only if there are more entries than this.
 const FEW: usize = 64;
 
-/// The contended keys of a client. Clones share them.
+/// The contended keys of a client. Clones share the same state.
 ///
-/// If all claims for a contended key asked all members, each claim would get some votes and no
-/// claim would get a majority. Therefore, claims ask one member first, the deciding member, and
-/// wait in its queue.
+/// If every claim for a contended key were sent to all members, each claim would get some votes,
+/// but no claim would get a majority. Claims are therefore sent first to a single member, the
+/// deciding member, and wait in its queue.
 #[derive(Clone, Default)]
 pub(super) struct ContendedKeys(Arc<Mutex<State>>);
 
@@ -35,14 +35,16 @@ struct State {
     limit: usize,
 }
 
-/// The order in which a claim asks the members.
+/// The order in which a claim is sent to the members.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Order {
     /// All members at the same time.
     All,
-    /// First the deciding member. If it refuses, no other members are asked.
+    /// First the deciding member. If the deciding member rejects the claim, no other member is
+    /// asked.
     DecidingMember,
-    /// First the deciding member, and then all other members, even if the deciding member refuses.
+    /// First the deciding member, and then all other members, even if the deciding member rejects
+    /// the claim.
     DecidingMemberFirst,
 }
 
@@ -55,7 +57,7 @@ impl ContendedKeys {
         }
     }
 
-    /// Records that a claim was refused after a majority had answered.
+    /// Records that a claim was rejected after a majority had replied.
     pub(super) fn refused(&self, key: &LockKey, now: Instant, max_ttl: Duration) {
         let mut state = lock(&self.0);
         state.surveyed.insert(key.clone(), now);
@@ -65,8 +67,8 @@ impl ContendedKeys {
         }
     }
 
-    /// Records that a claim was granted. The key is no longer contended, unless the claim was
-    /// refused before.
+    /// Records that a claim was granted. The key is no longer contended unless the claim was
+    /// rejected before.
     pub(super) fn granted(&self, key: &LockKey, was_refused: bool, now: Instant) {
         if was_refused {
             self.released(key, now);

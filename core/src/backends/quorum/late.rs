@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Handle, Notify};
 
-/// Requests without a caller. Each request runs in its own task. Clones share them.
+/// Requests without a caller, each of which runs in its own task. Clones share the same state.
 #[derive(Clone, Default)]
 pub(super) struct Late(Arc<State>);
 
@@ -15,7 +15,7 @@ struct State {
     all_ended: Notify,
 }
 
-/// Counts a request until the request or its runtime has ended.
+/// Counts a request until the request has finished or its runtime has ended.
 struct UnderWay(Arc<State>);
 
 impl Late {

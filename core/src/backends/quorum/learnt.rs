@@ -1,5 +1,5 @@
-//! The token that all members are asked to grant. If they grant the same token, no second round is
-//! necessary.
+//! The token that all members are asked to grant. If all members grant the same token, no second
+//! round is necessary.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use crate::backend::Grant;
 use crate::clock::Instant;
 use crate::sync::{Mutex, lock};
 
-/// The largest token that this client has seen. Clones share it.
+/// The largest token that this client has seen. Clones share the same state.
 #[derive(Clone, Default)]
 pub(super) struct Learnt(Arc<Mutex<Option<Seen>>>);
 
 #[derive(Clone, Copy)]
 struct Seen {
     token: u64,
-    /// The time when the answered request was sent. The next request takes about as long to reach
-    /// the members, so both have the same distance to the members' clocks.
+    /// When the request that returned the token was sent. The next request takes about as long to
+    /// reach the members, so the offset from the members' clocks stays about the same.
     sent_at: Instant,
     /// Whether all members that voted granted the same token.
     is_common: bool,
@@ -30,18 +30,18 @@ impl Learnt {
     }
 
     /// Returns a token that is larger than the token counters of all members. Counters that follow
-    /// a clock continue from it. Returns 0 if nothing is known.
+    /// a clock continue from this token. Returns 0 if no token is known.
     pub(super) fn next(&self, now: Instant) -> u64 {
         let Some(Seen { token, sent_at, is_common }) = *lock(&self.0) else { return 0 };
         let elapsed = u64::try_from(now.since(sent_at).as_micros()).unwrap_or(u64::MAX);
         let elapsed = elapsed.saturating_mul(Grant::TOKENS_PER_MICROSECOND);
         // A token that all members granted is already ahead of their clocks. If each grant added a
-        // margin, the tokens would soon be too far ahead.
+        // margin, tokens would soon be too far ahead of the clocks.
         let margin = if is_common { 1 } else { MARGIN };
         token.saturating_add(elapsed.saturating_add(margin))
     }
 }
 
-/// One millisecond, in tokens. A request may reach a nearby member by this much sooner than the
-/// other members.
+/// One millisecond, in tokens. A request may reach a nearby member up to this much sooner than the
+/// remaining members.
 const MARGIN: u64 = 1_000 * Grant::TOKENS_PER_MICROSECOND;

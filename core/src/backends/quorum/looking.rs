@@ -1,4 +1,4 @@
-//! Limits checks of the members to one at a time.
+//! Limits the number of concurrent member checks to one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::sync::{Mutex, lock};
 
-/// A check asks for statuses, for minimum tokens, and for votes. The number is doubled to allow for
-/// a delayed runtime.
+/// A check requests statuses, minimum tokens and votes. The number of requests is doubled to allow
+/// for a delayed runtime.
 const REQUESTS_PER_LOOK: u32 = 6;
 
-/// The time until which no other background check begins. Clones share it.
+/// The time until which no other background check begins. Clones share the same state.
 #[derive(Clone, Default)]
 pub(super) struct Looking(Arc<Mutex<Option<Instant>>>);
 
@@ -18,8 +18,8 @@ impl Looking {
     /// Begins a check whose requests take at most `limit` each. Returns `false` if another check is
     /// in progress.
     ///
-    /// A check that does not finish blocks other checks only for a limited time, because its
-    /// runtime may be stalled or may have ended.
+    /// A check blocks later checks only for a limited time, because it may never finish if its
+    /// runtime is stalled or has ended.
     pub(super) fn begin(&self, now: Instant, limit: Duration) -> bool {
         let mut until = lock(&self.0);
         let begins = until.is_none_or(|until| until <= now);

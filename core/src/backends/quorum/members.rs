@@ -1,4 +1,4 @@
-//! The members of a quorum, and requests to all of them.
+//! The members of a quorum, and requests to all members.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,13 +17,13 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 
-/// The shortest timeout for an answer of a member.
+/// The shortest timeout for a member's reply.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// The reason why a quorum does not support units.
+/// The reason that a quorum does not support units.
 pub(super) const MUTEXES_ONLY: &str = "a quorum grants mutexes only, since k units need more than k / (k + 1) of the members: use one store for other locks";
 
-/// The timeout for a member is half of the time that the client allows for a renewal.
+/// A member's timeout is half of the time that the client allows for a renewal.
 const LIMITS_PER_TTL: u32 = 12;
 
 /// All members of a quorum, by number.
@@ -38,14 +38,14 @@ pub(super) struct Members<B> {
 pub(super) struct Member<B> {
     pub(super) name: String,
     pub(super) store: Arc<B>,
-    /// The identity of the member, as long as it is known to have a vote.
+    /// The member's identity while the member is known to have a vote.
     enlisted: Mutex<Option<StoreId>>,
     answers: AtomicBool,
-    /// The number of votes that may still arrive and that no call waits for.
+    /// The number of votes that may still arrive but for which no call is waiting.
     late: AtomicUsize,
 }
 
-/// The answers of the members that arrived in time.
+/// The members' replies that arrived in time.
 pub(super) struct Answers<T> {
     names: Vec<String>,
     majority: usize,
@@ -102,13 +102,13 @@ impl<B: LockBackend> Members<B> {
             .with_advice(MUTEXES_ONLY)
     }
 
-    /// Returns how long a member has to answer a request for a lease with this TTL.
+    /// Returns the timeout for a member's reply to a request for a lease with this TTL.
     pub(super) fn limit(&self, ttl: Duration) -> Duration {
         self.member_timeout.min((ttl / LIMITS_PER_TTL).max(SHORTEST))
     }
 
-    /// Returns the timeout of a request that no call waits for. It is longer than other timeouts,
-    /// so that the request can connect first.
+    /// Returns the timeout of a request for which no call is waiting. This timeout is longer than
+    /// other timeouts, so that the request has time to connect first.
     pub(super) fn late_limit(&self, ttl: Duration) -> Duration {
         ttl / (LIMITS_PER_TTL / 2)
     }
@@ -118,8 +118,8 @@ impl<B: LockBackend> Members<B> {
         (0..self.len()).filter(|number| self.list[*number].id().is_some()).collect()
     }
 
-    /// Returns the members to ask for a vote. Members that do not respond are left out, unless
-    /// there is no majority without them.
+    /// Returns the members to ask for a vote. Members that do not respond are left out unless they
+    /// are needed for a majority.
     pub(super) fn voters(&self, unsettled: &BTreeSet<usize>) -> BTreeSet<usize> {
         let all = &self.enlisted() - unsettled;
         let present = all.iter().copied().filter(|number| !self.list[*number].is_awaited());
@@ -127,8 +127,8 @@ impl<B: LockBackend> Members<B> {
         if present.len() >= self.majority() { present } else { all }
     }
 
-    /// Returns the member that clients ask first for a contended key: the first member that has a
-    /// vote and answered its last request.
+    /// Returns the first member that has a vote and replied to its last request. Clients ask this
+    /// member first for a contended key.
     pub(super) fn deciding(&self) -> Option<usize> {
         self.enlisted().into_iter().find(|number| self.list[*number].answers())
     }
@@ -147,11 +147,11 @@ impl<B: LockBackend> Members<B> {
         Round::new(numbers.into_iter().map(request))
     }
 
-    /// Collects answers until `note` returns `true`, and then the answers that have already
-    /// arrived.
+    /// Collects replies until `note` returns `true`, and then collects the replies that have
+    /// already arrived.
     ///
-    /// Does not wait for members that did not answer their last request, unless there is no
-    /// majority without them.
+    /// Does not wait for members that did not reply to their last request, unless they are needed
+    /// for a majority.
     pub(super) async fn collect<T: Send + 'static>(
         &self,
         round: &mut Round<T>,
@@ -187,8 +187,8 @@ impl<B: LockBackend> Members<B> {
         self.answers(self.round(0..self.len(), ask)).await
     }
 
-    /// Sends a request to all members that have a vote. The request contains the identity of the
-    /// member.
+    /// Sends a request to all members that have a vote. Each request contains the member's
+    /// identity.
     pub(super) async fn ask_voters<T, F>(&self, ask: impl Fn(Arc<B>, StoreId) -> F) -> Answers<T>
     where
         T: Send + 'static,
@@ -234,7 +234,7 @@ impl<B> Member<B> {
         }
     }
 
-    /// Returns the identity of the member, as long as it is known to have a vote.
+    /// Returns the member's identity while the member is known to have a vote.
     pub(super) fn id(&self) -> Option<StoreId> {
         *lock(&self.enlisted)
     }
@@ -251,13 +251,13 @@ impl<B> Member<B> {
         self.late.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns whether the member does not respond and an earlier request to it is still waiting
-    /// for an answer.
+    /// Returns whether the member is not responding and an earlier request to it is still waiting
+    /// for a reply.
     fn is_awaited(&self) -> bool {
         !self.answers() && self.late.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns whether the member answered its last request.
+    /// Returns whether the member replied to its last request.
     fn answers(&self) -> bool {
         self.answers.load(Ordering::Relaxed)
     }
@@ -268,7 +268,7 @@ impl<B> Member<B> {
 }
 
 impl<T> Answers<T> {
-    /// Returns the answers if a majority has answered.
+    /// Returns the replies if a majority has replied.
     pub(super) fn by_majority(self, operation: Operation) -> Result<Vec<T>, Error> {
         let (mut answers, mut failures) = (Vec::new(), Vec::new());
         for (number, answer) in self.answers {

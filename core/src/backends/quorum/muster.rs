@@ -1,4 +1,4 @@
-//! Determines which members have a vote. Creates the quorum, and readmits members that lost their
+//! Determines which members have a vote, creates the quorum, and readmits members that lost their
 //! data.
 
 use std::collections::BTreeMap;
@@ -11,15 +11,15 @@ use super::members::{Members, no_answer};
 use crate::contract::backend::{Enlistment, LockBackend, Operation, Standing, StoreId};
 use crate::contract::error::{Error, ErrorKind};
 
-/// The membership statuses of the members, by number.
+/// The members' membership statuses, by member number.
 type Standings = BTreeMap<usize, Standing>;
 
-/// The inverse of the tolerated clock drift. The clock of a member may be fast by 1/50 of the time
-/// that the member waits.
+/// The inverse of the tolerated clock drift. A member's clock may gain up to 1/50 of the time that
+/// the member waits.
 const DRIFT_PER_TTL: u32 = 50;
 
 impl<B: LockBackend> Quorum<B> {
-    /// Returns once a majority has a vote. A background task checks the remaining members.
+    /// Waits until a majority has a vote. A background task checks the remaining members.
     pub(super) async fn muster(&self, limit: Duration) -> Result<(), Error> {
         if self.members.enlisted().len() < self.members.majority() {
             return self.members.look(self.members.majority(), limit).await;
@@ -28,14 +28,14 @@ impl<B: LockBackend> Quorum<B> {
         Ok(())
     }
 
-    /// Starts a background check if any member has no vote.
+    /// Starts a background check if any member does not have a vote.
     pub(super) fn look_beside(&self, limit: Duration) {
         let is_complete = self.members.enlisted().len() == self.members.len();
         if !is_complete && self.looking.begin(self.members.clock.now(), limit) {
             let (members, looking) = (Arc::clone(&self.members), self.looking.clone());
             self.late.drive(async move {
-                // If the configuration is wrong, the check removes the votes of all members. The
-                // next call then reports the error.
+                // If the configuration is wrong, the check removes the votes of all members, and
+                // the next call reports the error.
                 drop(members.look(members.len(), limit).await);
                 looking.end();
             });
@@ -44,7 +44,7 @@ impl<B: LockBackend> Quorum<B> {
 }
 
 impl<B: LockBackend> Members<B> {
-    /// Checks the members until `enough` members with a vote have answered. Members that may join
+    /// Checks the members until `enough` members with a vote have replied. Members that may join
     /// are asked to join.
     pub(super) async fn look(&self, enough: usize, limit: Duration) -> Result<(), Error> {
         let (standings, mut failures) = self.standings(0..self.len(), enough, limit).await;
@@ -65,16 +65,16 @@ impl<B: LockBackend> Members<B> {
             let name = self.member(number).name.clone();
             (name, Error::new(ErrorKind::Unavailable, message))
         }));
-        // The outcome for the key is known, because these requests did not concern a key.
+        // The outcome is known, because these requests did not change any key.
         let error = no_majority(self.enlisted().len(), self.majority(), &failures, false);
         let kind = if error.is_retryable() { ErrorKind::Unavailable } else { error.kind() };
         Err(Error::new(kind, error.to_string()).with_operation(Operation::Enlist))
     }
 
-    /// Returns the statuses of the members, and the errors of the members that did not answer.
+    /// Returns the members' statuses, and the errors of the members that did not reply.
     ///
-    /// Once `enough` members with a vote have answered, the remaining members get the same time
-    /// again.
+    /// After `enough` members with a vote have replied, the remaining members get the same amount
+    /// of time again.
     pub(super) async fn standings(
         &self,
         numbers: impl IntoIterator<Item = usize>,
@@ -92,7 +92,7 @@ impl<B: LockBackend> Members<B> {
                 Ok(standing) => {
                     enlisted += usize::from(standing.charter().is_some());
                     if enlisted == enough {
-                        // The remaining members get the same time again.
+                        // The remaining members get the same amount of time again.
                         let now = self.clock.now();
                         ends = ends.min(now + now.since(started));
                     }
@@ -107,8 +107,8 @@ impl<B: LockBackend> Members<B> {
         (standings, failures)
     }
 
-    /// Returns an error if two names refer to the same server, or if a member belongs to another
-    /// quorum.
+    /// Returns an error if two names refer to the same server, or if a member belongs to a
+    /// different quorum.
     pub(super) fn check(&self, standings: &Standings) -> Result<(), Error> {
         let mut names: BTreeMap<StoreId, &str> = BTreeMap::new();
         for (number, standing) in standings {
@@ -129,7 +129,8 @@ impl<B: LockBackend> Members<B> {
         Ok(())
     }
 
-    /// Asks members without a vote to join if they may. Returns the members that may not join yet.
+    /// Asks members without a vote to join if they are allowed to. Returns the members that may not
+    /// join yet.
     async fn enlist_others(&self, standings: &Standings, limit: Duration) -> Vec<usize> {
         let (enlisted, others): (Vec<_>, Vec<_>) =
             standings.iter().partition(|(_, standing)| standing.charter().is_some());
@@ -138,13 +139,13 @@ impl<B: LockBackend> Members<B> {
         let (over, waiting): (Vec<_>, Vec<_>) =
             others.into_iter().partition(|(_, standing)| standing.age() > quarantine);
         if are_all_heard && enlisted.is_empty() {
-            // No member has a vote, so this is a new quorum.
+            // This is a new quorum, because no member has a vote.
             let floor = standings.values().map(Standing::floor).max().unwrap_or_default();
             self.enlist(standings.iter().collect(), floor, limit).await;
             return Vec::new();
         }
-        // The minimum tokens are read after the waiting time of the member. By then, no earlier
-        // grant of the member can still be in use.
+        // Read the minimum tokens only after the member's waiting time. After that time, no earlier
+        // grant from the member can still be in use.
         let is_known_by_majority = enlisted.len() >= self.majority();
         let asked: Vec<usize> = if is_known_by_majority {
             enlisted.iter().map(|(number, _)| **number).collect()

@@ -1,4 +1,4 @@
-//! Requests of operators, which are sent to all members.
+//! Operator requests, which are sent to all members.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ fn read_progress(after: &str) -> Result<Progress, Error> {
 }
 
 impl<B: LockBackend> Quorum<B> {
-    /// Returns the leases that a majority of the members has, and the view of each member. Only
-    /// members that answer are considered.
+    /// Returns the leases that a majority of the members holds, and each member's view. Only
+    /// members that reply are considered.
     pub(super) async fn inspect_members(&self, key: &LockKey) -> Result<Inspection, Error> {
         let (members, asked) = (&self.members, key.clone());
         let votes = members.standings(0..members.len(), members.len(), members.member_timeout);
@@ -47,7 +47,7 @@ impl<B: LockBackend> Quorum<B> {
         Ok(views.into_iter().fold(inspection, Inspection::with_member))
     }
 
-    /// Checks each member. The findings contain the name of the member.
+    /// Checks each member. Each finding contains the member's name.
     pub(super) async fn diagnose_members(&self) -> Vec<Finding> {
         let each = self.members.iter().map(async |member| {
             let findings = member.store.diagnose().await;
@@ -59,11 +59,11 @@ impl<B: LockBackend> Quorum<B> {
         join_all(each).await.into_iter().flatten().collect()
     }
 
-    /// Lists the keys of all members that answer, one member after another. At least a majority
-    /// must answer.
+    /// Lists the keys of all members that reply, one member after another. At least a majority must
+    /// reply.
     ///
     /// `after` contains three values: the number of the next member to ask, the number of earlier
-    /// members that listed all their keys, and the end of the last page of the next member.
+    /// members that listed all their keys, and the end of the next member's last page.
     pub(super) async fn list_of_members(
         &self,
         prefix: &str,
@@ -115,8 +115,8 @@ impl<B: LockBackend> Quorum<B> {
         inspection.with_last_token(last_token)
     }
 
-    /// Ends leases on all members. Raises the minimum token of a majority to the largest minimum
-    /// token of any member.
+    /// Ends leases on all members, and raises the minimum token of a majority to the largest
+    /// minimum token of any member.
     pub(super) async fn force_release_everywhere(
         &self,
         key: &LockKey,
@@ -143,7 +143,7 @@ impl<B: LockBackend> Quorum<B> {
         Ok(ended.with_min_token(min_token))
     }
 
-    /// Makes a majority of the members grant only tokens of at least `min_token`.
+    /// Raises the minimum token of a majority of the members to at least `min_token`.
     async fn raise_floors(&self, min_token: u64) -> Result<(), Error> {
         let charter = self.members.charter.clone();
         let answers = self.members.ask_voters(move |store, id| {

@@ -12,17 +12,17 @@ use crate::clock::Instant;
 use crate::contract::backend::{Claim, Lease, LockBackend, Operation, Release, Renewal};
 use crate::contract::error::Error;
 
-/// The answer of a member for each of several leases.
+/// A member's replies for several leases.
 type Renewals = Vec<Result<Renewal, Error>>;
 
-/// The votes on the renewal of one lease.
+/// The votes for the renewal of one lease.
 #[derive(Default)]
 struct Votes {
-    /// Members that have the lease from an earlier attempt. The release of that attempt may still
+    /// Members that hold the lease from an earlier attempt. The release of that attempt may still
     /// arrive and would end the vote.
     unsettled: BTreeSet<usize>,
     renewed: usize,
-    /// The number of members where another lease is in force.
+    /// The number of members on which a different lease is in force.
     taken: usize,
     /// Members that lost the lease.
     vanished: Vec<usize>,
@@ -34,8 +34,8 @@ impl<B: LockBackend> Quorum<B> {
     /// Renews leases with one request per member. Returns as soon as a majority has decided on each
     /// lease.
     ///
-    /// If a majority has a lease, members that lost it are asked to grant it again. Their votes
-    /// count from the next renewal on.
+    /// If a majority holds a lease, members that lost the lease are asked to grant it again. The
+    /// votes of these members count from the next renewal on.
     pub(super) async fn renew_and_repair(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let (majority, now) = (self.members.majority(), self.members.clock.now());
         self.claims.clear(now, self.members.max_ttl);
@@ -57,8 +57,8 @@ impl<B: LockBackend> Quorum<B> {
         self.members.collect(&mut round, now + limit, note).await;
         for (lease, votes) in leases.iter().zip(&votes) {
             if votes.renewed >= majority {
-                // A client that only renews leases must also readmit members that were restarted.
-                // Their leases are repaired at the next renewal.
+                // A client that only renews leases must also readmit restarted members. The
+                // members' leases are repaired at the next renewal.
                 self.look_beside(limit);
                 votes.vanished.iter().for_each(|number| self.repair(lease, *number));
             } else if votes.is_decided(majority) {
@@ -79,10 +79,10 @@ impl<B: LockBackend> Quorum<B> {
         limits.min().unwrap_or_default()
     }
 
-    /// Leaves the members that are slower than the majority to a background task.
+    /// Passes the replies of members that are slower than the majority to a background task.
     ///
-    /// Their leases would expire without the renewal. A member that was restarted also needs time
-    /// for a new connection.
+    /// Without the renewal, the slower members' leases would expire. A restarted member also needs
+    /// time for a new connection.
     fn hear_others(&self, renewing: Renewing, are_held: Vec<bool>, mut round: Round<Renewals>) {
         if round.unheard().is_empty() {
             return;
@@ -104,7 +104,7 @@ impl<B: LockBackend> Quorum<B> {
     }
 
     /// Asks a member that lost a lease to grant it again, unless the lease is released in the
-    /// meantime. A background task waits for the answer.
+    /// meantime. A background task waits for the reply.
     fn repair(&self, lease: &Lease, number: usize) {
         let has_vote = self.members.member(number).id().is_some();
         if !has_vote || !self.claims.add_repair(lease.id(), number) {
@@ -118,9 +118,9 @@ impl<B: LockBackend> Quorum<B> {
         self.leave(lease, round);
     }
 
-    /// Releases a lost lease on the minority that still has it.
+    /// Releases a lost lease on the minority that still holds it.
     ///
-    /// The release also ends a grant of a repair that is in progress. The caller does not release a
+    /// The release also ends any grant from a repair in progress. The caller does not release a
     /// lost lease itself.
     fn give_back(&self, lease: &Lease) {
         self.claims.forget(lease.id());
@@ -143,7 +143,7 @@ impl<B: LockBackend> Quorum<B> {
         });
     }
 
-    /// Releases the lease on all members, including members that never answered.
+    /// Releases the lease on all members, including members that never replied.
     pub(super) async fn release_everywhere(&self, lease: &Lease) -> Result<Release, Error> {
         let majority = self.members.majority();
         let mut round = self.releases(lease);
@@ -173,7 +173,8 @@ impl<B: LockBackend> Quorum<B> {
     }
 }
 
-/// Returns the answer of a member, or its error if it renewed no lease because it did not respond.
+/// Returns a member's replies, or the member's error if it did not renew any lease because it did
+/// not respond.
 fn answered(mut renewals: Renewals) -> Result<Renewals, Error> {
     let is_silent =
         |renewal: &Result<Renewal, Error>| renewal.as_ref().is_err_and(Error::is_retryable);
@@ -183,8 +184,8 @@ fn answered(mut renewals: Renewals) -> Result<Renewals, Error> {
     }
 }
 
-/// A renewal that is in progress until all members have answered or timed out. If the lease is
-/// released in the meantime, its votes are no longer needed.
+/// A renewal that is in progress until all members have replied or timed out. If the lease is
+/// released in the meantime, the votes for the renewal are no longer needed.
 struct Renewing {
     claims: Claims,
     leases: Arc<[Lease]>,

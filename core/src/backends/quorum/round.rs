@@ -1,4 +1,4 @@
-//! One request to several members, and their answers in the order of arrival.
+//! One request to several members, whose replies are returned in the order of arrival.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use crate::clock::{self, Clock, Instant};
 use crate::contract::error::Error;
 
-/// The answer of a member, with the number of the member.
+/// A member's reply, with the member's number.
 pub(super) type Answer<T> = (usize, Result<T, Error>);
 
 /// Requests in progress, one for each of several members.
@@ -33,26 +33,26 @@ impl<T> Round<T> {
         Self { requests: under_way, unheard }
     }
 
-    /// Returns the next answer, or `None` if all members have answered or no answer arrives before
+    /// Returns the next reply, or `None` if all members have replied or no reply arrives before
     /// `ends`.
     pub(super) async fn next(&mut self, clock: &dyn Clock, ends: Instant) -> Option<Answer<T>> {
         let answer = clock::until(clock, ends, self.requests.next()).await.flatten();
         self.heard(answer)
     }
 
-    /// Returns the next answer that has already arrived.
+    /// Returns the next reply that has already arrived.
     pub(super) fn next_ready(&mut self) -> Option<Answer<T>> {
         let answer = self.requests.next().now_or_never().flatten();
         self.heard(answer)
     }
 
-    /// Returns the next answer, without a timeout.
+    /// Returns the next reply, without a timeout.
     pub(super) async fn next_at_last(&mut self) -> Option<Answer<T>> {
         let answer = self.requests.next().await;
         self.heard(answer)
     }
 
-    /// Returns the members that have not answered.
+    /// Returns the members that have not replied.
     pub(super) fn unheard(&self) -> &BTreeSet<usize> {
         &self.unheard
     }

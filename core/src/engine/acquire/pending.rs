@@ -1,4 +1,4 @@
-//! A lease that was requested and that the store may have granted.
+//! A requested lease that the store may have granted.
 
 use std::mem;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use crate::engine::hold::Granted;
 use crate::engine::reaper::{Debt, Unwanted};
 use crate::engine::upkeep::Upkeep;
 
-/// A lease between the first attempt and its grant. If it is dropped while the store may hold the
-/// lease, the reaper releases it.
+/// A lease between the first attempt and its grant. If this value is dropped while the store may
+/// hold the lease, the reaper releases the lease.
 #[derive(Debug)]
 pub(crate) struct PendingLease<'r, 'a> {
     lease: &'a Lease,
     debt: Debt<'r>,
     grant: Option<Taken>,
-    /// Notifications about the lease, from before the last attempt on.
+    /// A watch for notifications about the lease, created before the last attempt.
     watch: KeyWatch,
 }
 
@@ -32,8 +32,8 @@ struct Taken {
 }
 
 impl<'r, 'a> PendingLease<'r, 'a> {
-    /// Subscribes to changes of the lease. This happens before the first attempt, so that no change
-    /// is missed.
+    /// Subscribes to changes of the lease. Call this function before the first attempt, so that no
+    /// change is missed.
     pub(crate) fn new(upkeep: &'r Upkeep, claim: &'a Claim) -> Self {
         let lease = claim.lease();
         let debt = Debt::new(Unwanted::new(lease.clone()), upkeep.reaper());
@@ -51,27 +51,26 @@ impl<'r, 'a> PendingLease<'r, 'a> {
         self.debt.incur();
     }
 
-    /// Records that no release is pending: the store has nothing, or the lease now belongs to a
-    /// guard.
+    /// Records that no release is pending, because the store does not hold the lease or a guard now
+    /// owns it.
     pub(crate) fn forgive(&mut self) {
         self.debt.forgive();
     }
 
-    /// Releases the lease and the queue entry that the store may have. The reaper continues after
-    /// `give_up`.
+    /// Releases the lease and the queue entry that the store may hold. After `give_up`, the reaper
+    /// continues the release.
     pub(super) async fn leave(
         &mut self,
         backend: &dyn LockBackend,
         clock: &dyn Clock,
         give_up: Instant,
     ) {
-        // The store usually has neither a lease nor a queue entry, so an error contains no
-        // information.
+        // The store usually has neither a lease nor a queue entry, so any error can be ignored.
         drop(self.debt.settle(backend, clock, clock.now(), give_up).await);
     }
 
-    /// Returns the deadline of the lease: for `grant` if there is one, and otherwise for the TTL
-    /// that was requested.
+    /// Returns the deadline of the lease, based on `grant` if there is one and otherwise on the
+    /// requested TTL.
     pub(super) fn deadline(
         &self,
         grant: Option<&Grant>,
@@ -92,7 +91,8 @@ impl<'r, 'a> PendingLease<'r, 'a> {
         self.grant = Some(Taken { grant, sent_at, answered_at, lock_delay, is_unanswered });
     }
 
-    /// Returns the granted lease, once. Its release stays pending until a guard owns the lease.
+    /// Returns the granted lease. The lease can be taken once, and its release stays pending until
+    /// a guard owns the lease.
     pub(crate) fn take(&mut self) -> Granted {
         let Taken { grant, sent_at, answered_at, lock_delay, is_unanswered } =
             self.grant.take().expect("it was granted");

@@ -1,4 +1,4 @@
-//! The alarm by which holds wake the watchdog.
+//! The alarm with which holds wake the watchdog.
 
 use std::mem;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use tokio::sync::futures::Notified;
 
 use crate::sync::{Mutex, Notify, lock};
 
-/// Wakes the watchdog tasks on all runtimes, because the task of any runtime may be idle.
+/// Wakes the watchdog's tasks on all runtimes, because the task on any runtime may be idle.
 #[derive(Debug)]
 pub(crate) struct Alarm<H> {
     rung_for: Mutex<Vec<Arc<H>>>,
@@ -20,7 +20,7 @@ impl<H> Alarm<H> {
         self.wake.notify_waiters();
     }
 
-    /// Waits for the next alarm. An alarm before the first poll counts as well.
+    /// Waits for the next alarm. An alarm before the first poll also counts.
     pub(crate) fn heard(&self) -> Notified<'_> {
         self.wake.notified()
     }

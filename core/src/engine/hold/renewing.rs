@@ -13,7 +13,8 @@ use crate::contract::loss::LossReason;
 use crate::engine::deadline;
 use crate::options::RenewalMode;
 
-/// A renewal in progress. If it is dropped before it is settled, its outcome is unknown.
+/// A renewal in progress. If this value is dropped before it is settled, the outcome of the renewal
+/// is unknown.
 #[derive(Debug)]
 pub(crate) struct Renewing {
     hold: Arc<Hold>,
@@ -22,14 +23,14 @@ pub(crate) struct Renewing {
     /// [`LockOptions::lock_delay`](crate::LockOptions::lock_delay).
     ttl: Duration,
     sent_at: Instant,
-    /// How many leases share the request, or may share it, including this one.
+    /// The number of leases that share or may share the request, including this lease.
     company: usize,
     settled: bool,
 }
 
 impl Hold {
-    /// Starts a renewal with the TTL of the last one. Returns `None` if there is nothing to renew,
-    /// or if a renewal is in progress.
+    /// Starts a renewal with the same TTL as the last renewal. Returns `None` if there is nothing
+    /// to renew, or if a renewal is already in progress.
     pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<(Renewing, Lease)> {
         let mode = self.options.renewal;
         let (attempt, company, wanted) = self.update(now, |state| {
@@ -46,10 +47,10 @@ impl Hold {
         Some((renewing.in_company_of(company), lease))
     }
 
-    /// Starts a renewal that changes the lease, after the current renewal has ended.
+    /// Starts a renewal that changes the lease, after the current renewal has finished.
     ///
     /// All later renewals request the changed lease. A shorter TTL moves the deadline before the
-    /// request is sent, because the store may apply it even if the reply is lost.
+    /// request is sent, because the store may apply the shorter TTL even if the reply is lost.
     pub(crate) async fn start_change(
         self: &Arc<Self>,
         change: impl Fn(Lease) -> Lease,
@@ -82,8 +83,8 @@ impl Hold {
 }
 
 impl Renewing {
-    /// Creates the renewal of `hold` as `lease`, with this local TTL. Returns the lease to request
-    /// from the store.
+    /// Creates a renewal that changes `hold` to `lease` with this local TTL. Also returns the lease
+    /// to request from the store.
     fn new(
         hold: &Arc<Hold>,
         attempt: Attempt,
@@ -91,25 +92,24 @@ impl Renewing {
         lease: Lease,
         ttl: Duration,
     ) -> (Self, Lease) {
-        // A lease that cannot be renewed in full will not be renewed again.
+        // A lease that cannot be renewed for its full TTL will not be renewed again.
         let tenure = if ttl < lease.ttl() { Tenure::Fixed } else { lease.tenure() };
         let lease = lease.with_ttl(ttl + hold.lock_delay()).with_tenure(tenure);
         (Self { hold: Arc::clone(hold), attempt, ttl, sent_at, company: 1, settled: false }, lease)
     }
 
-    /// Sets how many leases share the request, or may share it.
+    /// Sets the number of leases that share or may share the request.
     pub(crate) fn in_company_of(mut self, company: usize) -> Self {
         self.company = company;
         self
     }
 
-    /// Returns how many leases may share the request.
+    /// Returns the number of leases that may share the request.
     pub(crate) fn company(&self) -> usize {
         self.company
     }
 
-    /// Returns the class of the time limit. Renewals of one class wait for a reply for a similar
-    /// time.
+    /// Returns the class of the time limit. Renewals in the same class have similar time limits.
     pub(crate) fn class(&self) -> u32 {
         deadline::attempt_class(self.attempt.pace)
     }
@@ -118,7 +118,7 @@ impl Renewing {
         &self.hold
     }
 
-    /// Returns when waiting for the reply becomes useless, because the watchdog would try again.
+    /// Returns when to stop waiting for the reply. At that time, the watchdog would try again.
     pub(crate) fn attempt_end(&self) -> Instant {
         match self.hold.options.renewal {
             RenewalMode::Watchdog => deadline::attempt_end(self.sent_at, self.attempt.pace),
@@ -126,7 +126,8 @@ impl Renewing {
         }
     }
 
-    /// Records the reply, or its absence. A lease that is over never comes back.
+    /// Records the reply, or that no reply arrived. A lease that has ended never becomes valid
+    /// again.
     ///
     /// A reply that arrives after the next renewal has started can end the lease but cannot extend
     /// it.

@@ -12,25 +12,25 @@ use crate::engine::deadline;
 use crate::options::RenewalMode;
 use crate::sync::Notify;
 
-/// The maximum number of leases in one renewal request. Large enough to make the round trip cheap
-/// per lease, and small enough that a batch occupies the store only briefly (a few hundred
-/// microseconds on Redis).
+/// The maximum number of leases in one renewal request. This number is large enough to make the
+/// cost of the round trip per lease small. The number is also small enough that a batch occupies
+/// the store only briefly (a few hundred microseconds on Redis).
 pub(crate) const BATCH: usize = 256;
 
-/// A batch of renewals without a reply is repeated in this many parts. A TTL has time for three
-/// attempts, so a lease whose renewal hangs must be alone in the third one. After an outage, each
-/// batch costs this many requests instead of one per lease.
+/// If a batch of renewals gets no reply, it is retried in this many parts. A TTL allows three
+/// attempts, so a lease whose renewal hangs must be alone in the third attempt. After an outage,
+/// each batch costs this number of requests instead of one request per lease.
 const PARTS: usize = 16;
 
-/// A place in the watchdog's schedule: a bucket and an index in the bucket.
+/// A place in the watchdog's schedule, which consists of a bucket and an index into the bucket.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Place {
     Young(u32),
     Due(Instant, u32),
 }
 
-/// Only [`Hold::update`](super::Hold) ends the lease or extends its deadline. It first checks
-/// whether the deadline has passed.
+/// The mutable state of a hold. Only [`Hold::update`](super::Hold) ends the lease or extends its
+/// deadline, and this function first checks whether the deadline has passed.
 #[derive(Debug)]
 pub(super) struct State<T> {
     pub(super) phase: Phase,
@@ -39,16 +39,17 @@ pub(super) struct State<T> {
     /// The local TTL that the store has last confirmed.
     pub(super) in_force: Duration,
     /// The shortest TTL of all requests without a reply, because the store may still apply any of
-    /// them. Boxed, because it is rare and a process may have many leases.
+    /// these requests. Boxed, because such requests are rare and a process may have many leases.
     pub(super) unanswered: Option<Box<Duration>>,
     /// The lease that renewals request, if its share or description differs from the grant.
     pub(super) amended: Option<Box<Lease>>,
     pub(super) deadline: Instant,
-    /// When the lease was requested, or when the previous holder handed it on.
+    /// When the lease was requested or handed off by the previous holder.
     pub(super) since: Instant,
-    /// When the request was sent with which the store last confirmed the lease.
+    /// When the request that the store last confirmed was sent.
     pub(super) confirmed_at: Instant,
-    /// Whether the store reports changes of the lease, if it reports any.
+    /// Whether the store already reports changes of this lease, if the store reports changes at
+    /// all.
     pub(super) has_news: bool,
     /// The key stays locked until this time, even after a release.
     pub(super) min_until: Instant,
@@ -58,21 +59,21 @@ pub(super) struct State<T> {
     pub(super) due: Instant,
     /// The number of previous holders.
     pub(super) term: Term,
-    /// The owner that can lock again, if the lock is reentrant.
+    /// The owner that can lock the key again, if the lock is reentrant.
     pub(super) owner: Option<OwnerId>,
-    /// The task that acquired the lease, or the thread outside of tasks.
+    /// The task that acquired the lease, or the thread if the caller was not in a task.
     pub(super) taker: OwnerId,
     /// The number of guards.
     pub(super) depth: u32,
-    /// The lease is not handed on after this time, because other processes wait as well. The time
-    /// is set when the first holder leaves.
+    /// After this time, the lease is not handed off, because other processes may also be waiting.
+    /// The time is set when the first holder leaves.
     pub(super) share_ends: Instant,
-    /// How many leases may share the request of the next renewal, including this one.
+    /// The number of leases that may share the next renewal request, including this lease.
     pub(super) company: usize,
-    /// Whether a renewal is in progress, until its repetition is due. Two concurrent renewals could
-    /// reach the store in either order.
+    /// Whether a renewal is in progress. The flag stays set until the renewal's retry is due,
+    /// because two concurrent renewals could reach the store in either order.
     pub(super) renewing: bool,
-    /// The number of the last renewal. The reply to an earlier one is too late.
+    /// The number of the last renewal. A reply to an earlier renewal is too late.
     pub(super) attempt: u32,
     /// Whether a notification has arrived since the last renewal started.
     pub(super) news: bool,
@@ -80,17 +81,17 @@ pub(super) struct State<T> {
     pub(super) asks_for_news: bool,
     /// Whether a client has asked the holder to finish early.
     pub(super) asked_back: bool,
-    /// Where the watchdog has filed the lease. This field changes only while the schedule is
+    /// The lease's place in the watchdog's schedule. This field changes only while the schedule is
     /// locked.
     pub(super) place: Option<Place>,
-    /// Notifies tasks of every change. Created for the first task that waits.
+    /// Notifies tasks of every change. The notifier is created for the first task that waits.
     pub(super) changed: Option<Arc<Notify>>,
-    /// The turn among the callers of this process, which ends with the lease.
+    /// The turn among the callers in this process, which ends with the lease.
     pub(super) turn: Option<T>,
     pub(super) watch: KeyWatch,
 }
 
-/// Identifies one of the successive holders of a lease. All guards of a term belong to one owner
+/// Identifies one of the successive holders of a lease. All guards in a term belong to one owner
 /// and share a token.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Term(pub(super) u32);
@@ -108,7 +109,7 @@ pub(super) struct Standing {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     pub(super) number: u32,
-    /// The TTL within which the renewal and its repetitions must succeed.
+    /// The TTL within which the renewal and its retries must succeed.
     pub(super) pace: Duration,
     /// When the lease was due before this renewal.
     pub(super) due_before: Instant,
@@ -147,7 +148,7 @@ impl<T> State<T> {
         }
     }
 
-    /// Ends the lease if its deadline has passed, or the current renewal if its time is over.
+    /// Ends the lease if its deadline has passed, and ends the current renewal if its time is over.
     pub(super) fn expire(&mut self, now: Instant) {
         if self.is_over() {
             return;
@@ -174,7 +175,8 @@ impl<T> State<T> {
     /// Starts a renewal at `now`.
     ///
     /// The renewal may never be polled again, for example because its runtime has stopped. The
-    /// lease is therefore due again when the watchdog should repeat a renewal without a reply.
+    /// lease is therefore due again at the time when the watchdog should retry a renewal that got
+    /// no reply.
     pub(super) fn start_renewal(&mut self, now: Instant, renewal: RenewalMode) -> Attempt {
         self.renewing = true;
         self.attempt = self.attempt.wrapping_add(1);
@@ -184,14 +186,14 @@ impl<T> State<T> {
         Attempt { number: self.attempt, pace, due_before }
     }
 
-    /// Ends this renewal. Returns `false` if another one has started since.
+    /// Ends this renewal. Returns `false` if another renewal has started since.
     pub(super) fn end_renewal(&mut self, attempt: Attempt) -> bool {
         let is_last = self.attempt == attempt.number;
         self.renewing &= !is_last;
         is_last
     }
 
-    /// Records that the store applied `ttl` no earlier than `sent_at`.
+    /// Records that the store has applied `ttl` no earlier than `sent_at`.
     pub(super) fn renewed(
         &mut self,
         sent_at: Instant,
@@ -214,8 +216,8 @@ impl<T> State<T> {
         self.heed_news(sent_at, renewal);
     }
 
-    /// Returns how late the renewal is that is confirmed at `now`, counted from the time at which
-    /// it was first due.
+    /// Returns the delay of a renewal that is confirmed at `now`, measured from the time when it
+    /// was first due.
     pub(super) fn lag(&self, now: Instant) -> Duration {
         now.since(deadline::renewal_due(self.confirmed_at, self.in_force))
     }
@@ -226,13 +228,14 @@ impl<T> State<T> {
         self.believed(self.ttl).min(self.in_force)
     }
 
-    /// Limits `ttl` to the part that the holder may use, because an earlier request with a shorter
-    /// TTL may still be applied.
+    /// Limits `ttl` to the time that the holder may use, because the store may still apply an
+    /// earlier request with a shorter TTL.
     fn believed(&self, ttl: Duration) -> Duration {
         self.unanswered.as_deref().map_or(ttl, |unanswered| ttl.min(*unanswered))
     }
 
-    /// Records a request without a reply: the store may have applied `ttl`, or may still apply it.
+    /// Records a request that got no reply. The store may already have applied `ttl` or may still
+    /// apply it.
     pub(super) fn note_unanswered(&mut self, ttl: Duration) {
         self.unanswered = Some(Box::new(self.believed(ttl)));
     }
@@ -243,18 +246,19 @@ impl<T> State<T> {
         if renewal == RenewalMode::Off {
             return;
         }
-        // A capped lease is renewed only because of notifications, so pretend that one has arrived.
+        // A capped lease is renewed only because of notifications, so set the flag as if a
+        // notification had arrived.
         self.news = self.capped;
         self.due = self.due.min(deadline::of_age(since));
     }
 
-    /// Returns whether the store reports the end of the lease without being asked.
+    /// Returns whether the store sends a notification when the lease ends.
     pub(super) fn is_watched(&self) -> bool {
         self.has_news && !self.watch.is_silent()
     }
 
-    /// Makes the lease due at `instant`, unless a renewal is in progress. Returns `false` if it was
-    /// due by then already.
+    /// Makes the lease due at `instant`, unless a renewal is in progress. Returns `false` if the
+    /// lease was already due by then.
     pub(super) fn bring_forward(&mut self, instant: Instant) -> bool {
         let is_earlier = !self.renewing && instant < self.due;
         if is_earlier {
@@ -265,8 +269,8 @@ impl<T> State<T> {
 
     /// Makes the lease due because of a notification.
     ///
-    /// The time is counted from the last renewal. If notifications about many leases keep arriving,
-    /// the leases that have waited longest come first.
+    /// The due time is calculated from the last renewal. If notifications about many leases keep
+    /// arriving, the leases that have waited longest are renewed first.
     pub(super) fn hurry(&mut self, now: Instant) {
         let soon = if self.phase == Phase::Unconfirmed {
             deadline::news_due_after_failure(now)
@@ -286,7 +290,7 @@ impl<T> State<T> {
     pub(super) fn not_renewed(&mut self, now: Instant, renewal: RenewalMode) {
         self.phase = Phase::Unconfirmed;
         self.due = self.retry_due(now, renewal);
-        // Without this, a capped lease would not be renewed again.
+        // Without this flag, a capped lease would not be renewed again.
         self.news |= self.capped && self.asks_for_news;
         self.heed_news(now, renewal);
     }

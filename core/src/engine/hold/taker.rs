@@ -1,7 +1,7 @@
-//! Remembers the task that acquired a lease, as a hint for callers that wait for themselves.
+//! Records which task acquired a lease, as a hint for callers that wait for themselves.
 //!
-//! A guard can move to another task. A task that locks a key again may therefore succeed later, so
-//! it gets a warning instead of an error.
+//! A guard can move to a different task. A task that locks a key again may therefore still succeed,
+//! so the task gets a warning instead of an error.
 
 use super::Hold;
 use crate::clock::Instant;
@@ -10,7 +10,7 @@ use crate::sync::lock;
 
 impl Hold {
     /// Records that the caller has received the lease from the previous holder. Returns `false` if
-    /// the lease was lost before a stalled caller received it.
+    /// the caller was stalled and the lease was lost in the meantime.
     pub(crate) fn taken_over(&self, now: Instant) -> bool {
         let taker = OwnerId::current();
         self.update(now, |state| {
@@ -19,8 +19,8 @@ impl Hold {
         })
     }
 
-    /// Returns whether the current task, or the current thread outside of tasks, acquired the
-    /// lease.
+    /// Returns whether the current task acquired the lease. Outside tasks, the current thread
+    /// counts instead.
     pub(crate) fn was_taken_by_caller(&self) -> bool {
         lock(&self.state).taker == OwnerId::current()
     }

@@ -12,7 +12,7 @@ use crate::observe::{
 };
 
 impl Hold {
-    /// Emits the event for a new phase.
+    /// Emits the event for a new phase of the lease.
     pub(super) fn tell(&self, at: Standing, error: Option<&Error>, now: Instant) {
         let (lock, token, held) = (self.subject(), self.number(at.term), now.since(at.since));
         self.events.emit(match at.phase {
@@ -43,7 +43,7 @@ impl Hold {
         let (token, remaining) = (self.number(at.term), at.deadline.since(now));
         self.events.emit(Event::Renewed(Renewed { lock, token, lag, remaining }));
         let (long, held) = (self.events.long_hold(), sent_at.since(at.since));
-        // Leaders hold their lock as long as they can, so a long hold is normal for them.
+        // A leader holds its lock as long as it can, so a long hold is normal in an election.
         if self.kind != AskedKind::Election && before.since(at.since) < long && held >= long {
             self.events.emit(Event::LongHold(LongHold { lock, token, held }));
         }
@@ -55,7 +55,8 @@ impl Hold {
         self.events.emit(Event::RenewalFailed(RenewalFailed { lock, token, error, remaining }));
     }
 
-    /// Emits the event that the holder before `term` has handed the lease on after `held`.
+    /// Emits the event for a hand-off: the holder before `term` has handed off the lease after
+    /// holding it for `held`.
     pub(crate) fn tell_handed_over(&self, term: Term, held: Duration) {
         let (lock, next_token) = (self.subject(), self.number(term));
         let token = next_token - 1;

@@ -1,4 +1,4 @@
-//! The right to ask the store, and how it ends.
+//! The right to send requests to the store, and how this right is given up.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::sync::lock;
 /// The queues of callers, each of which waits for its [`Next`].
 pub(super) type Lines<H> = lines::Lines<H, Next<H>>;
 
-/// The result for a caller that asked for a key.
+/// The result for a caller that requested a key.
 #[derive(Debug)]
 pub(crate) enum Next<H: Held> {
-    /// The caller may ask the store.
+    /// The caller may send requests to the store.
     Ask(Asker<H>),
     /// The lease of the previous holder, together with the turn.
     Guard(H::Guard),
@@ -27,33 +27,34 @@ pub(crate) enum Next<H: Held> {
     Held(Option<Holder>),
 }
 
-/// How a caller asks the store.
+/// How a caller sends requests to the store.
 #[derive(Debug)]
 pub(crate) enum Asker<H: Held> {
-    /// On behalf of this process, until it is granted or gives up.
+    /// On behalf of this process, until the caller is granted a lease or gives up.
     Turn(Turn<H>),
     /// Without the turn, as one of the waiting callers.
     Beside(Beside<H>),
-    /// Independently of the queue, like a caller of another process.
+    /// Independently of the queue, like a caller in a different process.
     Alone,
 }
 
-/// The right to ask the store for a key on behalf of this process. Dropping it passes the right to
-/// the next caller.
+/// The right to request a key from the store on behalf of this process. Dropping this value passes
+/// the right to the next caller.
 #[derive(Debug)]
 pub(crate) struct Turn<H: Held> {
     of: Option<(Arc<Lines<H>>, LockKey)>,
-    /// The queue behind this caller. Set when [`has_line`](Self::has_line) first finds one.
+    /// The queue behind this caller. Set when [`has_line`](Self::has_line) first finds a queue.
     line: Option<SharedLine<H, Next<H>>>,
 }
 
-/// A caller that asks the store without the turn. It counts as a waiter until it is dropped.
+/// A caller that sends requests to the store without the turn. The caller counts as a waiter until
+/// this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Beside<H: Held> {
     pub(super) lines: Arc<Lines<H>>,
     pub(super) key: LockKey,
-    /// Set if the caller asks once, at the same time as the caller with the turn and for an equal
-    /// share. After a refusal it returns to the queue.
+    /// Set if the caller sends one request, at the same time as the caller with the turn and for an
+    /// equal share. If the key is held, the caller returns to the queue.
     pub(super) once: Option<Ticket>,
 }
 
@@ -66,8 +67,8 @@ impl<H: Held> Asker<H> {
         }
     }
 
-    /// Notifies the queued callers that another client holds the key. `at` is the time at which the
-    /// store named the holder.
+    /// Notifies the queued callers that another client holds the key. `at` is the time when the
+    /// store reported the holder.
     pub(crate) fn refused(&self, holder: Option<&Holder>, at: Instant) {
         if let Some((lines, key)) = self.turn() {
             let told = holder.map(|holder| Box::new(Told { holder: holder.clone(), at }));
@@ -75,7 +76,7 @@ impl<H: Held> Asker<H> {
         }
     }
 
-    /// Notifies the queued callers that the store has not answered since `since`. Returns the start
+    /// Notifies the queued callers that the store has not replied since `since`. Returns the start
     /// of the outage, which may be earlier.
     pub(crate) fn failed(&self, since: Instant, error: &Error) -> Instant {
         let Some((lines, key)) = self.turn() else { return since };
@@ -84,12 +85,12 @@ impl<H: Held> Asker<H> {
         since
     }
 
-    /// Leaves the queue after a grant of `share`, and files the lease. An exclusive lease keeps the
-    /// turn until it ends.
+    /// Leaves the queue after a grant of `share` and records the lease. An exclusive lease keeps
+    /// the turn until the lease ends.
     ///
-    /// After any other grant, the turn goes to the next caller, and each grant lets two queued
-    /// callers ask. If there are enough permits, many callers are served in a few round trips. If
-    /// there are none left, the extra cost is one request.
+    /// After any other grant, the turn goes to the next caller, and each grant allows two queued
+    /// callers to send requests. If there are enough permits, many callers are served in a few
+    /// round trips. If there are no permits left, the only extra cost is one request.
     pub(crate) fn granted(
         self,
         share: Share,
@@ -131,7 +132,8 @@ impl<H: Held> Turn<H> {
         Self { of: Some((lines, key)), line: None }
     }
 
-    /// Returns whether other callers of this process want the key, or have wanted it recently.
+    /// Returns whether other callers in this process are requesting the key or have requested it
+    /// recently.
     pub(crate) fn has_line(&mut self) -> bool {
         if self.line.is_none()
             && let Some((lines, key)) = &self.of
@@ -151,8 +153,8 @@ impl<H: Held> Turn<H> {
 }
 
 impl<H: Held> Lines<H> {
-    /// Passes the turn to the first caller in the queue, and lets up to `beside` further callers
-    /// ask as well.
+    /// Passes the turn to the first caller in the queue, and also allows up to `beside` further
+    /// callers to send requests.
     fn pass_on(self: Arc<Self>, key: LockKey, beside: usize) {
         let mut turn = Turn::new(self, key);
         loop {
@@ -170,19 +172,20 @@ impl<H: Held> Lines<H> {
         }
     }
 
-    /// Lets callers that were queued ask the store next to the caller with the turn.
+    /// Allows queued callers to send requests at the same time as the caller with the turn.
     fn tell(self: &Arc<Self>, key: &LockKey, let_in: LetIn<Next<H>>) {
         for (ticket, waiter) in let_in {
             let once = Some(Ticket(ticket));
             let beside = Beside { lines: Arc::clone(self), key: key.clone(), once };
-            // A waiter that has left drops the message, which also removes it from the count.
+            // If the waiter has left, it drops the message, which also removes the waiter from the
+            // count.
             drop(waiter.send(Next::Ask(Asker::Beside(beside))));
         }
     }
 }
 
 impl<H: Held> Waiter<Next<H>> {
-    /// Hands the lease to this caller. Returns the guard if the caller is gone.
+    /// Hands the lease off to this caller. Returns the guard if the caller is gone.
     pub(crate) fn give(self, guard: H::Guard) -> Result<(), H::Guard> {
         match self.send(Next::Guard(guard)) {
             Err(Next::Guard(refused)) => Err(refused),

@@ -1,4 +1,4 @@
-//! The queue for one key: the caller with the turn, and the callers behind it.
+//! The queue for one key, which contains the caller with the turn and the callers behind it.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -12,9 +12,9 @@ use crate::contract::holder::Holder;
 use crate::engine::request::LockRequest;
 use crate::options::LockOptions;
 
-/// A lease that a caller of this process holds, as the callers behind it see it.
+/// A lease held by a caller in this process, as seen by the callers behind it.
 pub(crate) trait Held: Debug + Send + Sync + 'static {
-    /// The guard with which a holder owns the lease.
+    /// The guard through which a holder owns the lease.
     type Guard: Debug + Send;
 
     /// Returns the holder at `now`.
@@ -24,25 +24,25 @@ pub(crate) trait Held: Debug + Send + Sync + 'static {
     fn was_taken_by_caller(&self) -> bool;
 }
 
-/// The callers of this process that want or hold one key. Each waits for an `N`, and `H` is a held
-/// lease.
+/// The callers in this process that request or hold one key. Each waiting caller waits for an `N`,
+/// and `H` is a held lease.
 ///
-/// A queue serves callers of one kind at a time: callers that want the whole key, or callers that
-/// want units. A caller of the other kind asks the store independently, and the store distinguishes
-/// the kinds.
+/// A queue serves callers of one kind at a time: callers that request the whole key, or callers
+/// that request units. A caller of the other kind sends its requests independently, and the store
+/// distinguishes the two kinds.
 #[derive(Debug)]
 pub(super) struct Line<H, N> {
     pub(super) stand: Stand<H>,
     /// The share of the key that the caller with the turn requests or holds.
     share: Share,
-    /// How many callers ask the store without the turn, and wait.
+    /// The number of waiting callers that send requests without the turn.
     pub(super) beside: usize,
-    /// The callers that may not ask the store, sorted by ticket.
+    /// The callers that may not send requests to the store, sorted by ticket.
     pub(super) waiters: Waiters<N>,
     /// All waiters with smaller tickets were queued when the key was last known to be held.
     seen_held: u64,
     /// All waiters with smaller tickets were queued when the holder's grant arrived. Only these
-    /// waiters may get its spare tokens.
+    /// waiters may get the grant's spare tokens.
     granted_with: u64,
 }
 
@@ -51,33 +51,33 @@ pub(super) struct Line<H, N> {
 pub(super) enum Stand<H> {
     /// No caller has the turn.
     Free,
-    /// The store has not answered yet.
+    /// The store has not replied yet.
     Asking,
-    /// Another client holds the key, and the caller with the turn waits for it.
+    /// Another client holds the key, and the caller with the turn is waiting for the key.
     Refused(Option<Box<Told>>),
-    /// The store does not answer.
+    /// The store does not respond.
     Out(Box<Outage>),
     /// The caller with the turn holds the key exclusively.
     Held(Weak<H>),
 }
 
-/// The state of a caller that is the only one for its key.
+/// The state of the only caller for a key.
 #[derive(Debug, Default)]
 pub(super) enum Alone<H> {
-    /// The store has not answered yet.
+    /// The store has not replied yet.
     #[default]
     Asks,
     Holds(Weak<H>),
 }
 
-/// The holder that the store named in a refusal.
+/// The holder that the store reported when it rejected a request.
 #[derive(Clone, Debug)]
 pub(super) struct Told {
     pub(super) holder: Holder,
     pub(super) at: Instant,
 }
 
-/// The holder of a key, as far as this process knows it.
+/// What this process knows about the holder of a key.
 #[derive(Debug)]
 pub(super) enum Known<H> {
     Nothing,
@@ -89,7 +89,7 @@ pub(super) enum Known<H> {
 #[derive(Debug)]
 pub(super) struct Outage {
     since: Instant,
-    /// The error of the last attempt.
+    /// The error from the last attempt.
     pub(super) error: Error,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct Outage {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket(pub(super) u64);
 
-/// A caller that asked [once](super::Asker::once) and returns to its position in the queue.
+/// A caller that sent [one request](super::Asker::once) and returns to its position in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Return {
     pub(crate) ticket: Ticket,
@@ -109,23 +109,24 @@ pub(crate) struct Return {
 #[derive(Debug)]
 pub(super) enum Joined<H, N> {
     Turn,
-    /// Asks once, next to the caller with the turn.
+    /// The caller sends one request at the same time as the caller with the turn.
     Once,
     Beside,
     Alone,
     Held(Known<H>),
-    /// Waits for messages.
+    /// The caller waits for messages.
     Line(Messages<N>),
     TooMany,
     /// The client was shut down.
     Closed,
 }
 
-/// Waiters with their tickets. New waiters nearly always come last, and the first one leaves first,
-/// so a deque is faster than a tree.
+/// Waiters with their tickets. New waiters are nearly always added at the end, and the first waiter
+/// leaves first, so a deque is faster than a tree.
 pub(super) type Waiters<N> = VecDeque<(u64, Waiter<N>)>;
 
-/// The waiters, with their tickets, that may ask next to the caller with the turn.
+/// The waiters that may send requests at the same time as the caller with the turn, with their
+/// tickets.
 pub(super) type LetIn<N> = Vec<(u64, Waiter<N>)>;
 
 impl<H, N> Line<H, N> {
@@ -138,7 +139,7 @@ impl<H, N> Line<H, N> {
         Self { stand, ..Self::default() }
     }
 
-    /// Returns the only caller, if a single caller asks for the whole key or holds it.
+    /// Returns the only caller if a single caller requests or holds the whole key.
     pub(super) fn alone(&self) -> Option<Alone<H>> {
         if !self.share.is_whole() || !self.is_deserted() {
             return None;
@@ -216,15 +217,15 @@ impl<H, N> Line<H, N> {
         !matches!(self.stand, Stand::Free)
     }
 
-    /// Returns how many callers ask for the key or wait.
+    /// Returns the number of callers that are requesting or waiting for the key.
     fn callers(&self) -> usize {
         let asks = matches!(self.stand, Stand::Asking | Stand::Refused(_) | Stand::Out(_));
         usize::from(asks) + self.beside + self.waiters.len()
     }
 
-    /// Returns whether this caller may ask at the same time as the caller with the turn without
-    /// overtaking it. A refusal of one request then applies to both, and a grant leaves other
-    /// permits free.
+    /// Returns whether this caller may send a request at the same time as the caller with the turn
+    /// without overtaking it. If one request is rejected, the other would also be rejected, and a
+    /// grant leaves further permits free.
     fn may_ask_beside(&self, request: &LockRequest<'_>) -> bool {
         let is_asking = matches!(self.stand, Stand::Asking);
         is_asking && request.share == self.share && !self.share.is_exclusive()
@@ -249,8 +250,8 @@ impl<H, N> Line<H, N> {
         self.waiters.back().map_or(0, |(last, _)| last + 1)
     }
 
-    /// Removes up to `count` waiters from the queue, which may then ask next to the caller with the
-    /// turn.
+    /// Removes up to `count` waiters from the queue. The removed waiters may then send requests at
+    /// the same time as the caller with the turn.
     pub(super) fn let_in(&mut self, count: usize) -> LetIn<N> {
         let mut let_in = LetIn::new();
         while let_in.len() < count
@@ -275,9 +276,9 @@ impl<H, N> Line<H, N> {
     /// Removes the first waiter from the queue if it accepts a lease that was acquired with
     /// `options`.
     ///
-    /// A caller that arrived after the grant does not get a token of that grant. If the process was
-    /// copied in the meantime, for example by a snapshot of its machine, both copies have the same
-    /// spare tokens, and neither copy can detect the other.
+    /// A caller that arrived after the grant does not get a token from that grant. If the process
+    /// was copied in the meantime, for example by a snapshot of its machine, both copies have the
+    /// same spare tokens, and neither copy can detect the other copy.
     pub(super) fn next_taker(&mut self, options: &Arc<LockOptions>) -> Option<Waiter<N>> {
         let (ticket, next) = self.waiters.front()?;
         if *ticket >= self.granted_with || !next.takes_over(options) {
@@ -303,7 +304,7 @@ impl<H, N> Line<H, N> {
         }
     }
 
-    /// Returns the holder, as far as the caller with the turn knows it.
+    /// Returns what the caller with the turn knows about the holder.
     pub(super) fn known(&self) -> Known<H> {
         match &self.stand {
             Stand::Held(hold) => Known::Here(Weak::clone(hold)),
@@ -338,7 +339,7 @@ impl<H, N> Default for Line<H, N> {
 
 impl<H: Held> Known<H> {
     /// Returns whether the current task acquired the lease. Do not call this method while the
-    /// queues are locked, because it locks the hold.
+    /// queues are locked, because this method locks the hold.
     pub(super) fn was_taken_by_caller(&self) -> bool {
         match self {
             Self::Here(hold) => hold.upgrade().is_some_and(|hold| hold.was_taken_by_caller()),
@@ -346,8 +347,8 @@ impl<H: Held> Known<H> {
         }
     }
 
-    /// Returns the holder at `now`. Do not call this method while the queues are locked, because it
-    /// locks the hold.
+    /// Returns the holder at `now`. Do not call this method while the queues are locked, because
+    /// this method locks the hold.
     pub(super) fn holder(self, now: Instant) -> Option<Holder> {
         match self {
             Self::Nothing => None,

@@ -1,4 +1,4 @@
-//! Tests of the queue for one key, from the side of its callers.
+//! Tests of the queue for one key, as seen by its callers.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn tries() -> Tries {
     Tries::new(&Retry::default(), ZERO)
 }
 
-/// Waits for the turn to ask for the whole key.
+/// Waits for the turn to request the whole key.
 async fn turn(queue: &Arc<LocalQueue<Hold>>, key: &LockKey, clock: &dyn Clock) -> Asker<Hold> {
     match next(queue, key, Share::Whole, for_ever(), clock).await.unwrap() {
         Next::Ask(asker @ Asker::Turn(_)) => asker,
@@ -159,7 +159,7 @@ async fn a_waiter_that_saw_no_holder_is_not_told_held() {
     let before = next(&queue, &key, Share::Whole, wait(), &clock).await;
     assert_eq!(before.unwrap_err().kind(), ErrorKind::Indeterminate);
 
-    // A waiter that arrives after the release does not know that the key was held.
+    // A waiter that arrives after the release is not notified that the key was held.
     let holds = granted(asking, Share::Whole, &clock);
     let mut heir = Box::pin(turn(&queue, &key, &clock));
     assert!((&mut heir).now_or_never().is_none());
@@ -269,7 +269,7 @@ async fn equal_shares_are_asked_for_at_once_until_one_is_refused() {
     assert!((&mut third).now_or_never().is_none(), "it passes a writer");
     drop(writer);
 
-    // A grant lets another caller ask, and a refusal does not.
+    // A grant allows another caller to send a request, but a rejection does not.
     granted(second, Share::READER, &clock);
     let Next::Ask(third) = third.await.unwrap() else { panic!() };
     first.refused(None, ZERO);

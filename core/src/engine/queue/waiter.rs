@@ -1,4 +1,4 @@
-//! The two sides of a queued caller: the queue sends messages, and the caller receives them.
+//! The two sides of a queued caller. The queue sends messages, and the caller receives them.
 
 use std::mem;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::engine::request::LockRequest;
 use crate::options::LockOptions;
 use crate::sync::{Mutex, lock};
 
-/// A queued caller, from the side of the queue.
+/// A queued caller, as seen by the queue.
 #[derive(Debug)]
 pub(crate) struct Waiter<N>(Arc<Shared<N>>);
 
-/// The messages to a queued caller, from the side of that caller.
+/// The receiving side of a queued caller's messages.
 #[derive(Debug)]
 pub(super) struct Messages<N>(Arc<Shared<N>>);
 
@@ -71,14 +71,14 @@ impl<N> Waiter<N> {
     }
 
     /// Returns whether this caller accepts a lease that was acquired with `options` instead of
-    /// asking the store for its own lease.
+    /// requesting its own lease from the store.
     pub(super) fn takes_over(&self, options: &Arc<LockOptions>) -> bool {
         let wanted = &self.0.options;
         let is_alike = Arc::ptr_eq(wanted, options) || wanted.ask_for_the_same_lease(options);
         self.0.share.is_whole() && wanted.spare_tokens() > 0 && is_alike
     }
 
-    /// Sends the last message. Returns it if the caller is gone.
+    /// Sends the last message. Returns the message if the caller is gone.
     pub(super) fn send(self, next: N) -> Result<(), N> {
         self.tell(|inbox| {
             if inbox.has_left {
@@ -136,7 +136,8 @@ impl<N> Messages<N> {
         Poll::Pending
     }
 
-    /// Rejects a last message that arrives later. Returns the message if it has already arrived.
+    /// Leaves the queue, so that a last message that is sent later is rejected. Returns the message
+    /// if it has already arrived.
     pub(super) fn leave(&self) -> Option<N> {
         let mut inbox = lock(&self.0.inbox);
         inbox.has_left = true;

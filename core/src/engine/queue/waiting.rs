@@ -19,7 +19,7 @@ use crate::sync::lock;
 /// first reply.
 const FIRST_ANSWER: Duration = Duration::from_millis(25);
 
-/// A queued caller. Dropping it leaves the queue.
+/// A queued caller. Dropping this value removes the caller from the queue.
 #[derive(Debug)]
 pub(super) struct Waiting<'a, H: Held> {
     pub(super) line: SharedLine<H, Next<H>>,
@@ -71,7 +71,8 @@ impl<H: Held> Waiting<'_, H> {
                         return Ok(next);
                     }
                     let answer = self.answer(now);
-                    // Dropping the turn changes the state of the queue, so read the answer first.
+                    // Dropping the turn changes the state of the queue, so the result must be read
+                    // first.
                     drop(next);
                     return answer.unwrap_or_else(|| Err(unanswered(self.key)));
                 }
@@ -89,7 +90,7 @@ impl<H: Held> Waiting<'_, H> {
         }
     }
 
-    /// Returns the result for a caller whose wait, or whose patience with an outage, has ended.
+    /// Returns the result for a caller whose wait or `outage_wait` has ended.
     fn verdict(&self, wait: Wait, now: Instant) -> Option<Result<Next<H>, Error>> {
         match self.answer(now) {
             Some(Ok(_)) if now < wait.end() => None,
@@ -98,7 +99,7 @@ impl<H: Held> Waiting<'_, H> {
         }
     }
 
-    /// Returns what callers of this process know about the key: the store does not answer, or
+    /// Returns what the callers in this process know about the key: the store does not respond, or
     /// another client held the key while this caller was queued.
     fn answer(&self, now: Instant) -> Option<Result<Next<H>, Error>> {
         let line = lock(&self.line);
@@ -112,7 +113,7 @@ impl<H: Held> Waiting<'_, H> {
     }
 }
 
-/// Returns how long the holder's lease lasts, if that is known.
+/// Returns the remaining time of the holder's lease, if it is known.
 fn holder_left<H: Held>(answer: &Result<Next<H>, Error>) -> Option<Duration> {
     match answer {
         Ok(Next::Held(Some(holder))) => holder.remaining(),
@@ -120,7 +121,7 @@ fn holder_left<H: Held>(answer: &Result<Next<H>, Error>) -> Option<Duration> {
     }
 }
 
-/// Creates the error for a caller whose wait ended before the first reply of the store.
+/// Creates the error for a caller whose wait ended before the store's first reply.
 fn unanswered(key: &LockKey) -> Error {
     Error::new(ErrorKind::Indeterminate, "no reply in time")
         .with_operation(Operation::Acquire)
@@ -133,7 +134,7 @@ impl<H: Held> Drop for Waiting<'_, H> {
             return;
         }
         lock(&self.line).leave(self.ticket);
-        // A turn or lease that has arrived in the meantime goes to the next caller, after the queue
+        // A turn or lease that has arrived in the meantime goes to the next caller after the queue
         // has been unlocked.
         drop(self.messages.leave());
     }

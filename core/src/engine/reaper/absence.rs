@@ -1,4 +1,4 @@
-//! Releases while no task is running.
+//! Handles releases while no task is running.
 
 use std::convert::Infallible;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use crate::contract::backend::LockBackend;
 use crate::sync::atomic::AtomicUsize;
 
-/// How long drops wait for their releases. A new connection and a release fit into this time even
-/// on a busy machine. A program whose store is down is delayed only a little.
+/// How long drops wait for their releases. This time is enough for a new connection and a release,
+/// even on a busy machine. If the store is down, a program that exits is delayed only briefly.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The tasks that send releases, and the backend for the time when no task is running.
+/// The tasks that send releases, and the backend to use while no task is running.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Tasks {
     pub(in crate::engine) alive: AtomicUsize,
@@ -20,13 +20,13 @@ pub(in crate::engine) struct Tasks {
     pub(in crate::engine) backend: OnceLock<Arc<dyn LockBackend>>,
 }
 
-/// The part of the reaper's queue that belongs to the thread.
+/// The part of the reaper's queue that belongs to the stand-in thread.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct StandIn {
     pub(in crate::engine) works: bool,
     /// After this time, drops do not wait. `None` if no release is pending.
     patience_ends: Option<Instant>,
-    /// The drops that are waiting. Each one waits until its sender is dropped.
+    /// The drops that are waiting. Each drop waits until its sender is dropped.
     pub(in crate::engine) waiting: Vec<Sender<Infallible>>,
 }
 
@@ -37,7 +37,7 @@ impl StandIn {
         self.waiting.clear();
     }
 
-    /// Registers a drop that waits. Returns `None` if drops do not wait at the moment.
+    /// Registers a waiting drop. Returns `None` if drops currently do not wait.
     pub(in crate::engine) fn wait(&mut self) -> Option<(Receiver<Infallible>, Instant)> {
         let now = Instant::now();
         let ends = *self.patience_ends.get_or_insert(now + PATIENCE);

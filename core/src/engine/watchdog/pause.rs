@@ -1,8 +1,8 @@
-//! Detects pauses of the whole machine, which the machine's clock does not count.
+//! Detects pauses of the whole machine, which are not visible in the machine's monotonic clock.
 //!
 //! A hypervisor may pause a machine for a snapshot or a migration. The clock since boot stops
-//! during the pause, so a lease would appear to be in force for the rest of its TTL. After the time
-//! of day has been corrected, it has advanced further than the clock since boot.
+//! during the pause, so a lease would still appear to be in force after the pause. However, once
+//! the time of day is corrected, it has advanced further than the clock since boot.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::sync::{Mutex, lock};
 /// How often the clocks are compared while leases exist.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A smaller difference does not count as a pause, because time servers adjust clocks in small
+/// The smallest difference that counts as a pause, because time servers adjust clocks in small
 /// steps.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// How far the time of day is ahead of the client's clock.
+/// The offset of the time of day from the client's clock.
 #[derive(Debug)]
 pub(super) struct Pauses(Mutex<Option<Duration>>);
 

@@ -1,4 +1,4 @@
-//! The watchdog's schedule: when each lease must be checked.
+//! The watchdog's schedule, which records when each lease must be checked.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::engine::hold::{Due, Hold, Place};
 
-/// The watchdog handles a new lease up to this much early, so that it scans the list of new leases
-/// less often.
+/// The watchdog may start handling a new lease this much early, so that it scans the list of new
+/// leases less often.
 const EARLY: Duration = Duration::from_millis(10);
 
 /// All leases in force, sorted by the time of their next renewal or by their deadline.
@@ -24,10 +24,10 @@ pub(super) struct Schedule {
     /// No new lease is old enough before this time.
     next_of_age: Instant,
     due: BTreeMap<Instant, Bucket>,
-    /// When the leases with each TTL are due for renewal. Set if the store has sessions, because
-    /// one renewal then keeps all of them alive.
+    /// For each TTL, the time when leases with this TTL are due for renewal. Set if the store has
+    /// sessions, because one renewal then keeps all leases of the session alive.
     rounds: Option<HashMap<Duration, Instant>>,
-    /// When a task wakes up without an alarm. No task wakes up later, except a task that has no
+    /// When a task wakes up without an alarm. No task wakes up later, except a task without
     /// capacity for more renewals.
     wakes_at: Instant,
 }
@@ -61,8 +61,8 @@ impl Schedule {
         self.next_of_age < self.wakes_at
     }
 
-    /// Files `hold` by its current state, unless it is over. Returns `true` if a task must be woken
-    /// for the lease. A new lease stays in the list of new leases.
+    /// Adds `hold` to the schedule by its current state, unless it is over. Returns `true` if a
+    /// task must be woken for the lease. A new lease stays in the list of new leases.
     pub(super) fn file(&mut self, hold: &Arc<Hold>, now: Instant) -> bool {
         if !matches!(hold.place(), Some(Place::Young(_))) {
             return self.file_by_due_time(hold, now);
@@ -71,12 +71,12 @@ impl Schedule {
         self.next_of_age < self.wakes_at
     }
 
-    /// Files a lease by its due time, even a new lease. Returns `true` if a task must be woken for
-    /// the lease.
+    /// Adds a lease to the schedule by its due time, even if it is a new lease. Returns `true` if a
+    /// task must be woken for the lease.
     pub(super) fn file_by_due_time(&mut self, hold: &Arc<Hold>, now: Instant) -> bool {
         let Some(due) = hold.due() else {
-            // The session keeps the lost lease alive in the store. File it for now, so that the
-            // watchdog has it released.
+            // The session keeps the lost lease in force in the store. Schedule the lease for now,
+            // so that the watchdog passes it to the reaper.
             let is_owed = self.has_sessions() && hold.may_outlast_its_loss(now);
             let is_filed = self.remove(hold);
             if is_owed && is_filed {
@@ -93,7 +93,7 @@ impl Schedule {
         at < self.wakes_at
     }
 
-    /// Removes `hold`. Returns `false` if it was already removed.
+    /// Removes `hold`. Returns `false` if `hold` was already removed.
     pub(super) fn remove(&mut self, hold: &Hold) -> bool {
         match hold.file(None) {
             None => return false,
@@ -110,8 +110,8 @@ impl Schedule {
         true
     }
 
-    /// Returns the new leases that are old enough. The leases stay in the list until they are
-    /// filed, so that a shutdown does not miss them.
+    /// Returns the new leases that are old enough. The leases stay in the list until they are added
+    /// to the schedule, so that a shutdown does not miss them.
     pub(super) fn of_age(&mut self, now: Instant) -> Vec<Arc<Hold>> {
         if now < self.next_of_age {
             return Vec::new();
@@ -129,24 +129,25 @@ impl Schedule {
         grown
     }
 
-    /// Returns up to `count` leases that are due, the earliest first. The leases stay in their
-    /// buckets until they are filed again.
+    /// Returns up to `count` leases that are due, in the order of their due times. The leases stay
+    /// in their buckets until they are scheduled again.
     pub(super) fn due(&self, now: Instant, count: usize) -> Vec<Arc<Hold>> {
-        // In reverse, because removing the last entry of a bucket does not move another entry.
+        // Iterate in reverse, because removing the last entry of a bucket does not move any other
+        // entry.
         let due = self.due.range(..=now).flat_map(|(_, bucket)| bucket.iter().rev());
         due.take(count).cloned().collect()
     }
 
-    /// Returns when a task must run next. That is when a new lease is old enough or, if there is
-    /// capacity for renewals, when the next lease is due.
+    /// Returns when a task must run next: when a new lease is old enough or, if there is capacity
+    /// for renewals, when the next lease is due.
     pub(super) fn next_look(&mut self, has_room: bool) -> Instant {
         let next_due = self.due.keys().next().filter(|_| has_room).copied();
         self.wakes_at = next_due.unwrap_or(Instant::FAR_FUTURE).min(self.next_of_age);
         self.wakes_at
     }
 
-    /// Returns when to check a lease with this due time. The lease is checked early if other leases
-    /// with the same TTL are renewed anyway.
+    /// Returns when to check a lease with this due time. If leases with the same TTL are renewed
+    /// earlier anyway, the lease is also checked earlier.
     fn round(&mut self, due: Due, now: Instant) -> Instant {
         let (Some(rounds), Some(ttl)) = (&mut self.rounds, due.renews_with) else { return due.at };
         rounds.retain(|_, round| now < *round);
@@ -161,7 +162,7 @@ fn put(bucket: &mut Bucket, hold: &Arc<Hold>, place: impl Fn(u32) -> Place) {
     bucket.push(Arc::clone(hold));
 }
 
-/// Removes the lease at `at`, and moves the last lease to its place.
+/// Removes the lease at index `at` and moves the last lease to this index.
 fn take_out(bucket: &mut Bucket, at: u32, place: impl Fn(u32) -> Place) {
     let at_index = usize::try_from(at).expect("it was an index");
     bucket.swap_remove(at_index);

@@ -1,4 +1,4 @@
-//! The current leader, as other clients see it.
+//! The current leader of an election, as seen by other clients.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::contract::holder::{Holder, LockKind};
 use crate::contract::inspection::Inspection;
 use crate::locks::face::Face;
 
-/// The leader of an [`Election`](crate::election::Election), as any client sees it.
+/// The leader of an [`Election`](crate::election::Election), as seen by any client.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -34,7 +34,7 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Asks the store for the leader.
+    /// Asks the store for the current leader.
     pub(super) async fn of(face: &Face) -> Result<Option<Self>, Error> {
         let seen = face.inspect().await.and_then(|inspection| Self::among(&inspection));
         seen.map_err(|error| error.with_operation(Operation::Inspect).with_key(face.key()))
@@ -61,8 +61,8 @@ impl Leader {
         &self.value
     }
 
-    /// Returns the fingerprint of the leader's lease. It stays the same until the leadership ends,
-    /// and two leaderships never have the same fingerprint.
+    /// Returns the fingerprint of the leader's lease. The fingerprint does not change during one
+    /// leadership, and every leadership has a different fingerprint.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
@@ -73,8 +73,8 @@ impl Leader {
         self.remaining
     }
 
-    /// Returns whether both values describe the same leadership and the same proclaimed value. A
-    /// renewal in between makes no difference.
+    /// Returns whether both values have the same leadership and the same proclaimed value. A
+    /// renewal does not count as a difference.
     pub(super) fn says_the_same(&self, other: &Self) -> bool {
         (self.fingerprint, &self.value) == (other.fingerprint, &other.value)
     }

@@ -1,4 +1,4 @@
-//! An observer, which reports the leader of an election and its changes.
+//! An observer that reports an election's leader and changes of the leader.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::locks::face::Face;
 use crate::retry::{Pauses, Retry};
 
-/// The time between two requests if the store sends no notification. Waiters for a lock poll at the
-/// same interval.
+/// The time between two requests if the store does not send a notification. Clients that are
+/// waiting for a lock poll at the same interval.
 const POLL: Duration = Duration::from_secs(1);
 
-/// How long to wait after the leader's lease expires. Stores expire keys with millisecond
-/// precision.
+/// How long to wait after the leader's lease should have expired, because stores expire keys with
+/// millisecond precision.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
 
 /// The minimum time between two requests during a flood of notifications.
 const LOOK_SPACING: Duration = Duration::from_millis(10);
 
-/// The time limit for one request. Long enough to open a new connection.
+/// The time limit for one request, which is long enough to open a new connection.
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
 
-/// Observes the leader of an [`Election`](crate::election::Election) and its proclaimed value.
+/// Observes the leader of an [`Election`](crate::election::Election) and the proclaimed value.
 ///
 /// The observer reads the state from the store when the store sends a notification, when the
-/// leader's lease expires, and at least once per second. It reports the latest state and keeps no
-/// history. If several changes follow quickly, it may skip some of them, for example a short time
-/// without a leader.
+/// leader's lease expires, and at least once per second. The observer reports the latest state and
+/// does not keep a history. If several changes occur in quick succession, the observer may skip
+/// some of them, for example a short period without a leader.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -59,10 +59,10 @@ pub struct Observer {
     told: Option<Option<Leader>>,
     /// When the next request is due, unless a notification arrives first.
     look_at: Instant,
-    /// The earliest time for a request that follows a notification.
+    /// The earliest time at which a notification may cause a request.
     spaced: Instant,
-    /// When the first request without a reply was sent. `None` if the store has answered since, or
-    /// if the caller got an error for it.
+    /// When the first request without a reply was sent. `None` if the store has replied since, or
+    /// if the missing reply was already reported to the caller as an error.
     silent_since: Option<Instant>,
     pauses: Pauses,
 }
@@ -84,7 +84,7 @@ impl Observer {
         }
     }
 
-    /// Waits for a change, and returns the current leader. The first call returns the current state
+    /// Waits for a change and returns the current leader. The first call returns the current state
     /// without waiting for a change.
     ///
     /// A change is a new leader, a new value, or the end of a leadership. The observer never
@@ -93,16 +93,16 @@ impl Observer {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the store has not
-    /// answered for [`LockOptions::outage_wait`](crate::LockOptions::outage_wait), and again after
-    /// every further `outage_wait`. Returns an error of the store immediately if a retry cannot
+    /// replied for [`LockOptions::outage_wait`](crate::LockOptions::outage_wait), and again after
+    /// each further `outage_wait`. Returns an error from the store immediately if a retry cannot
     /// succeed. After such an error, the next call tries again after a pause.
     ///
     /// Returns [`ErrorKind::Closed`] if the client was shut down.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. The next call returns a change that a dropped call did not
-    /// return.
+    /// This method is cancel safe. If a call is dropped before it returns a change, the next call
+    /// returns the change.
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
         let engine = Arc::clone(self.face.engine());
         let told = engine.while_open(pin!(self.changed())).await;
@@ -117,8 +117,8 @@ impl Observer {
     /// Returns a stream of the results of [`next`](Self::next). The stream ends after
     /// [`ErrorKind::Closed`].
     ///
-    /// If the stream has not been polled for a while, its next item may be outdated, because it can
-    /// come from an earlier request. The current state follows immediately.
+    /// If the stream has not been polled for a while, its next item may come from an earlier
+    /// request and be outdated. The current state then follows immediately.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -167,7 +167,7 @@ impl Observer {
     }
 
     /// Waits until a request is due, or until a notification arrives. A notification is recorded in
-    /// `look_at`, so it is not lost if this future is dropped.
+    /// `look_at`, so the notification is not lost if this future is dropped.
     async fn wait_to_look(&mut self) {
         let clock = self.face.engine().clock();
         while clock.now() < self.look_at {
@@ -178,7 +178,8 @@ impl Observer {
         }
     }
 
-    /// Sends one request. If this future is dropped before the reply, the request stays due.
+    /// Sends one request. If this future is dropped before the reply arrives, a new request is
+    /// still due.
     async fn look(&mut self) -> Result<Option<Leader>, Error> {
         let clock = self.face.engine().clock();
         let sent_at = clock.now();

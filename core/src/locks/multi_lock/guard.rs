@@ -23,11 +23,11 @@ use crate::locks::guard::{LockGuard, done};
 /// A guard that holds all parts of a [`MultiLock`](crate::MultiLock).
 ///
 /// While the guard exists, the watchdog renews each lease, unless [renewal is
-/// off](crate::RenewalMode::Off). If any part is lost, the guard counts as lost. The other parts
-/// are still renewed until the guard is released.
+/// off](crate::RenewalMode::Off). If any part is lost, the guard is considered lost. The remaining
+/// parts are still renewed until the guard is released.
 ///
 /// Each part is a [`LockGuard`] with a fencing token. Dropping the guard releases all parts in the
-/// background, the last key first.
+/// background, in reverse key order.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -62,13 +62,13 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    /// Creates a guard that has all its parts.
+    /// Creates a guard from all its parts.
     pub(super) fn of(guards: Vec<LockGuard>) -> Self {
         Self { guards, complete: true }
     }
 
-    /// Creates a guard without parts. If it is dropped before it is [complete](Self::complete), its
-    /// parts are released without regard to `min_hold`.
+    /// Creates a guard without parts. If the guard is dropped before it is
+    /// [complete](Self::complete), its parts are released without waiting for `min_hold`.
     pub(super) fn taking() -> Self {
         Self { guards: Vec::new(), complete: false }
     }
@@ -77,16 +77,16 @@ impl MultiGuard {
         self.guards.push(guard);
     }
 
-    /// Marks the guard as complete: no part will be added.
+    /// Marks the guard as complete, so that no more parts can be added.
     pub(super) fn complete(mut self) -> Self {
         self.complete = true;
         self
     }
 
-    /// Releases the parts of an acquisition that failed, without regard to `min_hold`.
+    /// Releases the parts of a failed acquisition without waiting for `min_hold`.
     pub(super) async fn give_back(self) {
         self.guards.iter().for_each(LockGuard::waive_min_hold);
-        // The caller gets the error of the acquisition. The reaper retries a release that failed.
+        // The caller gets the error from the acquisition. The reaper retries any failed release.
         drop(self.release().await);
     }
 
@@ -95,14 +95,14 @@ impl MultiGuard {
         &self.guards
     }
 
-    /// Returns the guard of the part `key`, or `None` if there is no such part.
+    /// Returns the guard for the part named `key`, or `None` if there is no part with this key.
     pub fn get(&self, key: impl IntoKey) -> Option<&LockGuard> {
         let key = key.into_key().ok()?;
         self.guards.iter().find(|guard| *guard.key() == key)
     }
 
-    /// Returns the earliest [deadline](LockGuard::deadline) of the parts. At that time, the guard
-    /// counts as lost, unless the part is renewed first.
+    /// Returns the earliest [deadline](LockGuard::deadline) of all parts. At that time, the guard
+    /// is considered lost unless the part is renewed first.
     pub fn deadline(&self) -> Instant {
         self.guards.iter().map(LockGuard::deadline).min().unwrap_or(Instant::FAR_FUTURE)
     }
@@ -112,42 +112,43 @@ impl MultiGuard {
         self.guards.iter().map(LockGuard::remaining).min().unwrap_or_default()
     }
 
-    /// Returns whether all leases are in force. The answer comes from local state, without I/O.
+    /// Returns whether all leases are in force. The result is based on local state, without any
+    /// I/O.
     ///
-    /// `true` can become outdated while the caller acts on it. `false` never changes back to
-    /// `true`.
+    /// A result of `true` may be out of date by the time the caller acts on it. A result of `false`
+    /// is final.
     pub fn is_held(&self) -> bool {
         self.guards.iter().all(LockGuard::is_held)
     }
 
-    /// Checks that every lease is in force, and that at least `min_left` of it is left. The check
-    /// uses the local deadlines and does no I/O.
+    /// Checks that every lease is in force, and that at least `min_left` remains before each
+    /// deadline. The check uses the local deadlines and does no I/O.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::LeaseLost`] if any lease is lost, and [`ErrorKind::ExpiresSoon`] if
-    /// less than `min_left` of a lease is left. [`Error::key`] returns the key of that lease.
+    /// less than `min_left` remains for any lease. [`Error::key`] returns that lease's key.
     pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
         self.guards.iter().try_for_each(|guard| guard.ensure_held(min_left))
     }
 
-    /// Waits until any part is lost. Returns its key and the reason, or `None` if the guard is
-    /// released or dropped instead.
+    /// Waits until any part is lost. Returns the lost part's key and the reason, or `None` if the
+    /// guard is released or dropped first.
     ///
-    /// Like [`LockGuard::lost`], the future resolves no later than the first time the runtime runs
-    /// after the earliest deadline. It does not borrow the guard and does not keep the leases or
-    /// the client alive.
+    /// Like [`LockGuard::lost`], the future completes no later than the first poll after the
+    /// earliest deadline. The future does not borrow the guard and does not keep the leases or the
+    /// client alive.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. A loss is never withdrawn, so the next call reports it again.
+    /// This method is cancel safe. A loss is permanent, so the next call reports it again.
     pub fn lost(&self) -> impl Future<Output = Option<(LockKey, LossReason)>> + Send + 'static {
         let part = |guard: &LockGuard| {
             let key = guard.key().clone();
             guard.lost().map(|lost| lost.map(|reason| (key, reason))).boxed()
         };
         let mut parts: Vec<_> = self.guards.iter().map(part).collect();
-        // Each poll polls every part, because a part compares its deadline with the clock only when
+        // Poll every part each time, because a part compares its deadline with the clock only when
         // it is polled.
         poll_fn(move |cx| {
             let mut lost = None;
@@ -162,14 +163,15 @@ impl MultiGuard {
         })
     }
 
-    /// Waits until any lease is [unconfirmed](crate::LeaseState::Unconfirmed) or lost, and returns
-    /// its key and state.
+    /// Waits until any lease is [unconfirmed](crate::LeaseState::Unconfirmed) or lost, then returns
+    /// that lease's key and state.
     ///
-    /// The renewal of an unconfirmed lease is overdue, so this is a good moment to finish early.
+    /// The renewal of an unconfirmed lease is overdue. A caller can use this method to finish
+    /// early.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe: the next call reports the state again.
+    /// This method is cancel safe. The next call reports the state again.
     pub async fn unconfirmed(&self) -> (LockKey, LeaseState) {
         let parts = self
             .guards
@@ -179,12 +181,13 @@ impl MultiGuard {
     }
 
     /// Waits until a client [asks](crate::LockClient::request_revocation) the holders of any part
-    /// to finish early. Returns the key of that part, or `None` if the guard is released or dropped
+    /// to finish early. Returns that part's key, or `None` if the guard is released or dropped
     /// first. See [`LockGuard::revocation_requested`].
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. A request is never withdrawn, so the next call reports it again.
+    /// This method is cancel safe. A revocation request is never withdrawn, so the next call
+    /// reports it again.
     pub fn revocation_requested(&self) -> impl Future<Output = Option<LockKey>> + Send + 'static {
         let part = |guard: &LockGuard| {
             let (key, asked) = (guard.key().clone(), guard.revocation_requested());
@@ -206,31 +209,31 @@ impl MultiGuard {
         self.guards.iter().any(LockGuard::is_revocation_requested)
     }
 
-    /// Renews all leases now, with the TTL `ttl`. See [`LockGuard::extend`].
+    /// Renews all leases now with the new TTL `ttl`. See [`LockGuard::extend`].
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::LeaseLost`] if any part is lost, and otherwise the first error of
-    /// [`LockGuard::extend`]. An error of one part does not prevent the extension of other parts.
+    /// Returns [`ErrorKind::LeaseLost`] if any part is lost, and otherwise the first error from
+    /// [`LockGuard::extend`]. If one part fails to renew, the remaining parts are still renewed.
     ///
     /// # Cancel safety
     ///
     /// This method is cancel safe. If the future is dropped, the store may have renewed some of the
-    /// leases. No deadline is later than the store allows.
+    /// leases. No local deadline is later than the expiry in the store.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         first_error(join_all(self.guards.iter().map(|guard| guard.extend(ttl))).await)
     }
 
     /// Runs `future` as long as all parts are held. If any part is lost, `future` is dropped before
-    /// it has finished. The guard is kept.
+    /// it finishes. The guard is kept.
     ///
-    /// Like [`LockGuard::while_held`], this method gives `future` the time
+    /// Like [`LockGuard::while_held`], this method gives `future` a grace period of
     /// [`loss_grace`](crate::LockOptions::loss_grace) to finish.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::LeaseLost`] if any part was lost before `future` finished.
-    /// [`Error::key`] returns the key of that part.
+    /// [`Error::key`] returns the lost part's key.
     ///
     /// # Cancel safety
     ///
@@ -257,8 +260,8 @@ impl MultiGuard {
         }
     }
 
-    /// Nests the spans of all parts and returns the innermost one, so that logs of the work carry
-    /// every token.
+    /// Nests the spans of all parts and returns the innermost span, so that log events of the work
+    /// contain every token.
     fn span(&self) -> Span {
         let spans = self.guards.iter().fold(None, |outer, guard| Some(guard.span(outer.as_ref())));
         spans.unwrap_or_else(Span::none)
@@ -273,17 +276,16 @@ impl MultiGuard {
         done(output, self.release().await)
     }
 
-    /// Releases all parts, the last key first, and waits until the store has confirmed the
+    /// Releases all parts in reverse key order and waits until the store has confirmed the
     /// releases.
     ///
-    /// The releases run at the same time, and an error of one part does not prevent the release of
-    /// other parts.
+    /// The releases run concurrently. If one release fails, the remaining parts are still released.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::LeaseLost`] if any part was lost before, and otherwise the first error
-    /// of [`LockGuard::release`]. A store that does not answer causes an error after at most five
-    /// seconds. After an error, the guard no longer exists.
+    /// Returns [`ErrorKind::LeaseLost`] if any part was lost before the release, and otherwise the
+    /// first error from [`LockGuard::release`]. If the store does not reply, the method returns an
+    /// error after at most five seconds. After an error, the guard no longer exists.
     ///
     /// # Cancel safety
     ///
@@ -313,8 +315,8 @@ impl fmt::Debug for MultiGuard {
     }
 }
 
-/// Returns the first `LeaseLost` error, or the first error if no part was lost. Callers must not
-/// miss a loss because another part got no reply.
+/// Returns the first `LeaseLost` error, or the first error if no part was lost. A missing reply for
+/// one part must not hide the loss of another part.
 fn first_error(outcomes: Vec<Result<(), Error>>) -> Result<(), Error> {
     let errors = outcomes.into_iter().filter_map(Result::err);
     errors.min_by_key(|error| error.kind() != ErrorKind::LeaseLost).map_or(Ok(()), Err)

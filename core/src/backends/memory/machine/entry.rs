@@ -1,4 +1,4 @@
-//! The entry of one key: its holders and its queue.
+//! The entry for one key, which contains its holders and its queue.
 
 use std::time::Duration;
 
@@ -14,30 +14,30 @@ use crate::contract::outcome::Revocation;
 pub(super) struct Entry {
     holdings: Vec<Holding>,
     queue: Vec<Place>,
-    /// Until this time, renewals ask all holders to finish early.
+    /// Until this time, the replies to renewals ask all holders to finish early.
     asked_until: Option<Instant>,
 }
 
-/// A lease in force, and the time when it expires.
+/// A lease in force, with its expiry time.
 #[derive(Debug)]
 pub(super) struct Holding {
     pub(super) lease: Lease,
     granted_at: Instant,
     token: u64,
     ends: Instant,
-    /// Whether only this holder is asked to finish early.
+    /// Whether this holder alone was asked to finish early.
     is_asked: bool,
 }
 
-/// A queue entry, and the time when it expires.
+/// A queue entry, with its expiry time.
 #[derive(Debug)]
 struct Place {
     id: LeaseId,
     share: Share,
     description: Option<Description>,
     ends: Instant,
-    /// How long the entry lasts once its claim could be granted. With `None`, the entry lasts until
-    /// `ends`.
+    /// How long the entry remains after its claim could be granted. If `None`, the entry remains
+    /// until `ends`.
     patience: Option<Duration>,
 }
 
@@ -57,7 +57,7 @@ impl Entry {
         self.holdings.is_empty() && self.queue.is_empty()
     }
 
-    /// Returns the time when everything in the entry will have expired, unless the entry changes
+    /// Returns the time by which all leases and queue entries will have expired if nothing changes
     /// before then.
     pub(super) fn ends(&self) -> Instant {
         let holdings = self.holdings.iter().map(|holding| holding.ends);
@@ -71,9 +71,10 @@ impl Entry {
         self.holdings.first().is_some_and(|first| first.lease.share().is_whole() == whole)
     }
 
-    /// Returns whether the claim fits next to all holders of the key and all earlier queue entries.
+    /// Returns whether the claim can be granted in addition to all current holders and all earlier
+    /// queue entries.
     ///
-    /// A claim whose own lease is in force is always admitted.
+    /// A claim whose own lease is in force can always be granted.
     pub(super) fn admits(&self, claim: &Claim) -> bool {
         if self.holdings.iter().any(|holding| holding.lease.id() == claim.id()) {
             return true;
@@ -91,7 +92,7 @@ impl Entry {
     }
 
     /// Returns when the first queue entry ahead of the claim expires, if the claim could be granted
-    /// then.
+    /// at that time.
     pub(super) fn first_place_before(&self, claim: &Claim) -> Option<Instant> {
         if self.is_held() && claim.share().is_whole() {
             return None;
@@ -99,8 +100,8 @@ impl Entry {
         self.before(claim.id()).map(|place| place.ends).min()
     }
 
-    /// Creates or refreshes the queue entry of the claim. The entry lasts until `ends`, but no
-    /// longer than `patience` once the claim could be granted.
+    /// Creates or refreshes the queue entry of the claim. The entry remains until `ends`, but for
+    /// at most `patience` after the claim could be granted.
     pub(super) fn queue_up(&mut self, claim: &Claim, ends: Instant, patience: Option<Duration>) {
         match self.queue.iter_mut().find(|place| place.id == claim.id()) {
             Some(place) => (place.ends, place.patience) = (ends, patience),
@@ -112,7 +113,8 @@ impl Entry {
         }
     }
 
-    /// Shortens the queue entries whose claims could be granted now to their `patience`.
+    /// For each queued claim that could be granted now, limits the remaining time of its queue
+    /// entry to its `patience`.
     pub(super) fn call_up(&mut self, now: Instant) {
         let held = self.holdings.iter().map(|holding| u64::from(holding.lease.share().units()));
         let mut total: u64 = held.sum();
@@ -160,12 +162,12 @@ impl Entry {
         }
     }
 
-    /// Returns the lease `id` if it is in force.
+    /// Returns the lease with this `id` if it is in force.
     pub(super) fn holding(&mut self, id: LeaseId) -> Option<&mut Holding> {
         self.holdings.iter_mut().find(|holding| holding.lease.id() == id)
     }
 
-    /// Returns the outcome of a successful renewal of the lease `id`.
+    /// Returns the outcome of a successful renewal of the lease with this `id`.
     pub(super) fn renewal(&mut self, id: LeaseId, now: Instant) -> Renewal {
         let all_are_asked = self.asked_until.is_some_and(|until| now < until);
         if all_are_asked || self.holding(id).is_some_and(|holding| holding.is_asked) {
@@ -175,10 +177,11 @@ impl Entry {
         }
     }
 
-    /// Asks one holder, for as long as it holds its lease, or all holders to finish early.
+    /// Asks one holder or all holders to finish early. A request to one holder lasts until its
+    /// lease ends.
     ///
-    /// A request to all holders lasts until the last of their current leases would expire. All
-    /// holders renew before that.
+    /// A request to all holders lasts until the last of their current leases would expire. Each
+    /// holder renews its lease before that time and is notified.
     pub(super) fn request_revocation(&mut self, only: Option<Fingerprint>) -> Revocation {
         let is_asked = match only {
             Some(fingerprint) => {
@@ -200,7 +203,7 @@ impl Entry {
         }
     }
 
-    /// Ends the lease `id`. Returns `false` if it is not in force.
+    /// Ends the lease with this `id`. Returns `false` if the lease is not in force.
     pub(super) fn end(&mut self, id: LeaseId) -> bool {
         let before = self.holdings.len();
         self.holdings.retain(|holding| holding.lease.id() != id);
@@ -208,7 +211,7 @@ impl Entry {
         self.holdings.len() < before
     }
 
-    /// Ends one lease, or all leases, and returns their holders.
+    /// Ends one lease or all leases, and returns the holders.
     pub(super) fn end_forcibly(&mut self, only: Option<Fingerprint>, now: Instant) -> Vec<Holder> {
         let is_meant = |holding: &Holding| only.is_none_or(|only| holding.fingerprint() == only);
         let mut ended: Vec<Holding> = self.holdings.extract_if(.., |it| is_meant(it)).collect();
@@ -230,7 +233,7 @@ impl Entry {
         holdings.into_iter().map(|holding| holding.holder(now)).collect()
     }
 
-    /// Returns the queued claims, in order.
+    /// Returns the queued claims in queue order.
     pub(super) fn waiters(&self) -> Vec<Waiter> {
         let waiter = |place: &Place| {
             let waiter = Waiter::new(place.id.fingerprint(), place.share);
@@ -241,7 +244,7 @@ impl Entry {
 }
 
 impl Holding {
-    /// Puts `lease` in force with its new contents. The number of units never increases.
+    /// Replaces the stored lease with `lease`. The number of units never increases.
     pub(super) fn renew(&mut self, lease: &Lease, now: Instant) {
         let share = lease.share().capped_by(self.lease.share());
         self.lease = lease.clone().with_share(share);
