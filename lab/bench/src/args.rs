@@ -47,7 +47,7 @@ impl Args {
         }
     }
 
-    /// Like `quick`, with one round.
+    /// Returns these arguments with one round.
     pub(crate) fn once(&self) -> Self {
         Self { rounds: 1, ..self.clone() }
     }
