@@ -232,7 +232,7 @@ impl<B: LockBackend> LockBackend for Noting<B> {
     }
 }
 
-/// An acquisition, as its client printed it.
+/// An acquisition, as printed by its client.
 struct Acquired {
     sent: u64,
     acknowledged: u64,

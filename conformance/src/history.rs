@@ -6,8 +6,8 @@
 //! [`History::judge`](judge::History::judge) creates a [`Run`](run::Run) from the record, with all
 //! violated guarantees. [`report::html`] renders several runs.
 //!
-//! `leasehold verify` and the fault campaign of the repository use this module. It is not covered
-//! by semantic versioning.
+//! `leasehold verify` and the fault campaign of the repository use this module. The module is not
+//! covered by semantic versioning.
 
 pub mod event;
 pub mod fault;
