@@ -1,4 +1,4 @@
-//! A driver for tests, whose servers are functions.
+//! A driver for tests, in which functions take the role of servers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -36,8 +36,8 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// Adds another address to the names of all servers. It comes first, accepts connections and
-    /// never replies.
+    /// Adds an address to the names of all servers. This address is tried first, accepts
+    /// connections and never replies.
     pub(crate) fn add_mute_address(&self) {
         self.mute.lock().unwrap().push(([192, 0, 2, 1], 1).into());
     }
