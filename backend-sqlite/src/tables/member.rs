@@ -1,4 +1,4 @@
-//! Stores the quorum that the file is a member of.
+//! Records the quorum that the file is a member of.
 
 use leasehold_core::backend::{Charter, Enlistment, Standing, StoreId};
 use leasehold_core::{Error, ErrorKind};
@@ -9,7 +9,7 @@ use rusqlite::params;
 
 use super::{Stop, Tables, emptied};
 
-/// Creates the table. Files of earlier versions do not have it.
+/// The statement that creates the table, which files from earlier versions lack.
 const CREATE: &str = "
 CREATE TABLE IF NOT EXISTS {member} (
   id INTEGER PRIMARY KEY CHECK (id = 0),
@@ -62,8 +62,8 @@ impl Tables<'_> {
             .with_age(remaining(now, since)))
     }
 
-    /// Joins the quorum, if this is the intended file and it is not a member under another quorum
-    /// configuration.
+    /// Joins the quorum, if this is the intended file and it is not a member with a different
+    /// quorum configuration.
     pub(crate) fn enlist(&self, enlistment: &Enlistment) -> Result<(), Stop> {
         let charter = enlistment.charter().as_str();
         let enlisted = self.first(
