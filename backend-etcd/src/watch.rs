@@ -48,7 +48,8 @@ pub(crate) struct News {
 struct Asking {
     entries: HashMap<LeaseId, Asked>,
     /// Entries that will be watched once they have been held for long enough, sorted by the time
-    /// when their watches start.
+    /// when their watches start. `wakes` states whether the stream's task wakes for the first
+    /// entry, because locks that are held only briefly should not wake the task.
     later: VecDeque<(Instant, LeaseId, i64)>,
     wakes: bool,
     /// The watches on the current stream, and whether each of them has reported no event since the

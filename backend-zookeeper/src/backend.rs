@@ -40,7 +40,7 @@ pub struct ZooKeeperBackend {
     sessions: Arc<Sessions>,
     claims: Arc<Claims>,
     news: Arc<News>,
-    /// The shortest and the longest session timeout that the servers allow.
+    /// The shortest and longest session timeouts that the servers allow.
     range: (Duration, Duration),
 }
 
@@ -59,7 +59,7 @@ impl ZooKeeperBackend {
         Self::connect_with(ZooKeeperConfig::from_url(url)?).await
     }
 
-    /// Connects to the ensemble of `config`, checks the credentials, and asks which TTLs the
+    /// Connects to the ensemble in `config`, checks the credentials, and determines which TTLs the
     /// ensemble supports.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! An entry: the node of a holder or a waiter, and the meaning of its data.
+//! Entries, which are the nodes of holders and waiters, and the meaning of their data.
 
 use std::str;
 use std::time::Duration;
@@ -16,14 +16,14 @@ const HELD: &str = "held";
 /// The first word in the data of a waiter.
 const QUEUED: &str = "queued";
 
-/// Replaces the token in the data of a claim that holds the lock only if its node has the number
-/// that follows. See [`State::HeldAs`].
+/// Marks the data of a claim that holds the lock only if its node has the number after this
+/// character. The number replaces the token, see [`State::HeldAs`].
 const IF_NUMBERED: char = '@';
 
-/// The data by which Curator asks a holder to finish.
+/// The data with which Curator asks a holder to finish.
 pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
 
-/// The number of bits by which a zxid is shifted to make a token. Each grant has this range of
+/// The number of bits by which a zxid is shifted to obtain a token. Each grant has this range of
 /// numbers for hand-offs. Even after centuries of elections, tokens stay below 2^53, the largest
 /// integer that JSON parsers read exactly.
 pub(crate) const SHIFT: u32 = 8;
@@ -66,12 +66,12 @@ impl Entry {
         self.data == REVOKE
     }
 
-    /// Returns whether the data were written after the creation of the node.
+    /// Returns whether the data was written after the node was created.
     pub(crate) fn is_touched(&self) -> bool {
         self.stat.version > 0
     }
 
-    /// Returns whether another program created the node.
+    /// Returns whether a foreign program created the node.
     pub(crate) fn is_foreign(&self) -> bool {
         self.text.is_none()
     }
@@ -92,13 +92,13 @@ impl Entry {
         }
     }
 
-    /// Returns the data for a moved node. They contain the token, because the creation of the node
+    /// Returns the data for a moved node. The data contains the token, because the node's creation
     /// is no longer the grant.
     pub(crate) fn moved(&self, lease: &Lease) -> Vec<u8> {
         write(State::Held, lease, self.token())
     }
 
-    /// Returns how long the entry stays at most without renewal.
+    /// Returns the maximum time for which the entry remains without renewal.
     pub(crate) fn ttl(&self) -> Option<Duration> {
         self.text.as_ref().map(|text| text.ttl)
     }

@@ -16,8 +16,8 @@ use crate::queue::Queue;
 use crate::session::{Hook, Session, Use};
 use crate::watch::Target;
 
-/// How long the queue entry of a waiting claim is kept. During an election, shorter queue entries
-/// can expire.
+/// How long the queue entry of a waiting claim is kept. If the entry were kept for a shorter time,
+/// it could expire during an election.
 const PLACE: Duration = Duration::from_secs(10);
 
 impl ZooKeeperBackend {
