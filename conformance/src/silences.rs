@@ -1,5 +1,5 @@
-//! Records requests and conditions for which a case waited in vain. If a stalling machine explains
-//! the vain waits, it also explains the failure of the case.
+//! Records requests and conditions for which a case waited without success. If a stalling machine
+//! explains these waits, it also explains the failure of the case.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
