@@ -54,7 +54,7 @@ pub use service::LockService;
 /// | `defaults` | a [`Profile`] for all locks | the defaults of [`LockOptions`] |
 /// | `locks` | profiles by lock name; fields that a profile omits come from `defaults` | none |
 ///
-/// In the name of a profile, each `*` matches any text, including the empty text. If several
+/// In the name of a profile, each `*` matches any text, including an empty string. If several
 /// profiles match a lock, the profile with the longest text outside its stars applies.
 ///
 /// A duration is a string such as `"30s"`, `"200ms"` or `"1h 30m"`. Unknown fields and invalid

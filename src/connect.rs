@@ -112,9 +112,9 @@ pub async fn connect_with(url: &str, options: LockOptions) -> Result<LockClient,
 /// [`ErrorKind::Unsupported`] if the store's Cargo feature is disabled.
 ///
 /// Also returns [`ErrorKind::Unsupported`] if the options require strict fencing and the store is a
-/// database. Whether a database supports strict fencing is known only after a request. ZooKeeper
-/// URLs return [`ErrorKind::Unsupported`] too, because the client must first ask the ensemble which
-/// TTLs it supports.
+/// database. The client knows whether a database supports strict fencing only after the first
+/// request. ZooKeeper URLs always return [`ErrorKind::Unsupported`], because the client must first
+/// query which TTLs the ensemble supports.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

@@ -77,8 +77,8 @@
 /// # Skipping
 ///
 /// With `on_busy = skip`, the function returns `Result<Option<T>, E>`. A call that does not acquire
-/// the lock returns `Ok(None)`. The body also returns a `Result<Option<T>, E>`, so the signature is
-/// the same for the caller and for the body.
+/// the lock returns `Ok(None)`. The body also returns a `Result<Option<T>, E>`, so the caller and
+/// the body see the same signature.
 ///
 /// Some Java projects have a `@RedisLock` annotation with the attributes below. This table lists
 /// the equivalent arguments:
@@ -104,7 +104,7 @@
 ///   which case no request is sent;
 /// - [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if async code calls a plain
 ///   function;
-/// - the other errors of [`Mutex::run`](crate::Mutex::run).
+/// - the remaining errors of [`Mutex::run`](crate::Mutex::run).
 ///
 /// If the lease is lost, an async body is dropped before it finishes. A plain body cannot be
 /// stopped, so the error is returned only after the body has finished.

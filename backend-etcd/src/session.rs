@@ -101,7 +101,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Returns when the session expires without another renewal.
+    /// Returns the time when the session expires without a further renewal.
     pub(crate) fn good_until(&self) -> Instant {
         self.kept_at + self.granted
     }
@@ -416,7 +416,7 @@ pub(crate) async fn grant(
     duration(grant.ttl())
 }
 
-/// Renews an etcd lease for another TTL.
+/// Renews an etcd lease for a further TTL.
 pub(crate) async fn keep_alive(connection: &Connection, id: i64) -> Result<(), Failure> {
     // Every request uses a separate stream to a member that replies, because an earlier stream may
     // be broken. The client crate waits for the first reply and reports a missing lease.

@@ -267,7 +267,7 @@ impl Session {
         Hook { session: Arc::clone(self), link, good_until, _used: used }
     }
 
-    /// Closes the connection. The session lasts for one TTL from the time of the connection.
+    /// Closes the connection. The session lasts for one TTL after the connection was opened.
     ///
     /// This method does not wait for `state`. A caller that reconnects locks `state` and waits for
     /// the users of the current connection, one of which may be the caller of this method.

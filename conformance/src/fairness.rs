@@ -1,7 +1,7 @@
 //! Checks that a lock is first come, first served across processes.
 //!
-//! A test starts its own program several times. Each of these processes runs another test, in which
-//! clients [`take_turns`](Contest::take_turns):
+//! A test starts its own program several times. Each of these processes runs a second test, in
+//! which clients [`take_turns`](Contest::take_turns):
 //!
 //! ```no_run
 //! use leasehold_conformance::fairness::Contest;
@@ -101,8 +101,8 @@ impl Contest {
     ///
     /// # Panics
     ///
-    /// Panics if a process fails. Also panics if a claim was served before another claim whose
-    /// queue entry the store had acknowledged earlier.
+    /// Panics if a process fails. Also panics if a claim was served before a claim whose queue
+    /// entry the store had acknowledged earlier.
     ///
     /// # Cancel safety
     ///

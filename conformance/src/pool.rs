@@ -9,8 +9,8 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 use crate::harness::{Disturbance, Time};
 use crate::profile::{AnyHarness, Profile};
 
-/// The number of stores of a harness that its cases use one after the other. Each store takes time
-/// to start, and uses the CPU even while idle.
+/// The number of stores of a harness that its cases use one at a time. Each store takes time to
+/// start, and uses the CPU even while idle.
 const EXCLUSIVE_STORES: usize = 2;
 
 const OUTLIVES: &str = "the pool outlives its cases";

@@ -93,7 +93,7 @@ impl Work<'_> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the function has no return value, or returns a future that is not an
+    /// Returns an error if the function does not return a value, or returns a future that is not an
     /// `async` block at the end of its body.
     pub(crate) fn of<'a>(function: &'a mut ItemFn, names: &mut Names) -> syn::Result<Work<'a>> {
         let refused = |message| Error::new(function.sig.ident.span(), message);

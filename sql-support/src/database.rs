@@ -186,9 +186,9 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
     /// lease was released.
     async fn release(&self, lease: Named) -> Result<Released, Error>;
 
-    /// Asks holders to finish. Without `only`, sets `asked` to the largest `ends` of all holders,
-    /// for every holder. With `only`, sets `asked` of this lease to the largest possible number, so
-    /// that later holders do not inherit the request.
+    /// Requests the revocation of leases. Without `only`, sets `asked` to the largest `ends` of all
+    /// holders, for every holder. With `only`, sets `asked` of this lease to the largest possible
+    /// number, so that later holders do not inherit the request.
     async fn request_revocation(&self, key: Key, only: Option<Fingerprint>)
     -> Result<Asked, Error>;
 

@@ -226,7 +226,7 @@ impl Lookout {
             }
             return Heard::Compacted;
         }
-        // This message does not always contain the watch's id.
+        // This message does not always contain the watch's ID.
         if message.canceled() && message.created() {
             return Heard::Refused;
         }

@@ -99,8 +99,7 @@ pub(crate) async fn a_refused_caller_is_told_the_holder(scene: &Scene) {
     let guard = mutexes[0].lock().await.unwrap();
     let ours = scene.witness(&key).await.unwrap();
 
-    // The other client sends a request to the store, and the holder's client does not need a
-    // request.
+    // The second client sends a request to the store. The holder's client does not need a request.
     for mutex in mutexes {
         for wait in [Duration::ZERO, scene.slack()] {
             let busy = mutex.try_lock_for(wait).await.unwrap_err().into_busy().unwrap();

@@ -60,7 +60,7 @@ pub(crate) async fn a_lease_after_a_wait_lasts_like_any_other(scene: &Scene) {
     guard.release().await.unwrap();
     let guard = waiting.await.unwrap();
 
-    // The store may have granted the lock to the waiter without another request.
+    // The store may have granted the lock to the waiter without a further request.
     assert!(guard.token().number() > before);
     for _ in 0..4 {
         assert!(guard.is_held());
@@ -122,8 +122,8 @@ pub(crate) async fn a_release_just_before_the_waiting_is_not_missed(scene: &Scen
     for round in 0..scene.rounds(500) {
         let guard = ours.lock().await.unwrap();
 
-        // The release is processed before, during or after the first attempt of the other client,
-        // or its notification arrives before the reply to that attempt.
+        // The store processes the release before, during or after the waiter's first attempt, or
+        // the notification of the release arrives before the reply to that attempt.
         let overtakes = round % 20 == 0;
         if overtakes {
             faults.inject(Operation::Acquire, Fault::DelayReply(soon * 2), 1);

@@ -120,7 +120,7 @@ impl Future for Sleeping {
 impl Drop for Sleeping {
     fn drop(&mut self) {
         let waker = self.clock.state().waiting.remove(&self.timer);
-        // Dropping a waker may run other code, so the clock must not be locked here.
+        // Dropping a waker may run arbitrary code, so the clock must not be locked here.
         drop(waker);
     }
 }

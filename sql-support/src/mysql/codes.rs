@@ -31,8 +31,8 @@ fn end_before_commit(rows: &[Row]) -> bool {
 
 /// Maps an error number that the server reported before the commit.
 ///
-/// The failed statement was the last one that ran. The transaction is either rolled back or still
-/// open, in which case closing the connection rolls it back.
+/// The failed statement was the last statement that ran. The transaction is either rolled back or
+/// still open, in which case closing the connection rolls it back.
 fn failure(code: u16) -> Failure {
     match code {
         // A lock wait timeout, a deadlock victim, a changed row, or a conflict in a cluster.

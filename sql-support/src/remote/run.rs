@@ -108,8 +108,8 @@ impl RunError {
         Self::new(Failure::Unknown, "no reply, outcome unknown", source)
     }
 
-    /// Creates the error for a connection that was not opened because one side does not trust the
-    /// other. The message ends with the root cause.
+    /// Creates the error for a connection that was not opened because the client and the server do
+    /// not trust each other. The message ends with the root cause.
     pub fn not_trusted(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let source = source.into();
         let causes = iter::successors(Some(&*source as &dyn StdError), |&cause| cause.source());

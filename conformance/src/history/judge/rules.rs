@@ -136,8 +136,8 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Tokens increase in the order of grants. If two holders exclude each other, the later one has
-    /// the larger token.
+    /// Tokens increase in the order of grants. If two holders exclude each other, the later holder
+    /// has the larger token.
     ///
     /// If a lease ends early, another caller may be granted a lease while the first grant is still
     /// on its way. The first caller then receives its guard late, which violates the order of

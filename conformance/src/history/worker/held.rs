@@ -23,7 +23,7 @@ pub(super) struct Belief {
     hold: u64,
     key: String,
     token: u64,
-    /// Whether the holder excludes all other holders, and may therefore write.
+    /// Whether the holder excludes all other holders and may therefore write.
     is_alone: bool,
 }
 
