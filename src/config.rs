@@ -63,12 +63,12 @@ pub use service::LockService;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Config {
-    /// The URL of the store. It may contain a password, so neither errors nor `Debug` show it.
+    /// The URL of the store. The URL may contain a password, so neither errors nor `Debug` show it.
     pub url: String,
     /// Whether to connect at the first request instead of at the start.
     #[serde(default)]
     pub lazy: bool,
-    /// The profile for locks without their own profile. It also supplies the fields that a profile
+    /// The profile for locks without their own profile, and the source of fields that a profile
     /// omits.
     #[serde(default)]
     pub defaults: Profile,

@@ -16,8 +16,8 @@ use leasehold_core::clock::{Clock, Instant};
 use crate::sync::locked;
 
 /// The TTL of the session that marks are attached to. When a mark is created, at least one third of
-/// this TTL is left, which is several times the servers' limit for a transaction. That limit is 5 s
-/// plus two election timeouts.
+/// this TTL is left, which is several times the servers' limit for a transaction. The servers'
+/// limit is 5 s plus two election timeouts.
 pub(crate) const MARKED_FOR: Duration = Duration::from_secs(60);
 
 /// The entries that may be created late, and how long they must be remembered.

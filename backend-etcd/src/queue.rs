@@ -107,8 +107,8 @@ impl Queue {
             return Verdict::OtherKind;
         }
         if own.is_none() && self.entries.iter().any(|entry| entry.key == key.as_bytes()) {
-            // This abandoned entry belongs to the same client and was created very late. It expires
-            // after its TTL.
+            // This abandoned entry belongs to the same client and was created very late. The entry
+            // expires after its TTL.
             return Verdict::Occupied;
         }
         // A foreign program holds the lock as soon as all entries before its entry are gone. The

@@ -23,7 +23,7 @@ use crate::sync::locked;
 /// twelfth, a lease starts with nearly all of its TTL, and busy clients do not renew constantly.
 const FRESH: u32 = 12;
 
-/// The part of its TTL that a session must have left. Otherwise, the session is renewed before an
+/// The part of its TTL that a session must have left. A session with less time is renewed before an
 /// entry is attached to it.
 const TIRED: u32 = 3;
 
@@ -368,7 +368,7 @@ impl Sessions {
     fn slot(&self, of: Use, ttl: Duration) -> Slot {
         let now = self.clock.now();
         let mut current = locked(&self.current);
-        // This drops sessions whose TTLs are no longer in use.
+        // Sessions whose TTLs are no longer in use are dropped.
         current.retain(|_, slot| {
             Arc::strong_count(slot) > 1
                 || slot

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The backend requires MySQL 8.0, MariaDB 10.6 or a later version. The backend stores its locks in
-//! three InnoDB tables, which it creates if the user has the permission. Otherwise, an
+//! three InnoDB tables, which it creates if the user has the permission. If the user lacks it, an
 //! administrator must run the statements of [`MysqlConfig::migration`] and grant the user these
 //! permissions, which cover all operations:
 //!

@@ -32,9 +32,9 @@
 //! # Tables and permissions
 //!
 //! The store consists of three tables of bounded size: `leasehold_stripe`, `leasehold_lease` and
-//! `leasehold_member`. The first connection creates the tables if the user has the permission.
-//! Otherwise, an administrator must run the statements of [`PostgresConfig::migration`], and the
-//! user needs these permissions:
+//! `leasehold_member`. The first connection creates the tables if the user has the permission. If
+//! the user lacks the permission, an administrator must run the statements of
+//! [`PostgresConfig::migration`], and the user needs these permissions:
 //!
 //! ```sql
 #![doc = include_str!("../tests/rights.sql")]

@@ -37,8 +37,8 @@ impl SqliteConfig {
     /// locks do not exclude each other.
     ///
     /// If the file does not exist, it is created with mode 0600, and missing directories are
-    /// created with mode 0700. Only their owner can access them. Files that root creates in another
-    /// user's directory belong to that user.
+    /// created with mode 0700. Only the owner can access these files and directories. Files that
+    /// root creates in another user's directory belong to that user.
     ///
     /// # Errors
     ///

@@ -103,7 +103,7 @@ impl File {
     /// locks.
     ///
     /// A file that is shorter than before was truncated, or SQLite has shortened it (`VACUUM`,
-    /// `wal_checkpoint(TRUNCATE)`). In both cases, the store opens the files again. If SQLite has
+    /// `wal_checkpoint(TRUNCATE)`). The store opens the files again in both cases. If SQLite has
     /// shortened the file, no data is lost.
     pub(crate) fn is_in_place(&self) -> bool {
         let Some(now) = self.paths.look() else { return false };

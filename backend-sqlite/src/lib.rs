@@ -58,7 +58,7 @@
 //!
 //! # How it works
 //!
-//! One thread owns the connection. It runs renewals and releases first. Each request is a `BEGIN
+//! One thread owns the connection, and runs renewals and releases first. Each request is a `BEGIN
 //! IMMEDIATE` transaction. If another process keeps the file busy, the call retries for a limited
 //! time and then returns [`Unavailable`](leasehold_core::ErrorKind::Unavailable), so that the
 //! client retries later. The thread also checks for changes by other processes (`PRAGMA

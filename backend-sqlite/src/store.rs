@@ -41,8 +41,8 @@ impl Store {
     /// Opens the file and checks that it belongs to this machine. Creates the file and its tables
     /// if they are missing.
     ///
-    /// A process that can read but not write the file may inspect locks. Its first write returns
-    /// the reason why it cannot write.
+    /// A process that can read but not write the file may inspect locks. The first write of such a
+    /// process returns the reason why it cannot write.
     pub(crate) fn open(config: &SqliteConfig, until: Instant) -> Result<Self, Error> {
         Self::find(config, until).map_err(|error| cannot_open(&config.path, error))
     }
@@ -83,7 +83,7 @@ impl Store {
         self.file.as_ref().is_some_and(File::is_in_place)
     }
 
-    /// Returns whether this is a snapshot of a file that no process has open. Such a store is good
+    /// Returns whether this is a snapshot of a file that no process has open. A snapshot is good
     /// for a single read.
     pub(crate) fn is_snapshot(&self) -> bool {
         self.file.is_none()
@@ -258,8 +258,8 @@ fn cannot_open(path: &Path, why: Error) -> Error {
     Error::new(why.kind(), message).with_source(why)
 }
 
-/// Returns whether the error persists until an operator fixes it. Even then, the process may be
-/// able to read.
+/// Returns whether the error persists until an operator fixes it. Even with such an error, the
+/// process may be able to read.
 fn is_for_good(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Denied | ErrorKind::Refused)
 }

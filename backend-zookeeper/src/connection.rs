@@ -396,8 +396,8 @@ impl Link {
         &self.client
     }
 
-    /// Returns the session timeout that the server has chosen. It may differ from the requested
-    /// timeout.
+    /// Returns the session timeout that the server has chosen. The server's timeout may differ from
+    /// the requested timeout.
     pub(crate) fn session_timeout(&self) -> Duration {
         self.client.session_timeout()
     }

@@ -116,7 +116,7 @@ impl Drop for Driver {
     }
 }
 
-/// A task that connects. It is aborted when its caller stops waiting.
+/// A task that connects, which is aborted when its caller stops waiting.
 struct Connecting(JoinHandle<Result<Client, ClientError>>);
 
 impl Future for Connecting {

@@ -16,8 +16,8 @@ pub(crate) struct Layout {
     prefix: Arc<str>,
 }
 
-/// The child of a lock's node that exists while a revocation request to all holders applies. Its
-/// name sorts after all holders and waiters, because some programs sort all children.
+/// The child of a lock's node that exists while a revocation request to all holders applies. The
+/// child's name sorts after all holders and waiters, because some programs sort all children.
 pub(crate) const REVOCATION: &str = "revoke";
 
 impl Layout {

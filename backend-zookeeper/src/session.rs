@@ -252,7 +252,7 @@ impl Sessions {
     fn slot(&self, of: Use, ttl: Duration) -> Slot {
         let now = self.clock.now();
         let mut current = locked(&self.current);
-        // This drops sessions whose TTLs are no longer in use.
+        // Sessions whose TTLs are no longer in use are dropped.
         current.retain(|_, slot| Arc::strong_count(slot) > 1 || is_in_use(slot, now));
         Arc::clone(current.entry((of, counted(ttl))).or_default())
     }

@@ -96,7 +96,7 @@ impl Contest {
         clients.join_all().await;
     }
 
-    /// Runs several processes of this program, each with the test `test`. This test must call
+    /// Runs several processes of this program, each with the test `test`. The test `test` must call
     /// [`take_turns`](Self::take_turns) with `server`.
     ///
     /// # Panics

@@ -92,7 +92,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
         }
     }
 
-    /// Returns the default options for the suite's clients. Their TTL comes from
+    /// Returns the default options for the suite's clients. The TTL comes from
     /// [`timing`](Self::timing). Override this method to run the suite with different options.
     fn options(&self) -> LockOptions {
         LockOptions::new()

@@ -35,7 +35,7 @@ use tokio::time::{Instant, timeout};
 use crate::log;
 use processor::{Processor, processors};
 
-/// The interval between two beats. It is much shorter than the limits of checks, and much longer
+/// The interval between two beats, which is much shorter than the limits of checks and much longer
 /// than the work of a beat. Observing a test takes 0.5 % of a core.
 const BEAT: Duration = Duration::from_millis(5);
 

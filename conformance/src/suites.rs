@@ -62,7 +62,7 @@ impl Suites {
         Self::default()
     }
 
-    /// Adds the cases of a harness. Their names start with `module`, unless it is empty.
+    /// Adds the cases of a harness. The names of the tests start with `module`, unless it is empty.
     #[must_use]
     pub fn with<H: Harness>(mut self, module: &str) -> Self {
         let prefix = if module.is_empty() { String::new() } else { format!("{module}::") };

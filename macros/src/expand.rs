@@ -11,8 +11,8 @@ use crate::args::{Args, OnBusy};
 use crate::function::{Names, Work};
 use crate::template::{self, Part, Placeholder};
 
-/// The modules of `leasehold` for async functions and for plain functions. Both contain `mutex`,
-/// `run`, `run_or_skip` and `Guard`.
+/// The modules of `leasehold` for async functions and for plain functions. Both modules contain
+/// `mutex`, `run`, `run_or_skip` and `Guard`.
 const ASYNC: &[&str] = &["__locked"];
 const BLOCKING: &[&str] = &["__locked", "blocking"];
 
@@ -95,8 +95,8 @@ impl Locking<'_> {
         let module = self.module(here, ASYNC);
         let (mutex, run) = (self.mutex(ASYNC), self.run(here));
         let (guard, work) = (self.guard(), &block.stmts);
-        // The compiler does not coerce a value to the declared output of an async closure. It does
-        // coerce later values to the type of a first `return`.
+        // The compiler does not coerce a value to the declared output of an async closure. The
+        // compiler does coerce later values to the type of a first `return`.
         let typed = output.map(|output| {
             quote_spanned! {here=>
                 if let ::core::option::Option::Some(output) = ::core::option::Option::None::<#output> {

@@ -136,7 +136,7 @@ impl<D: Driver> Backend<D> {
     async fn release_alone(&self, lease: &Lease) -> Result<Release, Error> {
         let call = Call::release(&self.0.layout, lease);
         let release = self.call(Operation::Release, lease.key(), call, decode_release).await?;
-        // This includes releases that only removed a queue entry.
+        // Releases that only removed a queue entry are also reported.
         self.0.news.changed(lease.key(), Concerns::Waiters);
         self.0.news.called_up(&release.called, lease);
         Ok(release.outcome)

@@ -142,8 +142,8 @@ impl Silence {
         self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_UNTIL_HUNG
     }
 
-    /// Records that a caller gave up before `limit`. Such a caller counts only if the connection
-    /// has been silent for at least `limit`.
+    /// Records that a caller gave up before `limit`. A caller that gave up counts only if the
+    /// connection has been silent for at least `limit`.
     fn is_hung_after_giving_up(&self, limit: Duration) -> bool {
         let now = self.now().max(1);
         let replace = |before| {
@@ -365,8 +365,8 @@ impl<D: Driver> ConnectionManager<D> {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Unavailable`] if the server does not reply. In this case, only the
-    /// check was sent.
+    /// Returns [`ErrorKind::Unavailable`] if the server does not reply. If so, only the check was
+    /// sent.
     async fn replace_if_closed(&self) -> Result<(), Error> {
         let current = self.existing()?;
         // Requests to sentinels are read-only, so they can be retried.
@@ -464,8 +464,8 @@ impl<D: Driver> ConnectionManager<D> {
         if knows_less { Protocol::Resp2 } else { self.context.protocol }
     }
 
-    /// Switches to RESP2, because the server does not support RESP3. This does not change how often
-    /// a sentinel is queried. A store no longer sends notifications.
+    /// Switches to RESP2, because the server does not support RESP3. After the switch, a sentinel
+    /// is queried as often as before, and a store no longer sends notifications.
     fn fall_back_to_resp2(&self) {
         self.resp2.store(true, Ordering::Relaxed);
         if self.role == Role::Store {

@@ -98,7 +98,7 @@ pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {
 /// [`Driver::connect`] receives this type.
 #[derive(Clone, Copy, Debug)]
 pub struct Destination<'a> {
-    /// The server. Its certificate must be valid for this host.
+    /// The server. The server's certificate must be valid for this host.
     pub address: &'a Address,
     /// The IP address to connect to. If `None`, the client crate resolves the host.
     pub at: Option<SocketAddr>,

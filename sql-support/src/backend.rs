@@ -268,7 +268,7 @@ impl<D: Database> LockBackend for Backend<D> {
         let released = async { self.opened().await?.release(Named::of(lease)).await }.await;
         let released =
             released.map_err(|error| context::<D>(error, Operation::Release, lease.key()))?;
-        // This includes releases that only removed a queue entry.
+        // Releases that only removed a queue entry are also reported.
         self.changed(lease.key(), Concerns::Waiters);
         self.call_up(&released.called);
         Ok(if released.was_held { Release::Released } else { Release::NotHeld })

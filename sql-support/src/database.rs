@@ -49,8 +49,8 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///
 /// - **Waking** is the first step of `acquire`. In `release`, waking follows the end of a lease in
 ///   force. Go through the queue and add each row's `units` to the units of all holders, as long as
-///   the sum does not exceed the row's `capacity`. These rows can be granted now. Each of these
-///   rows that has a patience gets `ends = least(ends, now + patience)`.
+///   the sum does not exceed the row's `capacity`. The rows whose units were added can be granted
+///   now. Each such row that has a patience gets `ends = least(ends, now + patience)`.
 /// - **Different lock type**: If there are holders whose `whole` differs from the claim's, nothing
 ///   changes.
 /// - **Admission**: A claim is admitted if the row with its tag is already a holder, or if enough
@@ -61,10 +61,10 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///   token. A row that is already in force never gets more units than it has. A new holder gets the
 ///   largest `asked` of all existing holders.
 /// - **Refusal**: A claim with a [queue entry](Acquire::place) keeps its position, or is appended
-///   to the queue. Its row gets `ends = now + place.time` and its `patience`. A claim without a
-///   queue entry leaves no row. The reply contains the holder whose lease expires first. It also
-///   contains the smallest `ends` of the queue entries before the claim's, except for an exclusive
-///   claim of a held key.
+///   to the queue. The row of a claim with a queue entry gets `ends = now + place.time` and its
+///   `patience`. A claim without a queue entry leaves no row. The reply contains the holder whose
+///   lease expires first. The reply also contains the smallest `ends` of the queue entries before
+///   the claim's, except for an exclusive claim of a held key.
 /// - **Tokens**: `token = greatest(last + 1, clock)`. `last` is the last token of the partition.
 ///   `clock` is the [token](crate::request::token_at) for the current time, on a clock that keeps
 ///   running for years. The first token of the grant is `greatest(last + 1, token - spare)`, and

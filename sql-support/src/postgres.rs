@@ -40,7 +40,7 @@ use crate::layout::Layout;
 /// Returns the statements that create the tables. If the application's user cannot create tables,
 /// an administrator must run these statements.
 ///
-/// It is safe to run the statements again.
+/// Running the statements again is safe.
 ///
 /// ```
 /// use leasehold_sql_support::{Layout, postgres};

@@ -2,7 +2,7 @@
 //! connections of a [`Driver`].
 //!
 //! For each call, `database.rs` gets the query batch of the operation from the dialect's
-//! [`Statements`]. It runs the batch on the application's connections ([`Run`]) or on the driver's
+//! [`Statements`]. The batch runs on the application's connections ([`Run`]) or on the driver's
 //! [`Pool`]. [`Rows`] reads the reply, which has the same format in both dialects. `under_way.rs`
 //! delays a release until the acquisition of the same lease has completed.
 

@@ -48,7 +48,7 @@ impl LockService {
     /// Returns the errors of [`connect`](crate::connect), or of
     /// [`connect_lazily`](crate::connect_lazily) if the configuration sets `lazy`. Also returns
     /// [`ErrorKind::Invalid`] if a setting is not valid, and [`ErrorKind::Unsupported`] if the
-    /// store does not support a setting. Both contain the path of the field.
+    /// store does not support a setting. Both errors contain the path of the field.
     ///
     /// # Cancel safety
     ///
@@ -71,7 +71,7 @@ impl LockService {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`] if a setting is not valid, and [`ErrorKind::Unsupported`] if
-    /// the store does not support a setting. Both contain the path of the field.
+    /// the store does not support a setting. Both errors contain the path of the field.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -194,8 +194,8 @@ impl LockService {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock was held for the whole wait. Otherwise returns
-    /// [`TryLockError::Failed`] with an error of [`run`](Self::run).
+    /// Returns [`TryLockError::Busy`] if the lock was held for the whole wait. Returns
+    /// [`TryLockError::Failed`], with an error of [`run`](Self::run), in all other cases.
     ///
     /// # Cancel safety
     ///
@@ -228,7 +228,7 @@ impl LockService {
         }
     }
 
-    /// Returns the reentrant mutex `name`. Its owner can lock it again.
+    /// Returns the reentrant mutex `name`. The owner of a reentrant mutex can lock it again.
     ///
     /// # Errors
     ///

@@ -78,7 +78,7 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// Returns the key of the claim's entry. It may be the key of a different client that sent the
+    /// Returns the key of the claim's entry. The key may belong to a different client that sent the
     /// same claim earlier.
     pub(super) fn key(&self, asked: &Asked<'_>) -> Vec<u8> {
         match self {

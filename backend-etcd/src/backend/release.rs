@@ -68,8 +68,8 @@ impl EtcdBackend {
     }
 
     /// Deletes all entries of a lease, including entries with unexpected keys. Returns whether one
-    /// of these entries held the lock. Such entries exist if a different client has sent the same
-    /// claim, or if a late request has created a queue entry in addition to the granted entry.
+    /// of these entries held the lock. Additional entries exist if a different client has sent the
+    /// same claim, or if a late request has created a queue entry in addition to the granted entry.
     async fn delete_others(&self, lease: &Lease) -> Result<bool, Failure> {
         let mut was_held = false;
         for other in self.queue(lease.key()).await?.entries_of(&tag(lease)) {

@@ -80,7 +80,7 @@ enum Heard {
 enum Left {
     /// The stream broke, or a different member is now used.
     Broken,
-    /// There is nothing to watch.
+    /// No watches are left on the stream.
     Idle,
     /// The last sender of orders was dropped.
     Over,

@@ -19,7 +19,8 @@ const FILE_MODE: u32 = 0o600;
 /// The minimum mode of a new directory. Without these bits, even its owner could not enter it.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// Creates the database and its directories if they are missing. Only their owner can access them.
+/// Creates the database and its directories if they are missing. Only the owner can access these
+/// files.
 ///
 /// Files that root creates in another user's directory belong to that user, because that user could
 /// otherwise no longer use the locks.
@@ -41,8 +42,8 @@ pub(crate) fn create(path: &Path) -> Result<(), Error> {
     created.map_err(|error| cannot_open("cannot create it", error))
 }
 
-/// Creates the log, if it is missing, and a new index. Both files get the database's mode, owner
-/// and group.
+/// Creates the log, if it is missing, and a new index. The log and the index get the database's
+/// mode, owner and group.
 ///
 /// SQLite would create both files with the group of this process, so different users in the
 /// database's group could not open them.

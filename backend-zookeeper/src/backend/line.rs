@@ -84,8 +84,8 @@ impl ZooKeeperBackend {
         place.clamp(self.range.0, self.range.1)
     }
 
-    /// Returns the lease for the data of a waiter's node. Its TTL is the lifetime of the queue
-    /// entry.
+    /// Returns the lease for the data of a waiter's node. The lease's TTL is the lifetime of the
+    /// queue entry.
     pub(super) fn waiting_lease(&self, claim: &Claim) -> Lease {
         claim.lease().clone().with_ttl(self.kept_for(claim))
     }

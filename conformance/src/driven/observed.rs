@@ -13,8 +13,8 @@ use leasehold_core::{Error, LockKey};
 use super::Calls;
 use crate::silences::Silences;
 
-/// The backend of a [`Scene`](crate::Scene)'s clients. It wraps the harness's backend, and records
-/// whether a call is in progress and whether the store replies.
+/// The backend of a [`Scene`](crate::Scene)'s clients. The wrapper contains the harness's backend,
+/// and records whether a call is in progress and whether the store replies.
 #[derive(Debug)]
 pub(crate) struct Observed {
     inner: Arc<dyn LockBackend>,

@@ -29,7 +29,7 @@ pub struct Program {
     pub group_of: Option<fn(usize) -> u32>,
 }
 
-/// A client process. It is killed when this value is dropped.
+/// A client process, which is killed when this value is dropped.
 ///
 /// A [`Population`](super::population::Population) starts and stops these processes.
 #[derive(Debug)]

@@ -28,8 +28,8 @@ const SCRIPT: [&str; 10] = [
 
 /// Renders runs as a page with a table of all runs and a chart for each run.
 ///
-/// The page contains the runs as JSON in the element `data`. Its content security policy prevents
-/// browsers from loading anything.
+/// The page contains the runs as JSON in the element `data`. The page's content security policy
+/// prevents browsers from loading anything.
 ///
 /// ```
 /// use leasehold_conformance::history::report::html;

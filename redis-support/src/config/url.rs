@@ -252,7 +252,7 @@ impl Params {
                 "ca" => params.tls.authority = Some(value),
                 "cert" => params.tls.certificate = Some(value),
                 "key" => params.tls.key = Some(value),
-                // This parameter belongs to the `leasehold` crate.
+                // The `client` parameter belongs to the `leasehold` crate.
                 "client" => {}
                 _ => {
                     // The error does not show the parameter, because it may be a part of a password

@@ -54,8 +54,8 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// Returns the grant of a claim in a batch, if it was granted. Its first renewal enables
-    /// notifications.
+    /// Returns the grant of a claim in a batch, if it was granted. The first renewal of the lease
+    /// enables notifications.
     pub(crate) fn into_grant(self, claim: &Claim) -> Result<Option<Grant>, Error> {
         match self {
             Self::Granted { token, spare } => {

@@ -81,7 +81,7 @@ fn pipeline(fake: &Fake, layout: &Layout) -> Arc<Pipeline<Fake>> {
     Pipeline::new(&fake.connection(layout), layout)
 }
 
-/// Returns a runtime with paused time. Its time does not advance while a task is ready.
+/// Returns a runtime with paused time. The paused time does not advance while a task is ready.
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }

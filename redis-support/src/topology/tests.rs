@@ -152,8 +152,8 @@ fn learns() -> impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static {
     }
 }
 
-/// A server that runs a release immediately. It does not know the script of the second call, and
-/// does not reply when that call is retried.
+/// A server that runs a release immediately. The server does not know the script of the second
+/// call, and does not reply when that call is retried.
 fn first_is_done_and_second_hangs(words: &[String]) -> Option<Received> {
     match words[0].as_str() {
         "EVAL" => None,

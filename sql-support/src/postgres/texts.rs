@@ -21,7 +21,7 @@ SELECT 'set', set_config('statement_timeout', :limit, true), set_config('lock_ti
 ";
 
 /// The plans of prepared statements are created once for all values, possibly while a table is
-/// empty. Even then, the plans must use indexes.
+/// empty. The plans must use indexes even if a table was empty at that time.
 pub(super) const PLANNED_ONCE: &str =
     "SELECT 'set', set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
   set_config('jit', 'off', true);

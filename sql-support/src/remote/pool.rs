@@ -134,7 +134,8 @@ impl<C: Connector> Pool<C> {
             if connection.link.is_alive(limit / 4).await {
                 return Ok(connection);
             }
-            // This connection was closed, so the remaining idle connections may be closed too.
+            // Because one idle connection was closed, the remaining idle connections may be closed
+            // too.
             lane.disconnect();
         }
         match self.connector.connect().await {

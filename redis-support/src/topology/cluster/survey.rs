@@ -41,8 +41,8 @@ pub(super) struct Survey<'a> {
     /// the first map.
     members: &'a HashSet<String>,
     views: Vec<View>,
-    /// Replies from servers that are not members. Their addresses may have belonged to members
-    /// before.
+    /// Replies from servers that are not members. The addresses of such servers may have belonged
+    /// to members before.
     strangers: Vec<View>,
     failure: Option<Error>,
 }

@@ -84,8 +84,8 @@ fn delay_all(store: &Store, delay: Duration) {
     SENTINELS.into_iter().for_each(|port| store.fake.delay(&format!("h:{port}"), delay));
 }
 
-/// Returns a runtime with paused time. Its time does not advance while a task is ready or the
-/// runtime is not running.
+/// Returns a runtime with paused time. The paused time does not advance while a task is ready or
+/// the runtime is not running.
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }
