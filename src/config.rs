@@ -58,14 +58,14 @@ pub use service::LockService;
 /// profiles match a lock, the profile with the longest text outside its stars applies.
 ///
 /// A duration is a string such as `"30s"`, `"200ms"` or `"1h 30m"`. Unknown fields and invalid
-/// settings are rejected. The error contains the field's path.
+/// settings are rejected. The error for such a field contains the field's path.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Config {
     /// The URL of the store. The URL may contain a password, so neither errors nor `Debug` show it.
     pub url: String,
-    /// Whether to connect at the first request instead of at the start.
+    /// Whether to connect on the first request instead of at startup.
     #[serde(default)]
     pub lazy: bool,
     /// The profile for locks without their own profile, and the source of fields that a profile
@@ -156,8 +156,8 @@ impl Config {
     pub fn read<'de>(format: impl Deserializer<'de>) -> Result<Self, Error> {
         serde_path_to_error::deserialize(format).map_err(|error| {
             let (path, why) = (error.path().to_string(), error.inner().to_string());
-            // Formats that track positions return several lines that show the position. The last
-            // line is the message.
+            // Formats that track positions return an error with several lines, the last of which is
+            // the message.
             let why = why.lines().last().unwrap_or_default().to_owned();
             invalid(&path, &why)
         })

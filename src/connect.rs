@@ -35,9 +35,9 @@ pub(crate) use stores::redis_lazily;
 /// | `zookeeper://[user:password@]host[:port][,host[:port]…][/prefix]` | a ZooKeeper ensemble; list some or all of its servers | `zookeeper`; also `zookeeper-sasl` for `auth=sasl` |
 /// | `zookeepers://…` | a ZooKeeper ensemble, over TLS | `zookeeper-tls` |
 ///
-/// In all Redis URLs, `valkey` and `valkeys` may be used instead of `redis` and `rediss`. If both
-/// the `redis` and the `fred` feature are enabled, the `redis` crate is used, unless the URL
-/// contains `client=fred`.
+/// All Redis URLs may use `valkey` and `valkeys` instead of `redis` and `rediss`. If both the
+/// `redis` and the `fred` feature are enabled, URLs use the `redis` crate unless they contain
+/// `client=fred`.
 ///
 /// The remaining parameters, after `?`, are described at `EtcdConfig::from_url`,
 /// `FredConfig::from_url`, `MysqlConfig::from_url`, `PostgresConfig::from_url`,
@@ -103,7 +103,7 @@ pub async fn connect_with(url: &str, options: LockOptions) -> Result<LockClient,
 /// can start before its store does.
 ///
 /// This function does no I/O. While the store is unavailable, a call that waits for a lock retries
-/// for at most [`LockOptions::outage_wait`]. Each later call tries to connect again.
+/// for at most [`LockOptions::outage_wait`]. Each subsequent call tries to connect again.
 /// [`LockClient::ping`] checks whether the store is available.
 ///
 /// # Errors
@@ -228,7 +228,7 @@ fn unknown_scheme(url: &str) -> Error {
     Error::new(ErrorKind::Invalid, message).with_operation(Operation::Connect)
 }
 
-/// Returns whether `rest` starts with a port. In that case the URL has no scheme.
+/// Returns whether `rest` starts with a port. If so, the URL does not have a scheme.
 fn is_port(rest: &str) -> bool {
     let port = rest.split('/').next().unwrap_or_default();
     !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())

@@ -14,7 +14,7 @@ use crate::case::Need;
 /// that lock type.
 ///
 /// The backend does not declare permits, a queue, several keys at a time or quorum membership,
-/// because the suite tests these features on `B` itself. Spare tokens are not declared either,
+/// because the suite tests these features on `B` itself. The backend does not declare spare tokens,
 /// because only mutexes use them.
 ///
 /// ```

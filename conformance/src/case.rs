@@ -91,9 +91,9 @@ pub(crate) enum Body {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Subject {
-    /// The client: queue, retries, renewals and guards. In these cases, a store only adds latency,
-    /// so they run on harnesses in [virtual time](crate::Time::Virtual). To run them on all
-    /// harnesses, set the environment variable `LEASEHOLD_CONFORMANCE_ALL`.
+    /// The client: queue, retries, renewals and guards. A store only adds latency to cases that
+    /// test the client, so these cases run on harnesses in [virtual time](crate::Time::Virtual). To
+    /// run them on all harnesses, set the environment variable `LEASEHOLD_CONFORMANCE_ALL`.
     Layers,
     /// The client and its store under load.
     Load,

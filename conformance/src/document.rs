@@ -18,7 +18,7 @@ use crate::scene::Scene;
 pub struct Store {
     name: String,
     has: Vec<Need>,
-    /// The names of the groups that run on the store. Empty if all groups run.
+    /// The names of the groups that run on the store. The list is empty if all groups run.
     groups: Vec<String>,
     /// The subjects whose cases run on the store.
     subjects: Vec<Subject>,

@@ -1,7 +1,7 @@
 //! Checks that a lock is first come, first served across processes.
 //!
-//! A test starts its own program several times. Each of these processes runs a second test, in
-//! which clients [`take_turns`](Contest::take_turns):
+//! A test starts its own program several times. Each process runs a second test, in which clients
+//! [`take_turns`](Contest::take_turns):
 //!
 //! ```no_run
 //! use leasehold_conformance::fairness::Contest;
@@ -41,8 +41,8 @@ use tokio::time::timeout;
 /// The prefix of a line in which a client describes an acquisition.
 const MARK: &str = "acquired ";
 
-/// The environment variable that contains the server. The test sets this variable for the processes
-/// that it starts.
+/// The environment variable that contains the server's address. The test sets this variable for the
+/// processes that it starts.
 const SERVER: &str = "LEASEHOLD_FAIRNESS_SERVER";
 
 const PROCESSES: usize = 4;
@@ -80,9 +80,9 @@ impl Contest {
     ///
     /// # Cancel safety
     ///
-    /// If this method is dropped, nothing more is printed. Acquisitions in progress are cancelled
-    /// and the lock is released in the background, as long as the runtime exists. Without a
-    /// runtime, the lease expires after its TTL.
+    /// If this method is dropped, it stops printing. Acquisitions in progress are cancelled and the
+    /// lock is released in the background, as long as the runtime exists. Without a runtime, the
+    /// lease expires after its TTL.
     pub async fn take_turns<B: LockBackend>(
         self,
         options: LockOptions,
@@ -133,7 +133,7 @@ async fn take_turns<B: LockBackend>(backend: B, options: LockOptions, rounds: us
         take(&noted);
         let guard = if (round + cancelled) % 5 == 4 {
             cancelled += 1;
-            // The wait is random, up to a full turn plus a part of the queue.
+            // The wait is random and lasts for at most a full turn plus a part of the queue.
             let patience = Duration::from_micros(fastrand::u64(..12_000));
             match timeout(patience, mutex.lock()).await {
                 Ok(guard) => guard,

@@ -12,7 +12,7 @@ use crate::case::{Need, Subject};
 ///
 /// Each case starts a store with [`start`](Self::start), and creates as many clients of it as it
 /// needs. If starting a store is expensive, cases may share one, because every case uses different
-/// keys. A harness can also have its stores [pooled](Self::POOLED).
+/// keys. A harness can also [pool](Self::POOLED) its stores.
 ///
 /// The crate's documentation contains a complete harness.
 #[async_trait]
@@ -58,10 +58,10 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// Whether cases share stores in a test binary of [`Suites`](crate::Suites). Use this option
     /// for stores that are expensive to start.
     ///
-    /// Most cases use one store at the same time. Cases that run in [driven time](Time::Driven),
-    /// disturb the store, list its keys or put it under load use a few stores, one case at a time.
-    /// A case in which the store joins a quorum starts its own store. A store is not used again
-    /// after a case has failed on it.
+    /// Most cases share one store at the same time. A few additional stores serve one case at a
+    /// time. These stores are for cases that run in [driven time](Time::Driven), disturb the store,
+    /// list its keys or put it under load. A case in which the store joins a quorum starts its own
+    /// store. A store is not used again after a case has failed on it.
     ///
     /// [`start`](Self::start) and [`disturb`](Self::disturb) run on a runtime that outlives the
     /// cases. Connections that any other method opens must not outlive the call, because each case
@@ -74,8 +74,8 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// Creates a new client of the store with separate connections.
     async fn connect(&self) -> Self::Backend;
 
-    /// Creates a backend for cases that use the backend directly. Nothing retries in these cases,
-    /// so this backend may wait for a reply for as long as a very busy machine needs.
+    /// Creates a backend for cases that use the backend directly. These cases do not retry, so this
+    /// backend may wait for a reply for as long as a very busy machine needs.
     async fn connect_patiently(&self) -> Self::Backend {
         self.connect().await
     }
@@ -123,8 +123,9 @@ pub trait Harness: Send + Sync + Sized + 'static {
         self.witness(&unused).await;
     }
 
-    /// Returns a function that requests a reply from the store, to detect when the store stalls. A
-    /// call must return within one second, even while the store is [disturbed](Self::disturb).
+    /// Returns a function that requests a reply from the store, which the suite uses to detect
+    /// stalls of the store. A call must return within one second, even while the store is
+    /// [disturbed](Self::disturb).
     ///
     /// The suite calls the function every few milliseconds while it measures time. By default, only
     /// the machine that runs the suite is observed.
@@ -155,8 +156,8 @@ pub enum Time {
     /// Each case has a runtime with a single thread. The suite waits until no call is in progress
     /// and all notifications have been handled ([`Harness::flush_news`]). The suite then advances
     /// its clock to the next timer, advances the store's clock by the same time, and wakes the
-    /// timer. The store's clock should not advance in between. If the clock does advance, set
-    /// [`Timing::slack`] to the milliseconds that a case takes.
+    /// timer. The store's clock should not advance on its own. If it does, set [`Timing::slack`] to
+    /// the milliseconds that a case takes.
     ///
     /// Network timeouts still use real time. The cases for the network and the load run on
     /// harnesses in real time.
@@ -232,7 +233,8 @@ pub enum Groups {
 
 impl Groups {
     /// The groups for a store's additional topologies, in which clients find the server in a
-    /// different way or use several servers, so that requests and watches move between servers.
+    /// different way or use several servers, with the consequence that requests and watches move
+    /// between servers.
     pub const OF_TOPOLOGY: Self =
         Self::Named(&["fencing", "lost", "mutual_exclusion", "renewal", "waiting"]);
 
@@ -291,9 +293,10 @@ pub struct Timing {
     /// The TTL of most leases. One third of the TTL must be much longer than the short pauses of a
     /// busy machine.
     pub ttl: Duration,
-    /// How late an event may be on a busy machine. The slack must be less than half of the TTL.
+    /// The maximum delay of an event on a busy machine. The slack must be less than half of the
+    /// TTL.
     pub slack: Duration,
-    /// How late an event may be while the machine does not [stall](crate::stalls).
+    /// The maximum delay of an event while the machine does not [stall](crate::stalls).
     pub prompt: Duration,
     /// The longest TTL that the store supports, if it is less than twenty times `ttl`. This TTL
     /// must be at least five times `ttl`.
@@ -341,7 +344,7 @@ impl Timing {
         self
     }
 
-    /// Sets how late an event may be while the machine does not stall.
+    /// Sets the maximum delay of an event while the machine does not stall.
     #[must_use]
     pub const fn with_prompt(mut self, prompt: Duration) -> Self {
         self.prompt = prompt;

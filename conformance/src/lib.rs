@@ -36,7 +36,7 @@
 //!
 //! Each case has a [`Subject`]. In real time, `suite!` runs the cases for the store, the network
 //! and the load. The macro omits the cases for the client, because a store only adds latency to
-//! them. Set the environment variable `LEASEHOLD_CONFORMANCE_ALL` to run all cases.
+//! these cases. Set the environment variable `LEASEHOLD_CONFORMANCE_ALL` to run all cases.
 //!
 //! If a test file has several harnesses, it can define `main` with [`Suites`] instead. The test
 //! runner then shows skipped cases as ignored.

@@ -25,7 +25,7 @@ use crate::profile::Profile;
 use crate::run;
 use crate::scene::Scene;
 
-/// The unit of time in the model. The unit is much longer than an operation, so that no lease
+/// The unit of time in the model. This unit is much longer than an operation, so that no lease
 /// expires in the store between two steps.
 const STEP: Duration = Duration::from_secs(200);
 
@@ -36,8 +36,7 @@ const LONGEST: usize = 84;
 /// number of operations, because the total is random and any minimum would sometimes fail.
 const SEQUENCES: usize = 300;
 
-/// The number of keys. The numbers of keys and of leases per key are small, so that operations
-/// conflict.
+/// The number of keys. There are only a few keys and leases per key, so that operations conflict.
 const KEYS: usize = 2;
 const LEASES: usize = 4;
 

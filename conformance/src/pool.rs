@@ -15,12 +15,12 @@ const EXCLUSIVE_STORES: usize = 2;
 
 const OUTLIVES: &str = "the pool outlives its cases";
 
-/// The stores of this process while a test binary runs its cases.
+/// The stores of this process, for as long as a test binary runs its cases.
 static POOL: Mutex<Option<Pool>> = Mutex::new(None);
 
 struct Pool {
-    /// The runtime of the harnesses' tasks, such as proxies, because a case's runtime ends with the
-    /// case.
+    /// The runtime of the harnesses' tasks, such as proxies. The tasks cannot run on a case's
+    /// runtime, which ends with the case.
     tasks: Handle,
     /// The stores that cases use at the same time.
     shared: HashMap<&'static str, Arc<OnceCell<Arc<dyn AnyHarness>>>>,
@@ -54,7 +54,7 @@ struct Turn {
 }
 
 impl Use {
-    /// Disturbs the store, on the store's runtime. A harness that restarts its store opens new
+    /// Disturbs the store on the store's runtime. A harness that restarts its store opens new
     /// connections, which later cases use.
     pub(crate) async fn disturb(&self, disturbance: Disturbance) {
         let harness = Arc::clone(&self.harness);
@@ -69,7 +69,7 @@ impl Use {
 /// The cases that may share a store with a case.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Sharing {
-    /// Cases that run at the same time, and later cases.
+    /// Concurrent cases and later cases.
     Now,
     /// Later cases.
     Later,

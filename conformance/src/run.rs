@@ -74,8 +74,7 @@ fn sharing(subject: Subject, needs: &[Need]) -> Sharing {
     }
 }
 
-/// Returns an error that names the first missing feature, if the backend does not declare all of
-/// them.
+/// Returns an error for the first feature that the backend does not declare.
 pub(crate) async fn require_features(scene: &Scene, needs: &[Need]) -> Outcome {
     let features = needs.iter().filter(|need| need.feature().is_some());
     for need in features {

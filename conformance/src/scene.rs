@@ -186,7 +186,7 @@ impl Scene {
         self.used.harness.timing().prompt
     }
 
-    /// Starts to observe the machine and the store at the first call. Cases that measure time use
+    /// Starts to observe the machine and the store on the first call. Cases that measure time use
     /// the returned stalls.
     ///
     /// In virtual and driven time, nothing stalls.
@@ -206,8 +206,8 @@ impl Scene {
         }
     }
 
-    /// Checks that all `guards` were kept by renewals during the last `time`.
-    /// [`stalls`](Self::stalls) must have been called before this period.
+    /// Checks that all `guards` were kept by renewals during the last `time`. The case must call
+    /// [`stalls`](Self::stalls) before this period starts.
     ///
     /// # Errors
     ///
@@ -298,7 +298,7 @@ impl Scene {
     ///
     /// # Panics
     ///
-    /// Panics if it is not true after `within` and the slack.
+    /// Panics if the condition is not true after `within` plus the slack.
     pub(crate) async fn until(
         &self,
         event: &str,
@@ -318,7 +318,7 @@ impl Scene {
     ///
     /// # Panics
     ///
-    /// Panics if the key is not free after `within` and the slack.
+    /// Panics if the key is not free after `within` plus the slack.
     pub(crate) async fn until_free(&self, key: &LockKey, within: Duration) {
         let condition = async || self.witness(key).await.is_none();
         self.until("the key is free", within, condition).await;

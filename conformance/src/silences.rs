@@ -26,8 +26,8 @@ struct Silence {
     ended: Instant,
 }
 
-/// A request in progress, or a condition that a case waits for. If this value is dropped without a
-/// reply, it becomes a silence.
+/// A request in progress, or a condition that a case waits for. If this value is dropped before a
+/// reply arrives, it becomes a silence.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     silences: Silences,

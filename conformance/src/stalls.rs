@@ -2,7 +2,7 @@
 //!
 //! Threads record when the machine does not run them. A check compares a delay with these stalls.
 //! An event that occurs in time passes. A late event fails unless the stalls explain the delay. If
-//! they do, the measurement is [`Void`] and must be repeated.
+//! the stalls explain the delay, the measurement is [`Void`] and must be repeated.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -342,7 +342,7 @@ fn lock(beats: &Mutex<Beats>) -> MutexGuard<'_, Beats> {
     beats.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a measurement, at most three times, until one of the results is not void.
+/// Runs a measurement until its result is not void, at most three times.
 ///
 /// A failed measurement panics and is never repeated. Each void measurement is reported on standard
 /// error, and in the file that the environment variable `LEASEHOLD_CONFORMANCE_LOG` names, if it is

@@ -26,7 +26,7 @@ use crate::request::{Acquire, Key, List, Named, Place, Renew};
 /// The documentation of each database's crate shows how to create a backend.
 pub struct Backend<D: Database>(Arc<Door<D>>);
 
-/// A database that is already open or that the first request opens.
+/// A database that is either already open or opened by the first request.
 struct Door<D: Database> {
     opened: OnceCell<D>,
     /// `None` if the database was already open when the backend was created.
@@ -69,7 +69,7 @@ impl<D: Database> Backend<D> {
     }
 
     /// Creates a backend that connects to the database in `config` on the first request. This
-    /// function does no I/O and checks nothing.
+    /// function performs neither I/O nor checks.
     ///
     /// Until the first request, the backend [declares](LockBackend::capabilities) best-effort
     /// tokens and no notifications. Callers that started to wait before the first request are not
@@ -98,7 +98,7 @@ impl<D: Database> Backend<D> {
         self.0.opened.get().map(D::news)
     }
 
-    /// Notifies this client's claims that may be granted now.
+    /// Notifies the callers of this client's claims that may be granted now.
     fn call_up(&self, called: &[Uuid]) {
         let news = self.news().into_iter();
         news.for_each(|news| called.iter().for_each(|tag| news.call(tag)));

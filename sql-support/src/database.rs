@@ -68,10 +68,11 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// - **Tokens**: `token = greatest(last + 1, clock)`. `last` is the last token of the partition.
 ///   `clock` is the [token](crate::request::token_at) for the current time, on a clock that keeps
 ///   running for years. The first token of the grant is `greatest(last + 1, token - spare)`, and
-///   the partition stores `token`. Tokens therefore stay in order even if the counter is lost, and
-///   spare tokens are never ahead of the clock.
-/// - **Requested minimum token**: The claim's [minimum token](crate::request::Acquire::least_token)
-///   replaces `clock` if it is larger, unless it is too far ahead of `clock`.
+///   the partition stores `token`. Tokens therefore remain in order even if the counter is lost,
+///   and spare tokens are never ahead of the clock.
+/// - **Requested minimum token**: The claim's [requested minimum
+///   token](crate::request::Acquire::least_token) replaces `clock` if the requested token is larger
+///   but not too far ahead of `clock`.
 /// - **Minimum token**: A renewal of a lease in force raises the partition's token to the lease's
 ///   minimum token.
 ///
@@ -98,14 +99,14 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///
 /// Some keys are never claimed again, so operations on different keys delete their expired rows.
 /// Each granted request deletes up to two rows, of any key, that expired at least one minute ago,
-/// and does not wait for locks. Alternatively, one out of several requests deletes the rows for all
-/// of these requests. With two deleted rows per request, expired rows cannot accumulate.
+/// and does not wait for locks. Alternatively, one out of several requests deletes the rows on
+/// behalf of all of them. With two deleted rows per request, expired rows cannot accumulate.
 ///
 /// # Errors
 ///
 /// Every failure must be mapped deliberately. [`Failure`](crate::Failure) lists the kinds, and the
-/// modules of the dialects list the error codes. The important question is whether the transaction
-/// was certainly not committed. If `COMMIT` returns `ROLLBACK`, the transaction was not committed.
+/// modules of the dialects list the error codes. A failure must state whether the transaction was
+/// certainly not committed. If `COMMIT` returns `ROLLBACK`, the transaction was not committed.
 /// Errors do not need to name the key, the operation or the backend, because
 /// [`Backend`](crate::Backend) adds them.
 ///
@@ -178,17 +179,17 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
     /// Renews 1 to [`Renew::MAX_TOGETHER`] leases with one statement. Returns one result per lease,
     /// in the order of `leases`.
     ///
-    /// If one lease makes the statement fail, the remaining leases are renewed again without that
-    /// lease.
+    /// If the statement fails because of one lease, the remaining leases are renewed again without
+    /// that lease.
     async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>>;
 
     /// Releases a lease or removes a queue entry, and deletes old expired rows. Wakes waiters if a
     /// lease was released.
     async fn release(&self, lease: Named) -> Result<Released, Error>;
 
-    /// Requests the revocation of leases. Without `only`, sets `asked` to the largest `ends` of all
-    /// holders, for every holder. With `only`, sets `asked` of this lease to the largest possible
-    /// number, so that later holders do not inherit the request.
+    /// Requests the revocation of leases. Without `only`, sets `asked` of every holder to the
+    /// largest `ends` of all holders. With `only`, sets `asked` of this lease to the largest
+    /// possible number, so that later holders do not inherit the request.
     async fn request_revocation(&self, key: Key, only: Option<Fingerprint>)
     -> Result<Asked, Error>;
 

@@ -41,7 +41,7 @@ enum Lock {
 }
 
 impl LockService {
-    /// Connects to the store of `config` and validates all profiles.
+    /// Connects to the store in `config` and validates all profiles.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl LockService {
         }
     }
 
-    /// Acquires the lock `name` and runs `work` like [`Mutex::run`](crate::Mutex::run).
+    /// Acquires the lock `name` and runs `work`, like [`Mutex::run`](crate::Mutex::run).
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl LockService {
         }
     }
 
-    /// Makes one attempt to acquire the lock `name` and, if it succeeds, runs `work` like
+    /// Makes one attempt to acquire the lock `name` and, if it succeeds, runs `work`, like
     /// [`run`](Self::run).
     ///
     /// # Errors
@@ -189,7 +189,7 @@ impl LockService {
         }
     }
 
-    /// Acquires the lock `name`, and runs `work` like [`run`](Self::run). Waits for at most `wait`,
+    /// Acquires the lock `name` and runs `work`, like [`run`](Self::run). Waits for at most `wait`,
     /// regardless of the wait in its profile.
     ///
     /// # Errors

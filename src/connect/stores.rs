@@ -8,8 +8,8 @@ use leasehold_core::{Error, ErrorKind};
 use super::invalid;
 
 /// Defines two functions that return the store at a URL. The first function connects immediately,
-/// and the second one returns a store that connects on the first request. Both functions return an
-/// error if the store's feature is disabled.
+/// and the second function returns a store that connects on the first request. Both functions
+/// return an error if the store's feature is disabled.
 macro_rules! store {
     ($store:literal, $feature:literal: $connect:ident, $connect_lazily:ident, $backend:path, $config:path) => {
         pub(super) async fn $connect(url: &str) -> Result<Arc<dyn LockBackend>, Error> {

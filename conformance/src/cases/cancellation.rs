@@ -14,11 +14,11 @@ use leasehold_core::{ErrorKind, TryLockError};
 use super::promptly;
 use crate::scene::Scene;
 
-/// A number of polls that is larger than any operation of the suite needs.
+/// A number of polls that exceeds what any operation of the suite needs.
 pub(super) const MANY: usize = 60;
 
-/// Polls `future` at most `polls` times and then drops it. Half of the time, a reply that is on its
-/// way is first given time to arrive unnoticed.
+/// Polls `future` at most `polls` times and then drops it. In half of the calls, a pending reply
+/// first has time to arrive before `future` is dropped.
 pub(super) async fn polled<F: Future>(scene: &Scene, polls: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;

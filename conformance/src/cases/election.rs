@@ -28,7 +28,8 @@ async fn shown(election: &Election) -> Option<String> {
     election.leader().await.unwrap().map(|leader| leader.value().to_string())
 }
 
-/// Returns the observer's next report. The report must arrive `within` this time plus the slack.
+/// Returns the observer's next report. The report must arrive within the time `within` plus the
+/// slack.
 async fn told(scene: &Scene, observer: &mut Observer, within: Duration) -> Option<String> {
     let told = scene.within(within + scene.slack(), observer.next()).await;
     let told = told.unwrap_or_else(|| panic!("it is not told within {within:?}"));

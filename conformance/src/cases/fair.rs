@@ -56,8 +56,8 @@ pub(crate) async fn claims_are_served_in_order_of_arrival(scene: &Scene) {
         while !queue.is_empty() {
             backend.release(&holder).await.unwrap();
             let first = queue.remove(0);
-            // A claim that arrives before the first waiter's turn is rejected, however often it is
-            // retried.
+            // A claim that arrives before the first waiter's turn is rejected, no matter how often
+            // it is retried.
             for _ in 0..2 {
                 if !queue.is_empty() {
                     let other = &queue[fastrand::usize(..queue.len())];
@@ -148,7 +148,7 @@ pub(crate) async fn an_outage_is_no_busy_loop_for_a_queue(scene: &Scene) {
     let mutex = client.mutex(&key).unwrap();
     let waits = start_to_wait(scene, &client, async move { mutex.lock().await.unwrap() }).await;
 
-    // In the meantime, the queue entry should have been refreshed.
+    // The queue entry should have been refreshed in the meantime.
     faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 100_000);
     let before = faults.calls(Operation::Acquire);
     scene.pass(scene.ttl() * 3).await;
@@ -192,7 +192,7 @@ pub(crate) async fn a_waiter_that_gives_up_leaves_the_queue_at_once(scene: &Scen
     let waiting = mutex.clone();
     let dropped = start_to_wait(scene, &client, async move { waiting.lock().await }).await;
     let waiting = mutex.clone();
-    // The wait is long enough for a second request.
+    // The wait is long enough for a second request to the store.
     let wait = scene.slack();
     let timed = start_to_wait(scene, &client, async move { waiting.try_lock_for(wait).await });
     let timed = timed.await;

@@ -27,8 +27,8 @@ fn calls<B: LockBackend>(client: &LockClient<FaultBackend<B>>) -> usize {
 }
 
 /// Starts calls that lock `mutex` in this order and wait until `held` is released. When the first
-/// call is granted the lock, the remaining calls are already waiting in this process, because only
-/// waiting calls can receive a lease by hand-off.
+/// call is granted the lock, the remaining calls are already waiting in this process. Only waiting
+/// calls can receive a lease by hand-off.
 async fn calls_behind<'a>(
     held: LockGuard,
     mutex: &'a Mutex,

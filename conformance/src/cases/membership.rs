@@ -68,7 +68,7 @@ pub(crate) async fn a_renewal_raises_the_floor(scene: &Scene) {
 pub(crate) async fn a_floor_without_its_lease_is_refused(scene: &Scene) {
     let (key, backend) = (scene.key(), member(scene).await);
     let (former, lease) = (scene.lease(&key), scene.lease(&key));
-    // No store grants this many tokens, and no clock is wrong by this much.
+    // This value exceeds the number of tokens that any store grants, and the error of any clock.
     let floor = 1 << 52;
     granted(&backend, &claim(&former)).await;
     backend.release(&former).await.unwrap();

@@ -83,7 +83,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns how late a notification from the store may reach a client. Without notifications, the
 /// client finds out when it polls, which is after its first pause, or after one third of the TTL of
-/// its lease or queue entry. Even a busy machine is rarely this late.
+/// its lease or queue entry. Even on a busy machine, a notification is rarely this late.
 pub(crate) fn told_within(scene: &Scene, ttl: Duration) -> Duration {
     match scene.time() {
         Time::Real => ttl * 3 / 10,

@@ -115,7 +115,7 @@ pub(crate) async fn a_wait_for_the_last_part_may_be_dropped_at_any_point(scene: 
     next.release().await.unwrap();
 }
 
-/// An account, with the number of writes under its lock.
+/// An account, with the number of writes that were made under its lock.
 struct Account {
     key: LockKey,
     balance: AtomicU64,

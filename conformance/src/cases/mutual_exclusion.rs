@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::{grant, refusal};
 use crate::scene::Scene;
 
-/// Increments `counter` under the lock, `times` times, each time with a separate read and write.
+/// Increments `counter` `times` times under the lock, each time with a separate read and write.
 async fn increment(mutex: Mutex, counter: Arc<AtomicU64>, times: u64) {
     for _ in 0..times {
         let guard = mutex.lock().await.unwrap();
@@ -99,7 +99,8 @@ pub(crate) async fn a_refused_caller_is_told_the_holder(scene: &Scene) {
     let guard = mutexes[0].lock().await.unwrap();
     let ours = scene.witness(&key).await.unwrap();
 
-    // The second client sends a request to the store. The holder's client does not need a request.
+    // The second client sends a request to the store, but the holder's client knows the holder
+    // without a request.
     for mutex in mutexes {
         for wait in [Duration::ZERO, scene.slack()] {
             let busy = mutex.try_lock_for(wait).await.unwrap_err().into_busy().unwrap();
@@ -179,8 +180,8 @@ pub(crate) async fn an_expired_lease_has_one_successor(scene: &Scene) {
         let short = scene.lease(&key).with_ttl(scene.ttl() / 4);
         grant(&backends[0], &short).await;
 
-        // Several clients make attempts at the same time, from shortly before the lease expires
-        // until after that.
+        // Several clients make attempts at the same time, from shortly before until shortly after
+        // the lease expires.
         scene.pass(short.ttl() - BEFORE).await;
         let mut successors = Vec::new();
         while successors.is_empty() {

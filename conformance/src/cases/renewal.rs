@@ -106,8 +106,8 @@ pub(crate) async fn a_short_silence_costs_no_lock(scene: &Scene) -> Measured {
 pub(crate) async fn a_definite_no_is_a_loss_at_once_and_the_end_of_renewals(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
-    // Without notifications, the client detects the theft by its next renewal, after the theft is
-    // complete.
+    // Without notifications, the client detects the theft only with its next renewal, after the
+    // theft is complete.
     faults.set_news(News::Muted);
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
@@ -345,7 +345,8 @@ pub(crate) async fn an_extension_that_is_dropped_does_not_end_renewals(scene: &S
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    // The next renewal is due after the drop, or is in progress during the drop.
+    // The next renewal is either due after the guard is dropped or in progress when the guard is
+    // dropped.
     for dropped_after in [scene.ttl() / 10, scene.ttl() * 2 / 5] {
         guard.extend(scene.ttl()).await.unwrap();
         faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
@@ -368,7 +369,7 @@ pub(crate) async fn a_stalled_process_sees_the_loss_first(scene: &Scene) {
 
     let check = async move {
         let guard = mutex.lock().await.unwrap();
-        // Nothing in this process runs in the meantime.
+        // No code of this process runs in the meantime.
         if virtual_time {
             tokio::time::advance(stall).await;
         } else {

@@ -38,7 +38,7 @@ pub(crate) async fn pauses_grow_and_are_random(scene: &Scene) {
     for attempts in &attempts {
         let (early, all) = (attempts[0], attempts[99]);
         // The first pauses are at most 4, 8, 16 and 32 ms. In total, there are about twenty pauses,
-        // each of which lasts half of the maximum length on average.
+        // which last half of the maximum length on average.
         assert!(early >= 5 && all < 80, "{early} of {all} in a hundredth of the time");
     }
     assert_ne!(attempts[0], attempts[1], "two callers stay in step");

@@ -24,8 +24,7 @@ fn reader(scene: &Scene, key: &LockKey) -> Lease {
     scene.lease(key).with_share(Share::READER)
 }
 
-/// Reads and writes alternately. Checks that a reader never overlaps with a writer, and that a
-/// writer never overlaps with any other holder.
+/// Reads and writes alternately. Checks that a writer never overlaps with any other holder.
 async fn read_and_write(lock: RwLock, inside: Arc<AtomicI64>, rounds: usize) {
     const WRITER: i64 = 1_000_000;
 
@@ -137,7 +136,7 @@ pub(crate) async fn a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only(
     let died_at = scene.now();
     grant(&backend, &dead).await;
 
-    // The living reader is renewed several times in the meantime and then releases the lock.
+    // The live reader is renewed several times in the meantime and then releases the lock.
     scene.pass(scene.ttl() * 2).await;
     alive.release().await.unwrap();
     let writer = client.rw_lock(&key).unwrap().write().await.unwrap();

@@ -393,7 +393,7 @@ pub(crate) async fn a_key_is_one_kind_of_lock_at_a_time(scene: &Scene) {
     let (other_mutex, other_semaphore) =
         (other.mutex(&key).unwrap(), other.semaphore(&key, 1).unwrap());
 
-    // A caller in the holder's own process gets the same result as a caller in a different process.
+    // A caller in the holder's process and a caller in a different process get the same result.
     let permit = semaphore.acquire(1).await.unwrap();
     for mutex in [&mutex, &other_mutex] {
         let error = mutex.lock().await.unwrap_err();

@@ -25,7 +25,7 @@ async fn waiter(
     start_to_wait(scene, client, async move { mutex.lock().await.unwrap() }).await
 }
 
-/// Returns a retry policy that does not retry on its own for a long time.
+/// Returns a retry policy with very long pauses between retries.
 fn rarely() -> Retry {
     Retry::unlimited().every(Duration::from_secs(600))
 }
@@ -167,8 +167,8 @@ pub(crate) async fn a_lost_connection_costs_a_waiter_nothing(scene: &Scene) {
     next.release().await.unwrap();
 }
 
-/// Wakes twenty waiters of a different key, one after another. If nothing stalls, this takes as
-/// long as a single wake-up should take at most.
+/// Wakes twenty waiters of a different key, one after another. If nothing stalls, all twenty
+/// wake-ups together take as long as a single wake-up should take at most.
 async fn twenty_waits(scene: &Scene) {
     let key = scene.key();
     let long = scene.options().ttl(scene.long_ttl()).retry(rarely());
@@ -328,7 +328,7 @@ pub(crate) async fn a_thousand_waiters_of_a_process_are_one_to_the_store(scene: 
 
     scene.pass(scene.ttl()).await;
 
-    // Together, the waiters make one attempt per pause, and one attempt per notification of a
+    // All waiters together make one attempt per pause and one attempt per notification of a
     // renewal.
     let attempts = faults.calls(Operation::Acquire);
     assert!(attempts <= 30, "{attempts} attempts by {WAITERS} waiters");
@@ -347,7 +347,7 @@ pub(crate) async fn callers_of_a_process_are_served_in_order(scene: &Scene) {
     let mut waiting = JoinSet::new();
     for n in 0..10 {
         let (mutex, sender) = (client.mutex(&key).unwrap(), sender.clone());
-        // Each caller is queued before the next one starts.
+        // Each caller is queued before the next caller starts.
         waiting.spawn(begun(async move {
             let guard = mutex.lock().await.unwrap();
             sender.send(n).unwrap();
@@ -376,7 +376,7 @@ pub(crate) async fn too_many_waiters_are_refused_at_once(scene: &Scene) {
     let client = builder.options(scene.options()).max_waiters(2).build().unwrap();
     let mutex = client.mutex(&key).unwrap();
     let mut waiting = JoinSet::new();
-    // The caller that contacts the store counts too.
+    // The caller that contacts the store also counts.
     for _ in 0..2 {
         let mutex = mutex.clone();
         let lock = async move { mutex.lock().await.unwrap().release().await.unwrap() };

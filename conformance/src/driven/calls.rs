@@ -12,8 +12,8 @@ pub(crate) struct Calls(Arc<Sender<Counts>>);
 struct Counts {
     begun: u64,
     under_way: u64,
-    /// Whether time is advancing. Calls wait in this state, because the client's clock may already
-    /// have advanced while the store's clock has not.
+    /// Whether time is advancing. While time is advancing, calls wait, because the client's clock
+    /// may already have advanced while the store's clock has not.
     is_moving: bool,
 }
 

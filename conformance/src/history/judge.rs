@@ -60,7 +60,8 @@ pub struct Bounds {
 
 impl History {
     /// Creates a history from the events of all processes, in any order. Events of one process that
-    /// have the same time must be in their original order, and so must all writes.
+    /// have the same time must be in their original order. All writes must also be in their
+    /// original order.
     pub fn new(start: Duration, mut events: Vec<Event>, faults: Vec<Hit>, bounds: Bounds) -> Self {
         events.sort_by_key(|event| event.at);
         Self { start, events, faults, bounds }

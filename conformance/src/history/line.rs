@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::event::{Event, EventKind};
 
-/// The plan for a process, which is the first line that it reads.
+/// The plan for a process, which is the first line that the process reads.
 ///
 /// [`Process::start`](super::process::Process::start) sends the plan.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -17,7 +17,7 @@ use crate::history::event::{EventKind, now};
 use crate::history::line::{Order, Plan, text};
 use crate::history::record::Record;
 
-/// The command that starts a client process: this program, with different arguments.
+/// The command that starts a client process, which is this program with different arguments.
 ///
 /// [`Population::start`](super::population::Population::start) receives this type.
 #[derive(Clone, Debug)]
@@ -42,8 +42,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the process of a slot. The plan is sent through a pipe, because its URL may contain a
-    /// password.
+    /// Starts the process of a slot. The plan is sent through a pipe, because the URL in the plan
+    /// may contain a password.
     pub fn start(plan: &Plan, program: &Program, place: usize, record: &Arc<Record>) -> Self {
         let mut command = Command::new(env::current_exe().expect("this program has a path"));
         command.args(&program.args);
@@ -79,7 +79,7 @@ impl Process {
         self.signal(Signal::STOP);
         if let Some(id) = self.id() {
             let still = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            // If the process has exited, the later wait for it notices that.
+            // If the process has exited, awaiting it later returns the error.
             let _ = waitid(WaitId::Pid(id), still);
         }
     }
@@ -118,7 +118,7 @@ impl Process {
     fn signal(&self, signal: Signal) {
         if let Some(id) = self.id() {
             // A child process keeps its ID until it is awaited. An error means that the process has
-            // exited, and the later wait for it notices that.
+            // exited, and awaiting it later returns the error.
             let _ = kill_process(id, signal);
         }
     }

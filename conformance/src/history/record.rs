@@ -8,7 +8,7 @@ use crate::history::event::{Event, EventKind, now};
 use crate::history::line::{Line, Order, Said};
 use crate::history::run::Register;
 
-/// The record of all events, which belongs to the process that is never paused or killed.
+/// The record of all events. The process that contains the record is never paused or killed.
 ///
 /// The [`history`](super) module shows how the parts work together.
 #[derive(Debug, Default)]

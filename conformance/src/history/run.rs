@@ -22,7 +22,7 @@ pub struct Run {
     pub versions: BTreeMap<String, String>,
     /// The machine: its cores, its memory and its kernel.
     pub machine: String,
-    /// The time from the start of the first client to the end of the last one, in seconds.
+    /// The time from the first client's start to the last client's exit, in seconds.
     pub seconds: f64,
     /// The TTL of all leases.
     pub ttl_ms: f64,
@@ -92,7 +92,8 @@ pub struct HoldRow {
     pub until_ms: f64,
     /// Why the hold ended.
     pub end: End,
-    /// When the caller was notified of a loss. A paused process is notified after the deadline.
+    /// When the caller was notified of a loss. For a paused process, this time is after the
+    /// deadline.
     pub lost_ms: Option<f64>,
 }
 
@@ -104,7 +105,7 @@ pub struct HoldRow {
 pub enum Kind {
     /// A mutex.
     Mutex,
-    /// A mutex whose waiters are served first come, first served.
+    /// A mutex that serves waiters in order of arrival.
     Fair,
     /// A reentrant mutex.
     Reentrant,

@@ -7,8 +7,8 @@ use crate::history::event::{EventKind, now};
 use crate::history::record::Record;
 use crate::stalls;
 
-/// If a thread wakes this late, the machine did not run the thread, and may not have run any
-/// thread.
+/// The delay of a wake-up that counts as a stall. If a thread wakes this late, the machine did not
+/// run it, and may not have run any other thread.
 const LATE: Duration = Duration::from_millis(200);
 
 /// Observes the machine. When this value is dropped, it records the stalls.

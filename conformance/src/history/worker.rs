@@ -30,11 +30,11 @@ use crate::history::run::Kind;
 /// The pause between two attempts to connect to a store that is down.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The time after which a key must be free. If it is not, either the store hangs or a client has
-/// left a lease that never expires.
+/// The time after which a key must be free. A key that is still held means that the store hangs, or
+/// that a client has left a lease that never expires.
 const UNTIL_GIVEN_UP: Duration = Duration::from_secs(60);
 
-/// The additional time after the TTL for releasing dropped guards and cancelled calls.
+/// The time after the TTL in which dropped guards and cancelled calls must have been released.
 const UNTIL_CLEAN: Duration = Duration::from_secs(10);
 
 /// Connects to a store. Waits until the store is available.

@@ -23,7 +23,7 @@ const EXPECTED: [&str; 8] = [
     "denied",
 ];
 
-/// A client with a larger number of additional file descriptors has leaked connections.
+/// The number of additional file descriptors above which a client has leaked connections.
 const SPARE_FDS: u64 = 32;
 
 /// The violations of a history.
@@ -38,7 +38,7 @@ pub(super) struct Rules<'a> {
     pub(super) until_free: Duration,
 }
 
-/// A violation that was not added to the run yet.
+/// A violation that has not been added to the run yet.
 struct Violation<'k> {
     rule: &'static str,
     at: Duration,
@@ -124,8 +124,8 @@ impl<'a> Rules<'a> {
                 }
                 continue;
             }
-            // The order of grants counts, which differs from the order of entries if an entry is
-            // late.
+            // The check uses the order of grants, which differs from the order of entries if an
+            // entry is late.
             let succeeds = |it: &Belief| it.from > all[place].from && !it.is_late(&all[place]);
             let before = last.insert(key, place).filter(|it| succeeds(&all[*it]));
             if let Some(before) = before {
@@ -139,9 +139,9 @@ impl<'a> Rules<'a> {
     /// Tokens increase in the order of grants. If two holders exclude each other, the later holder
     /// has the larger token.
     ///
-    /// If a lease ends early, another caller may be granted a lease while the first grant is still
-    /// on its way. The first caller then receives its guard late, which violates the order of
-    /// entries but not the order of grants.
+    /// If a lease ends early, another caller may be granted a lease while the reply to the first
+    /// grant is still in transit. The first caller then receives its guard late, which violates the
+    /// order of entries but not the order of grants.
     pub(super) fn judge_tokens(&mut self, beliefs: &Beliefs) {
         let all = beliefs.all();
         for (key, places) in beliefs.by_key() {

@@ -174,8 +174,8 @@ impl Held {
             }
         }
         match fastrand::u8(..32) {
-            // The lease expires after its TTL. A reentrant lock is excluded, because a task that
-            // forgets its guard could lock it again.
+            // The lease expires after its TTL. Reentrant locks are excluded, because a task that
+            // forgets its guard could lock the lock again.
             0 if renewal == RenewalMode::Off && self.is_plain() => mem::forget(self.guards),
             1 | 2 => self.end(false),
             _ => {
@@ -220,8 +220,8 @@ fn lost(guards: &[&LockGuard]) -> impl Future<Output = ()> + Send + use<> {
     }
 }
 
-/// Returns a random time. One out of 64 times is three TTLs, which needs renewals. Most times are
-/// short, so that keys change holders often.
+/// Returns a random time. One out of 64 times is three TTLs long, so the lease must be renewed.
+/// Most times are short, so that keys change holders often.
 fn hold_time(ttl: Duration, renewal: RenewalMode) -> Duration {
     match fastrand::u8(..64) {
         0 if renewal == RenewalMode::Watchdog => ttl * 3,

@@ -33,7 +33,7 @@ const PAIR: [&str; 2] = ["warm/1", "warm/2"];
 
 pub(super) const PERMITS: u32 = 3;
 
-/// The number of permits of a reader-writer lock in the record, which counts a writer as all
+/// The number of permits of a reader-writer lock in the record. The record counts a writer as all
 /// readers.
 const READERS: u32 = 32;
 
@@ -181,7 +181,8 @@ fn or_none<T>(tried: Result<T, TryLockError>) -> Result<Option<T>, Error> {
 /// The guards of a call.
 pub(super) enum Guards {
     One(LockGuard),
-    /// The inner guard, unless the lease was lost before it was acquired, and the outer guard.
+    /// The inner guard and the outer guard. The inner guard is missing if the lease was lost before
+    /// it could be acquired.
     Nested(Option<LockGuard>, LockGuard),
     Writer(WriteGuard),
     Leader(Leadership),

@@ -18,7 +18,8 @@ use crate::history::line::{Line, Order, Said, text};
 /// clients.
 const PIPE: usize = 1 << 20;
 
-/// Writes the reports of a process to its standard output. A line in the pipe survives the process.
+/// Writes the reports of a process to its standard output. A line in the pipe is not lost if the
+/// process is killed.
 #[derive(Debug)]
 pub(super) struct Teller {
     numbers: AtomicU64,
