@@ -75,14 +75,14 @@ impl EtcdBackend {
         let refused = |error: Error| error.with_operation(Operation::Connect).with_backend(BACKEND);
         check_io().map_err(refused)?;
         let backend = Self::connect_lazily(config);
-        // Every request opens a connection, unless one is open, so an empty request is sufficient.
+        // Every request opens a connection if necessary, so an empty request is sufficient.
         let connected = backend.connection.call(|_client| async { Ok(()) }).await;
         connected.map_err(|failure| refused(failure.into_error()))?;
         Ok(backend)
     }
 
     /// Creates a backend that connects to the cluster in `config` on the first request. This
-    /// function does no I/O and checks nothing.
+    /// function performs neither I/O nor checks.
     pub fn connect_lazily(config: EtcdConfig) -> Self {
         if config.exposes_password() {
             tracing::warn!(?config, "the password crosses the network in the clear: use etcds://");
@@ -108,7 +108,7 @@ impl EtcdBackend {
     }
 
     /// Stops keeping the current sessions alive if a lease was abandoned, for example because a
-    /// clone was dropped without releasing the lease. Otherwise, renewals of different leases would
+    /// clone was dropped without releasing the lease. Otherwise, the renewals of other leases would
     /// keep the abandoned lease alive.
     fn doubt_strays(&self, now: Instant) {
         if self.slots.finds_strays(now) {
@@ -116,8 +116,8 @@ impl EtcdBackend {
         }
     }
 
-    /// Handles a lease whose entry is not in the store and that no caller needs. If a
-    /// late request may still create the entry, the current sessions are no longer kept alive.
+    /// Handles a lease that has no entry in the store and that no caller needs. If a late request
+    /// may still create the entry, the current sessions are no longer kept alive.
     fn abandon(&self, lease: &Lease) {
         if self.doubts.forget(lease) {
             self.sessions.doubt();

@@ -2,13 +2,14 @@
 //! sent in one transaction.
 //!
 //! Up to [`LANES`] callers at a time send separate transactions. All remaining callers are queued,
-//! and up to [`LANES`] tasks send their changes in batches, with one round trip each. If a caller
-//! is dropped while it is queued, its change is not sent. A batch never waits for more callers.
+//! and up to [`LANES`] tasks send their changes in batches, with one round trip each. The change of
+//! a caller that is dropped while it is queued is not sent. A batch never waits for additional
+//! callers.
 //!
-//! The first branch of a batch makes the changes of all callers if all of their conditions hold.
-//! The second branch has a nested transaction for each caller, so a failed condition affects only
-//! one caller. The first branch also makes the server check all permissions. Servers released
-//! before March 2026 do not check the permissions of nested transactions (GHSA-rfx7-8w68-q57q).
+//! The first branch of a batch makes the changes of all callers if all conditions hold. The second
+//! branch has a nested transaction for each caller, so a failed condition affects only one caller.
+//! The first branch also makes the server check all permissions. Servers released before March 2026
+//! do not check the permissions of nested transactions (GHSA-rfx7-8w68-q57q).
 
 use std::collections::{HashSet, VecDeque};
 use std::iter;
@@ -31,8 +32,8 @@ use crate::sync::locked;
 const LANES: usize = 3;
 
 /// The maximum number of conditions and changes in a batch. The server's default limit is 128, and
-/// the server adds the operations of the largest nested transaction. If a server with a lower limit
-/// rejects a batch, each caller sends a separate transaction.
+/// to this number the server adds the operations of the largest nested transaction. If a server
+/// with a lower limit rejects a batch, each caller sends a separate transaction.
 const MAX_OPERATIONS: usize = 120;
 
 /// The queued changes of one cluster.

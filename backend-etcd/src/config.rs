@@ -78,8 +78,6 @@ impl EtcdConfig {
     /// Creates a configuration from the addresses of the members and the options of the client
     /// crate. An address is `http://host:port` or `https://host:port`.
     ///
-    /// The backend always requires a leader and always pings idle connections, even if `options`
-    /// disables these settings.
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ use crate::config::EtcdConfig;
 use crate::error::{self, Failure};
 use crate::version;
 
-/// If a caller drops a request or a connection attempt after this time, the member is probably not
+/// The time after which a dropped request or connection attempt indicates that the member is not
 /// replying. Healthy clusters reply within milliseconds.
 const SUSPICIOUS: Duration = Duration::from_millis(300);
 
@@ -49,7 +49,8 @@ pub(crate) struct Connection {
     term: AtomicU64,
     /// Whether there has been a connection before.
     was_connected: AtomicBool,
-    /// Counts elections that replies have reported, and connections after the first one.
+    /// Counts the elections that replies have reported, and all connections after the first
+    /// connection.
     epochs: AtomicU64,
     closed: AtomicBool,
 }
@@ -185,8 +186,8 @@ impl Connection {
         }
     }
 
-    /// Logs a warning, at most once, if the TTL of renewed leases is shorter than a leader change
-    /// can take. A cluster with one member does not change its leader.
+    /// Logs a warning, at most once, if the TTL of renewed leases is shorter than a change of the
+    /// leader can take. A cluster with one member does not change its leader.
     pub(crate) fn warn_if_short(&self, ttl: Duration) {
         if ttl < LASTING
             && self.members.len() > 1
@@ -201,9 +202,9 @@ impl Connection {
 
     /// Counts the events after which older etcd leases must no longer be used.
     ///
-    /// After an election, the former leader may still expire the leases that it knew. A new
-    /// connection may mean that this process is a copy, for example from a snapshot of its machine,
-    /// in which case the original and the copy would use the same etcd leases.
+    /// After an election, the former leader may still expire leases that it knew. A new connection
+    /// may mean that this process is a copy, for example from a snapshot of its machine, in which
+    /// case the original and the copy would use the same etcd leases.
     pub(crate) fn epochs(&self) -> u64 {
         self.epochs.load(Ordering::Relaxed)
     }
@@ -343,8 +344,8 @@ impl Connection {
         Ok(client)
     }
 
-    /// Switches to the next member because the member of this turn has failed. The failed member is
-    /// connected again when it is its turn.
+    /// Switches to the next member because the member of this turn has failed. The client
+    /// reconnects to the failed member when its turn comes.
     pub(crate) fn leave(&self, turn: usize) {
         let next = turn.wrapping_add(1);
         if self.turn.compare_exchange(turn, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
@@ -434,7 +435,7 @@ impl Member {
         host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// Returns the endpoint once for each of its addresses, with the address instead of the name.
+    /// Returns one endpoint for each address of the name, with the address in place of the name.
     async fn resolve(&self) -> Result<Vec<String>, Failure> {
         #[cfg(test)]
         if let Some(fixed) = &self.fixed {

@@ -20,7 +20,7 @@ use crate::sync::locked;
 /// limit is 5 s plus two election timeouts.
 pub(crate) const MARKED_FOR: Duration = Duration::from_secs(60);
 
-/// The entries that may be created late, and how long they must be remembered.
+/// The entries that may be created late, and the time for which each entry must be remembered.
 #[derive(Debug)]
 pub(crate) struct Doubts {
     clock: Arc<dyn Clock>,
@@ -53,8 +53,8 @@ impl Doubts {
         !entries.is_empty() && entries.contains_key(&lease.id())
     }
 
-    /// Forgets the entry of `lease`, because the entry can no longer be created or no caller will
-    /// query it. Returns whether the entry was recorded.
+    /// Forgets the entry of `lease`, because the entry can no longer be created or because no
+    /// caller will query it. Returns whether the entry was recorded.
     pub(crate) fn forget(&self, lease: &Lease) -> bool {
         self.entries().remove(&lease.id()).is_some()
     }

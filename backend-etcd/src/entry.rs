@@ -21,9 +21,9 @@ const QUEUED: &str = "queued ";
 pub(crate) const BETWEEN_HELD_AND_QUEUED: &str = "i";
 
 /// The number of bits by which a revision is shifted to obtain a token. Each grant owns the numbers
-/// up to the next revision, for holders in the same process that receive the lease by hand-off. The
-/// tokens of the first 10^11 revisions are below 2^53, the largest integer that JSON parsers read
-/// exactly.
+/// up to the next revision, for holders in the same process that receive the lease through a
+/// hand-off. The tokens of the first 10^11 revisions are below 2^53, the largest integer that JSON
+/// parsers read exactly.
 const SHIFT: u32 = 16;
 
 /// The number of additional tokens of a grant.
@@ -59,7 +59,8 @@ fn begins_with(key: &str, state: &str, lease: &Lease) -> [Compare; 2] {
 }
 
 /// Returns the value of an earlier revocation request, extended by one holder. The value contains
-/// the holders' fingerprints, separated by spaces. An empty value applies to all holders.
+/// the holders' fingerprints, separated by spaces. A request with an empty value applies to all
+/// holders.
 pub(crate) fn asking_too(earlier: Option<&[u8]>, lease: Fingerprint) -> String {
     match earlier.map(String::from_utf8_lossy) {
         Some(all) if all.is_empty() => String::new(),

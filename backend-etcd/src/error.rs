@@ -16,8 +16,8 @@ pub(crate) const BACKEND: &str = "etcd";
 pub(crate) enum Failure {
     /// The token of the credentials has expired. Nothing was applied, and a new token may help.
     TokenExpired(Error),
-    /// This member cannot be reached or cannot serve. Nothing was applied, and a different member
-    /// may serve the request.
+    /// This member cannot be reached or cannot serve requests. Nothing was applied, and a different
+    /// member may serve the request.
     MemberDown(Error),
     /// The runtime that drives the client has shut down. Nothing was sent, and a new client may
     /// work.
@@ -53,7 +53,7 @@ impl Failure {
         }
     }
 
-    /// Returns the error for a further caller whose change was part of the same request. Returns
+    /// Returns the error for another caller whose change was part of the same request. Returns
     /// `None` if nothing was applied, so that the caller may send a separate request.
     pub(crate) fn repeated(&self) -> Option<Self> {
         match self {
@@ -238,7 +238,7 @@ fn never_left(status: &Status) -> bool {
     causes(status).any(|cause| cause.is::<ConnectError>())
 }
 
-/// Returns whether the TLS handshake failed. The client crate has no error type for this.
+/// Returns whether the TLS handshake failed. The client crate has no error type for TLS failures.
 fn is_tls(error: &(dyn StdError + 'static)) -> bool {
     causes(error)
         .map(ToString::to_string)

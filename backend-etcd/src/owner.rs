@@ -17,9 +17,9 @@ pub trait EtcdGuard {
     ///
     /// A holder that has lost the lock can no longer write, even if it has not noticed the loss,
     /// because the store checks every write. If a process [hands off the
-    /// lease](leasehold_core::LockOptions::hand_over) to another of its callers, both holders share
-    /// one grant. Await all writes before you release the guard. `backend` must be the backend of
-    /// the guard's client, or a clone of it.
+    /// lease](leasehold_core::LockOptions::hand_over) to another caller, both holders share one
+    /// grant. Await all writes before you release the guard. `backend` must be the backend of the
+    /// guard's client, or a clone of it.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {

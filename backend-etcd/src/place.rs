@@ -12,7 +12,8 @@ use crate::queue::Queue;
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) own: Entry,
-    /// The entry that blocks the claim, or `None` if several entries block the claim together.
+    /// The entry that blocks the claim, or `None` if a combination of several entries blocks the
+    /// claim.
     before: Option<Entry>,
     /// The holder that is reported to callers.
     holder: Option<Entry>,

@@ -28,7 +28,7 @@ const FRESH: u32 = 12;
 const TIRED: u32 = 3;
 
 /// The maximum number of unused etcd leases that are kept for each TTL. Locks without renewal reuse
-/// these leases, so that they do not create and revoke an etcd lease each time.
+/// these leases instead of creating and revoking an etcd lease each time.
 const SPARES: usize = 8;
 
 /// The sessions of a client.
@@ -130,7 +130,7 @@ impl Sessions {
 
     /// Returns the session for leases with this TTL, so that an entry can be attached now.
     ///
-    /// The session may have used up a part of its TTL. In this case, the caller must also call
+    /// The session may have used up a part of its TTL. If so, the caller must also call
     /// [`Self::renewed`], which may run concurrently.
     pub(crate) async fn current(
         &self,
@@ -251,7 +251,7 @@ impl Sessions {
         }
     }
 
-    /// Creates an etcd lease for one lock lease, or reuses an unused etcd lease.
+    /// Creates an etcd lease for a single lock lease, or reuses an unused etcd lease.
     pub(crate) async fn own(&self, connection: &Connection, ttl: Duration) -> Result<i64, Failure> {
         while let Some(id) = self.take_spare(ttl) {
             if self.keep_own(connection, id, ttl).await? {
@@ -282,7 +282,7 @@ impl Sessions {
         Ok((id, granted?))
     }
 
-    /// Renews an etcd lease that is used by one lock lease. Returns `false` if the etcd lease has a
+    /// Renews an etcd lease that a single lock lease uses. Returns `false` if the etcd lease has a
     /// different TTL, has expired, belongs to a different client or was created in an earlier
     /// epoch.
     pub(crate) async fn keep_own(
@@ -384,8 +384,8 @@ pub(crate) fn is_safe(connection: &Connection, session: &Session) -> bool {
     session.epochs == connection.epochs()
 }
 
-/// Waits while concurrent calls use the session, but not longer than the time limit for a reply. If
-/// the cluster does not reply, all waiting calls therefore fail at the same time.
+/// Waits while concurrent calls use the session, but not longer than the time limit for a reply.
+/// With this limit, all waiting calls fail at the same time if the cluster does not reply.
 async fn in_time<T>(
     connection: &Connection,
     waiting: impl Future<Output = T>,

@@ -30,7 +30,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The slots of this client and the leases that use them.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// The part of this client's keys that distinguishes them from the keys of different clients.
+    /// The part of this client's keys that distinguishes them from the keys of other clients.
     client: String,
     taken: Mutex<HashMap<LockKey, Vec<Option<Taken>>>>,
     /// The time when all slots are checked again.
@@ -47,8 +47,8 @@ struct Taken {
     /// The revision at which the entry was created, after the grant. This revision is unique to the
     /// entry.
     granted: Option<i64>,
-    /// When the lease expires unless its caller renews it. A shared session may keep the entry
-    /// alive for longer. `None` if the entry has been reported as abandoned, or need not be
+    /// The time when the lease expires, unless its caller renews it. A shared session may keep the
+    /// entry alive for longer. `None` if the entry has been reported as abandoned, or need not be
     /// reported.
     kept_until: Option<Instant>,
 }
@@ -145,7 +145,7 @@ impl Slots {
         }
     }
 
-    /// Returns whether, according to what this client knows, it has no entries in the store.
+    /// Returns whether, to this client's knowledge, it has no entries in the store.
     pub(crate) fn are_free(&self) -> bool {
         self.taken().is_empty()
     }

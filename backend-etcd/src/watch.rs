@@ -26,7 +26,7 @@ use crate::layout::{Layout, tag};
 use crate::place::Place;
 use crate::sync::locked;
 
-/// How long a lock must be held before its entry is watched, which avoids the request for locks
+/// How long a lock must be held before its entry is watched. The delay avoids the request for locks
 /// that are held only briefly.
 const WATCH_HELD_AFTER: Duration = Duration::from_millis(100);
 
@@ -52,8 +52,8 @@ struct Asking {
     /// entry, because locks that are held only briefly should not wake the task.
     later: VecDeque<(Instant, LeaseId, i64)>,
     wakes: bool,
-    /// The watches on the current stream, and whether each of them has reported no event since the
-    /// queue was last read.
+    /// The watches on the current stream. The value is `true` if the watch has not reported an
+    /// event since the queue was last read.
     in_force: HashMap<i64, bool>,
 }
 
@@ -161,7 +161,7 @@ struct Tower {
     task: JoinHandle<()>,
 }
 
-/// Ends a watch in the cluster when the `KeyWatch` to which this value is attached is dropped.
+/// Ends a watch in the cluster when the `KeyWatch` that owns this value is dropped.
 struct Subscription {
     news: Weak<News>,
     of: Of,

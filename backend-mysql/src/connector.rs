@@ -115,7 +115,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         // A single poll sends the goodbye message if possible, after which the connection is
-        // closed. Without this poll, the driver would wait for the rest of a reply in a task.
+        // closed. On its own, the driver would wait in a task for the rest of a reply.
         if let Some(conn) = self.conn.take() {
             drop(conn.disconnect().now_or_never());
         }

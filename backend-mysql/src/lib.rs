@@ -15,9 +15,9 @@
 //! ```
 //!
 //! The backend requires MySQL 8.0, MariaDB 10.6 or a later version. The backend stores its locks in
-//! three InnoDB tables, which it creates if the user has the permission. If the user lacks it, an
-//! administrator must run the statements of [`MysqlConfig::migration`] and grant the user these
-//! permissions, which cover all operations:
+//! three InnoDB tables, which it creates if the user has the permission. If the user lacks the
+//! permission, an administrator must run the statements of [`MysqlConfig::migration`] and grant the
+//! user these permissions, which cover all operations:
 //!
 //! ```sql
 #![doc = include_str!("../tests/rights.sql")]
@@ -67,7 +67,7 @@ pub type MysqlBackend = leasehold_sql_support::Backend<leasehold_sql_support::Re
 /// The database and its options.
 ///
 /// The URL is `mysql://[user[:password]@]host[:port]/database[?…]` or `mariadb://…`. Both schemes
-/// work with both servers.
+/// work with MySQL and MariaDB.
 ///
 /// | parameter | value |
 /// | --- | --- |

@@ -51,8 +51,8 @@ impl Connector {
     /// Opens a connection to the first address of any host that accepts the client. The caller must
     /// read the connection's messages.
     ///
-    /// Without this method, the driver would wait for a host that accepts a connection and then
-    /// does not respond, and would not try the remaining hosts.
+    /// On its own, the driver would wait for a host that accepts a connection and then does not
+    /// respond, and would not try the remaining hosts.
     pub(crate) async fn listen(&self) -> Result<Heard, RunError> {
         let begun_at = Instant::now();
         let resolved = timeout(self.timeout, self.servers.places()).await;

@@ -38,8 +38,7 @@ pub(crate) fn exchange(error: tokio_postgres::Error) -> RunError {
 /// Returns whether the server warns that it stopped waiting for its replica, in which case a
 /// failover may lose an acknowledged commit.
 ///
-/// The text of the warning depends on the server's language, and its code is shared by all
-/// warnings.
+/// The text of the warning depends on the server's language, and all warnings share the same code.
 pub(crate) fn is_doubt(notice: &DbError) -> bool {
     notice.routine() == Some("SyncRepWaitForLSN")
 }

@@ -23,7 +23,7 @@
 //! A lock is exclusive as long as the server's clock does not jump and a new primary has all
 //! commits. Fencing tokens strictly increase as long as the server keeps acknowledged commits. The
 //! token of a grant is the last token plus 1, or the server's current time if that is larger. Each
-//! microsecond of that clock has two tokens.
+//! microsecond of the server's clock has two tokens.
 //!
 //! A failover to a synchronous replica does not lose a grant. If the wait for the replica is
 //! cancelled, the server still acknowledges the commit, but with a warning, and Leasehold reports
@@ -34,7 +34,7 @@
 //! The store consists of three tables of bounded size: `leasehold_stripe`, `leasehold_lease` and
 //! `leasehold_member`. The first connection creates the tables if the user has the permission. If
 //! the user lacks the permission, an administrator must run the statements of
-//! [`PostgresConfig::migration`], and the user needs these permissions:
+//! [`PostgresConfig::migration`], and grant the user these permissions:
 //!
 //! ```sql
 #![doc = include_str!("../tests/rights.sql")]

@@ -98,8 +98,8 @@ async fn listen_while_watched(
     }
 }
 
-/// Returns whether nothing is watched any longer, so that the task ends. A watch that starts at
-/// this moment waits for the mutex and starts a new task.
+/// Returns whether no key is watched any longer, so that the task ends. A watch that starts at this
+/// moment waits for the mutex and starts a new task.
 fn ends(task: &Task, news: &News) -> bool {
     let mut task = lock(task);
     let ends = !is_watched(news);

@@ -23,7 +23,6 @@ pub struct Servers {
     fixed: Option<Vec<IpAddr>>,
 }
 
-/// The index of a host, and one of the host's addresses. A Unix socket does not have an address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Place {
     host: usize,
@@ -63,7 +62,7 @@ impl Servers {
     }
 
     /// Returns all addresses of all hosts, in order. Skips hosts whose names cannot be resolved.
-    /// Returns an error only if this applies to all hosts.
+    /// Returns an error only if none of the names can be resolved.
     pub(crate) async fn places(&self) -> Result<Vec<Place>, RunError> {
         let (hosts, addresses) = (self.options.get_hosts(), self.options.get_hostaddrs());
         let (mut places, mut failure) = (Vec::new(), None);

@@ -32,7 +32,7 @@ impl SqliteConfig {
     /// one TTL.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// Creates a configuration for the file at this path. A relative path is relative to the
+    /// Creates a configuration for the file at this path. A relative path is resolved against the
     /// current directory, so programs in different directories would use different files, whose
     /// locks do not exclude each other.
     ///
@@ -42,9 +42,9 @@ impl SqliteConfig {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the path is empty, or if it is relative and there is no
-    /// current directory. Also returns [`ErrorKind::Invalid`] if the path begins with `~` or `$`,
-    /// which only a shell expands. To use a file with such a name, write `./~name`.
+    /// Returns [`ErrorKind::Invalid`] if the path is empty, or if the path is relative and there is
+    /// no current directory. Also returns [`ErrorKind::Invalid`] if the path begins with `~` or
+    /// `$`, which only a shell expands. To use a file with such a name, write `./~name`.
     pub fn new(file: impl AsRef<Path>) -> Result<Self, Error> {
         let file = file.as_ref();
         if matches!(file.as_os_str().as_bytes(), [b'~' | b'$', ..]) {

@@ -16,11 +16,11 @@ use crate::error::{cut_off, is_busy, is_cut_off};
 use crate::file::{self, File, Paths};
 use crate::tables::Stop;
 
-/// The number of different statements. All of them stay prepared.
+/// The number of different statements. All statements remain prepared.
 const STATEMENTS: usize = 64;
 
-/// The length of the log, in pages, at which SQLite moves it to the database: about 1 MB. File size
-/// limits are rarely smaller.
+/// The length of the log, in pages, at which SQLite moves the log's contents to the database. The
+/// length corresponds to about 1 MB. File size limits are rarely smaller.
 const CHECKPOINT_PAGES: i64 = 250;
 
 /// Opens a connection that shares the file with other processes.
@@ -28,7 +28,7 @@ const CHECKPOINT_PAGES: i64 = 250;
 /// The log and the index are created only under an exclusive lock on the database. If a process has
 /// the database open and one of the two files is missing, a different program has deleted the file.
 /// The locks on a second index would not exclude holders of locks on the first index, so this
-/// function waits until all other processes have noticed and closed their connections.
+/// function waits until all other processes have noticed the deletion and closed their connections.
 pub(crate) fn share(paths: &Paths) -> Result<(File, Connection), Stop> {
     if !paths.exist() {
         create_log_and_index(paths)?;
@@ -69,12 +69,12 @@ pub(crate) fn abandon(file: Option<&File>, connection: Connection) {
     if file.is_some_and(File::is_log_to_be_moved) {
         checkpoint(&connection, "TRUNCATE");
     }
-    // Without this flag, SQLite would access the index, and the operating system kills a process
-    // that accesses a truncated index.
+    // Without this flag, SQLite would access the index. The operating system kills a process that
+    // accesses a truncated index.
     drop(connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true));
 }
 
-/// Moves the contents of the log to the database, so that the log starts over.
+/// Moves the contents of the log to the database, so that the log can be restarted.
 pub(crate) fn shorten_log(connection: &Connection) {
     checkpoint(connection, "PASSIVE");
 }
@@ -101,7 +101,7 @@ fn access(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Sets up WAL mode, in which readers and the writer do not wait for each other. A power failure
 /// may lose the last commits but never reorders commits. Losing leases is harmless, because a
-/// restart ends all leases anyway, and the ceiling protects the tokens.
+/// restart ends all leases. The ceiling protects the tokens.
 fn set_up(connection: &Connection) -> Result<(), Stop> {
     use_log(connection)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;

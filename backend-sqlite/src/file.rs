@@ -37,7 +37,7 @@ pub(crate) struct Paths {
     pub(crate) index: PathBuf,
 }
 
-/// The three files, in the state in which they were when the connection was opened.
+/// The state of the three files when the connection was opened.
 #[derive(Debug)]
 pub(crate) struct File {
     paths: Paths,
@@ -116,10 +116,10 @@ impl File {
 
     /// Returns whether the log must be moved to the database before the connection is closed.
     ///
-    /// The log must be moved if it was deleted, because other processes cannot read it, or if its
-    /// database was replaced, because the log would be applied to the next database at this path.
-    /// In all other cases, processes may write to the log with a different index, so the data that
-    /// this process's index refers to may be gone.
+    /// A deleted log must be moved, because other processes cannot read it. A log whose database
+    /// was replaced must be moved, because the log would be applied to the next database at this
+    /// path. In all other cases, processes may write to the log with a different index, so the data
+    /// that this process's index refers to may be gone.
     pub(crate) fn is_log_to_be_moved(&self) -> bool {
         let [database, log, index] = self.seen.get();
         let now = |path| Seen::at(path).ok();

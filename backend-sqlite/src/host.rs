@@ -23,7 +23,7 @@ pub struct Host {
     clock: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
 
-/// The values of two clocks at the same time, in microseconds.
+/// The values of two clocks at one point in time, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     /// The time since the machine was started. Leases expire according to this clock.

@@ -29,11 +29,11 @@
 //! upper bound is on the disk before a token is granted. The bound covers the tokens of one minute,
 //! so only one commit per minute waits for the disk.
 //!
-//! If the file is deleted or replaced, the store has lost its data. The next call creates a new
-//! file. Former holders are notified within 250 ms, and tokens continue from the time of day. The
-//! log (`-wal`) and the index (`-shm`) that SQLite keeps next to the file belong to the store. If
-//! they are deleted, no lease is lost, but a new client waits until all clients of the former files
-//! have noticed.
+//! If the file is deleted or replaced, the store loses its data. The next call creates a new file.
+//! Former holders are notified within 250 ms, and tokens continue from the time of day. The log
+//! (`-wal`) and the index (`-shm`) that SQLite keeps next to the file belong to the store. If they
+//! are deleted, no lease is lost, but a new client waits until all clients of the former files have
+//! noticed.
 //!
 //! On Linux, a file can be a member of a [`Quorum`](leasehold_core::quorum::Quorum) whose clients
 //! all run on this machine. Restarting the machine ends the membership and all leases.
@@ -51,10 +51,11 @@
 //! [inspect](leasehold_core::LockClient::admin) the locks. The file does not contain lease IDs,
 //! because they are secrets.
 //!
-//! You can add Leasehold's tables to your application's database. The backend switches the database
-//! to WAL mode. While your application has an open write transaction, all lock requests wait. Do
-//! not open the file with a second copy of SQLite in the same process, because closing that copy's
-//! connection would remove the file's locks (see *How To Corrupt An SQLite Database File*, 2.2).
+//! You can add Leasehold's tables to your application's database. The backend then switches the
+//! database to WAL mode. While your application has an open write transaction, all lock requests
+//! wait. Do not open the file with a second copy of SQLite in the same process, because closing
+//! that copy's connection would remove the file's locks (see *How To Corrupt An SQLite Database
+//! File*, 2.2).
 //!
 //! # How it works
 //!
@@ -66,7 +67,8 @@
 //!
 //! - While callers wait, the thread checks every 5 to 10 ms.
 //! - While there are only holders, the thread checks every 100 to 200 ms.
-//! - While there are neither, the thread checks every 1 to 2 s whether the files still exist.
+//! - While there are neither waiting callers nor holders, the thread checks every 1 to 2 s whether
+//!   the files still exist.
 
 mod config;
 mod host;

@@ -33,7 +33,7 @@ const AFTER_A_FAILURE: f64 = 20.0;
 /// processes use the CPU.
 const REST_PER_KEY: Duration = Duration::from_micros(40);
 
-/// Polls the file and remembers the state of the keys.
+/// Polls the file and records the state of the keys.
 #[derive(Debug, Default)]
 pub(crate) struct Looker {
     news: News,
@@ -59,7 +59,7 @@ struct Last {
 struct Seen {
     /// A hash of the holders.
     holders: u64,
-    /// When the first row of the key expires, on the file's clock.
+    /// The time when the first row of the key expires, on the file's clock.
     ends: i64,
 }
 

@@ -201,9 +201,9 @@ fn grant(
 }
 
 /// Chooses the token of a grant, and the number of additional tokens, which is at most `spare`. The
-/// largest of these tokens is `least`, unless earlier tokens are larger. `least` is the time of day
-/// or a requested minimum token. Additional tokens are therefore never ahead of the time, and
-/// tokens remain in order even in a new file.
+/// largest token is `least`, unless earlier tokens are larger. `least` is the time of day or a
+/// requested minimum token. Additional tokens are therefore never ahead of the time, and tokens
+/// remain in order even in a new file.
 fn number(
     tables: &Tables<'_>,
     key: &Key,

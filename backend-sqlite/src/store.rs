@@ -83,8 +83,8 @@ impl Store {
         self.file.as_ref().is_some_and(File::is_in_place)
     }
 
-    /// Returns whether this is a snapshot of a file that no process has open. A snapshot is good
-    /// for a single read.
+    /// Returns whether this is a snapshot of a file that no process has open. A snapshot can be
+    /// used for only one read.
     pub(crate) fn is_snapshot(&self) -> bool {
         self.file.is_none()
     }

@@ -181,7 +181,7 @@ impl<'a> Tables<'a> {
         rows.collect()
     }
 
-    /// Returns rows of a key that have not expired: leases, or queue entries in order.
+    /// Returns the rows of a key that have not expired, either leases or queue entries in order.
     fn shown(
         &self,
         key: &Key,
@@ -228,7 +228,7 @@ impl<'a> Tables<'a> {
         statement.query_map(params, |row| row.get(0))?.collect()
     }
 
-    /// Raises the token of a lock-table partition to `floor` if it is lower.
+    /// Raises the token of a lock-table partition to `floor`, if the token is lower.
     pub(crate) fn raise(&self, stripe: u8, floor: i64) -> rusqlite::Result<()> {
         self.execute(
             "UPDATE {stripe} SET token = ?2 WHERE stripe = ?1 AND token < ?2",

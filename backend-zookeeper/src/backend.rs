@@ -96,7 +96,7 @@ impl ZooKeeperBackend {
     }
 
     /// Stops keeping the current sessions alive if a lease was abandoned, for example because a
-    /// clone was dropped without releasing it.
+    /// clone was dropped without releasing the lease.
     fn doubt_strays(&self, now: Instant) {
         if self.claims.finds_strays(now) {
             self.sessions.doubt();

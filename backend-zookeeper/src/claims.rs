@@ -42,8 +42,8 @@ pub(crate) struct Known {
     /// The time when the lease is forgotten, unless it is renewed or requested before that.
     until: Instant,
     /// The time when the lease expires for its holder or waiter, unless it is renewed or requested
-    /// before that. Different leases may keep the session alive for longer. `None` if the expiry
-    /// has been reported or need not be reported.
+    /// before that. Other leases may keep the session alive for longer. `None` if the expiry has
+    /// been reported or need not be reported.
     kept_until: Option<Instant>,
 }
 
@@ -77,7 +77,7 @@ impl Claims {
         self.change(lease, |known| known.in_doubt = Some((now, Arc::clone(session))));
     }
 
-    /// Records that no request to create the node is in progress any longer.
+    /// Records that requests to create the node are no longer in progress.
     pub(crate) fn settle(&self, lease: &Lease) {
         self.change(lease, |known| known.in_doubt = None);
     }

@@ -128,7 +128,7 @@ impl ZooKeeperConfig {
         Ok(self)
     }
 
-    /// Sets the servers' `tickTime`. Sessions may expire up to this time late. The default is
+    /// Sets the servers' `tickTime`. Sessions may expire late by up to this time. The default is
     /// [`ZooKeeperConfig::DEFAULT_TICK`].
     ///
     /// Clients cannot query this value. Waiters use the tick to estimate when a dead holder's lease

@@ -37,16 +37,16 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The required session timeout if no lease is attached to the session.
 const ANY: Duration = Duration::ZERO;
 
-/// If a caller drops a request or a connection attempt after this time, the server is probably not
+/// The time after which a dropped request or connection attempt indicates that the server is not
 /// replying. Healthy ensembles reply within milliseconds.
 const SUSPICIOUS: Duration = Duration::from_millis(300);
 
-/// The part of the time limit for detecting that a server refuses connections. A refusal takes one
-/// round trip, so the next server can be tried soon.
+/// The part of the time limit that may be used to detect that a server refuses connections. A
+/// refusal takes one round trip, so the next server can be tried soon.
 const REFUSAL: u32 = 10;
 
-/// The pause before the next attempt if different clients use the last available connection. A
-/// client needs about this time to renew a session.
+/// The pause before the next attempt if other clients use the last available connection. A client
+/// needs about this time to renew a session.
 const OTHERS: Duration = Duration::from_millis(10);
 
 /// How long to wait for the last available connection. After this time, a holder gives up its main
@@ -130,8 +130,8 @@ impl Servers {
         Ok((shortest, longest))
     }
 
-    /// Selects a server that accepts two additional connections. The check uses the last available
-    /// connection for a moment and does not create a session.
+    /// Selects a server that accepts two additional connections. The check briefly uses the last
+    /// available connection and does not create a session.
     async fn find_room(&self) -> Result<(), Failure> {
         let mut full = Ok(());
         for _ in 0..self.config.servers.len() {
@@ -193,8 +193,8 @@ impl Servers {
     ) -> Result<Link, Failure> {
         match self.patiently(connector, least).await {
             Err(Failure::NoRoom(_)) if of == Use::Locks => {
-                // The mutex prevents the main connection from being reopened before this connection
-                // is open.
+                // While the mutex is locked, the main connection cannot be reopened before this
+                // connection is open.
                 let mut main = timeout(PATIENCE * 2, self.main.lock()).await;
                 if let Some(link) = main.as_mut().ok().and_then(|main| main.take()) {
                     link.give_up();
@@ -210,7 +210,7 @@ impl Servers {
         }
     }
 
-    /// Connects. Waits briefly if different clients use the last available connection.
+    /// Connects. Waits briefly if other clients use the last available connection.
     async fn patiently(&self, connector: &Connector, least: Duration) -> Result<Link, Failure> {
         let began = Instant::now();
         loop {
@@ -402,7 +402,7 @@ impl Link {
         self.client.session_timeout()
     }
 
-    /// Returns whether, according to what the client knows, the connection is usable.
+    /// Returns whether, to the client's knowledge, the connection is usable.
     pub(crate) fn is_alive(&self) -> bool {
         !*self.gone.borrow() && self.client.state() == SessionState::SyncConnected
     }

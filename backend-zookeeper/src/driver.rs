@@ -56,8 +56,8 @@ impl Driver {
         Ok((client, task))
     }
 
-    /// Determines why a server did not create a session by opening an additional connection, within
-    /// `limit`. The client crate does not report the reason.
+    /// Opens an additional connection to determine, within `limit`, why a server did not create a
+    /// session. The client crate does not report the reason.
     pub(crate) async fn why_down(&self, address: String, limit: Duration) -> Failure {
         let closes = self.handle.spawn(async move { timeout(limit, closes(&address)).await });
         match closes.await {
@@ -102,7 +102,7 @@ async fn closes(address: &str) -> io::Result<bool> {
         Err(error) if is_end(&error) => return Ok(true),
         connected => connected?,
     };
-    // Different clients may need the connection, so it is closed soon.
+    // The connection is closed soon, because other clients may need it.
     let read = timeout(SILENCE, stream.read_u8()).await;
     Ok(matches!(read, Ok(Err(error)) if is_end(&error)))
 }
@@ -110,7 +110,7 @@ async fn closes(address: &str) -> io::Result<bool> {
 impl Drop for Driver {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Waiting for the end of a runtime is not allowed inside a runtime.
+            // Inside a runtime, waiting for the end of a runtime is not allowed.
             runtime.shutdown_background();
         }
     }

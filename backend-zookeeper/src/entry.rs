@@ -16,8 +16,9 @@ const HELD: &str = "held";
 /// The first word in the data of a waiter.
 const QUEUED: &str = "queued";
 
-/// Marks the data of a claim that holds the lock only if its node has the number after this
-/// character. The number replaces the token, see [`State::HeldAs`].
+/// The character before a node number in the data of a claim that holds the lock only if its node
+/// has this number. The character and the number take the place of the token, see
+/// [`State::HeldAs`].
 const IF_NUMBERED: char = '@';
 
 /// The data with which Curator asks a holder to finish.
@@ -42,8 +43,8 @@ pub(crate) fn token(zxid: i64) -> u64 {
     u64::try_from(zxid).unwrap_or_default() << SHIFT
 }
 
-/// Returns the data of a new node in this state. If the node holds the lock, its creation is the
-/// grant.
+/// Returns the data of a new node in this state. If the node holds the lock, the creation of the
+/// node is the grant.
 pub(crate) fn data(state: State, lease: &Lease) -> Vec<u8> {
     write(state, lease, 0)
 }
@@ -61,7 +62,7 @@ impl Entry {
         state.is_none_or(|state| state == State::Held)
     }
 
-    /// Returns whether Curator's `Revoker` asks the holder to finish.
+    /// Returns whether Curator's `Revoker` has asked the holder to finish.
     pub(crate) fn is_asked_by_curator(&self) -> bool {
         self.data == REVOKE
     }

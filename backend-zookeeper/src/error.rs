@@ -12,8 +12,8 @@ pub(crate) const BACKEND: &str = "zookeeper";
 /// A failed request, and what it means for the caller.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The server cannot be reached or cannot serve. Nothing was applied, and a different server
-    /// may serve the request.
+    /// The server cannot be reached or cannot serve requests. Nothing was applied, and a different
+    /// server may serve the request.
     ServerDown(Error),
     /// The server did not create a session, but a later attempt or a different server may succeed.
     /// Nothing was applied.

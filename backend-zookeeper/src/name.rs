@@ -1,5 +1,5 @@
-//! The names of the nodes of holders and waiters. A name contains everything that determines its
-//! order.
+//! The names of the nodes of holders and waiters. A name contains everything that determines the
+//! node's position in the queue.
 //!
 //! | name | used for |
 //! | --- | --- |
@@ -23,8 +23,8 @@ const READ: &str = "__READ__";
 const WRITE: &str = "__WRIT__";
 const UNIT: &str = "unit-";
 
-/// Claims with larger numbers are rejected, because the server's numbers soon become negative, and
-/// negative numbers sort first.
+/// The largest number of a claim that is not rejected. The server's numbers soon become negative,
+/// and negative numbers sort first.
 pub(crate) const LAST_NUMBER: u32 = (1 << 31) - (1 << 20);
 
 /// Whether an entry holds the lock.
@@ -32,11 +32,11 @@ pub(crate) const LAST_NUMBER: u32 = (1 << 31) - (1 << 20);
 pub(crate) enum State {
     Held,
     Queued,
-    /// If its node has this number, the entry holds the lock. If not, the entry waits.
+    /// If its node has this number, the entry holds the lock. Otherwise, the entry waits.
     ///
     /// A claim reads the queue before its node is created. If the node gets the number that was
-    /// next at that time, no node was created in between. In this case, creating the node has
-    /// granted the claim, and a second write is not necessary.
+    /// next at that time, no node was created in the meantime. Creating the node has then granted
+    /// the claim, and a second write is not necessary.
     HeldAs(u32),
 }
 

@@ -8,9 +8,9 @@ use crate::name::{Name, State};
 
 /// The holders and waiters of a lock, as listed by a single request.
 ///
-/// The node with the lowest number holds the lock. An outdated list may contain deleted nodes. The
-/// list never lacks a node that was created before a node in the list, because numbers follow the
-/// order of changes.
+/// The node with the lowest number holds the lock. An outdated list may contain deleted nodes. If a
+/// node is in the list, the list also contains all nodes that were created earlier and still exist,
+/// because numbers follow the order of changes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
     /// The entries in order.
@@ -93,7 +93,8 @@ impl Queue {
         self.entries.iter().any(|entry| entry.share.limit() != share.limit())
     }
 
-    /// Returns the entry that blocks `own`, or `None` if several entries block it together.
+    /// Returns the entry that blocks `own`, or `None` if a combination of several entries blocks
+    /// `own`.
     pub(crate) fn predecessor(&self, own: &Name) -> Option<&Name> {
         let mut before = self.entries.iter().filter(|entry| entry.order() < own.order());
         match own.share {

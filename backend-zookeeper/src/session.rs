@@ -81,7 +81,7 @@ pub(crate) struct Session {
     /// The current connection, or `None` after it was closed, so that nothing keeps the session
     /// alive.
     link: StdMutex<Option<Arc<Link>>>,
-    /// Read-locked by requests in progress. A newer connection ends the previous one, so
+    /// Read-locked by requests in progress. A newer connection ends the previous connection, so
     /// reconnecting waits for these requests.
     uses: Arc<RwLock<()>>,
 }
@@ -131,7 +131,7 @@ impl Sessions {
     /// Returns the session for leases with this TTL, after a connection attempt that started after
     /// this call.
     ///
-    /// Calls that arrive during such an attempt share the next attempt.
+    /// Calls that arrive during a connection attempt share the next attempt.
     pub(crate) async fn renewed(
         &self,
         servers: &Servers,
@@ -182,7 +182,7 @@ impl Sessions {
         (self.clock.now().since(kept_at) <= ttl / FRESH_PLACE).then(|| kept_at + session.ttl)
     }
 
-    /// Ensures that the servers no longer accept requests that were sent up to `sent_at`.
+    /// Ensures that the servers no longer accept requests that were sent before or at `sent_at`.
     ///
     /// Servers reject requests on a connection if the session has a newer connection. All
     /// unconfirmed requests share one new connection, because a slow server can leave hundreds of
@@ -320,8 +320,8 @@ fn is_in_use(slot: &Slot, now: Instant) -> bool {
     session.state.try_lock().map_or(true, |state| now < state.kept_at + session.ttl)
 }
 
-/// Waits while concurrent callers use the session, but not longer than the time limit for a reply. If
-/// the ensemble does not reply, all waiting callers therefore fail at the same time.
+/// Waits while concurrent callers use the session, but not longer than the time limit for a reply.
+/// With this limit, all waiting callers fail at the same time if the ensemble does not reply.
 async fn in_time<T>(servers: &Servers, waiting: impl Future<Output = T>) -> Result<T, Failure> {
     let waited = timeout(servers.timeout(), waiting).await;
     waited.map_err(|_| Failure::ServerDown(error::unreachable()))

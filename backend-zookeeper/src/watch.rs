@@ -23,8 +23,8 @@ use crate::error::Failure;
 use crate::layout::{Layout, tag};
 use crate::sync::locked;
 
-/// How long a lock must be held before its node is watched, which avoids the request for locks that
-/// are held only briefly.
+/// How long a lock must be held before its node is watched. The delay avoids the request for locks
+/// that are held only briefly.
 const WATCH_HELD_AFTER: Duration = Duration::from_millis(100);
 
 /// The pause after a watch has failed, before its caller is notified or the watch is restarted. The
@@ -261,7 +261,7 @@ async fn target_changed(servers: &Servers, target: &Target) -> Result<(), Failur
 }
 
 /// Waits until a node is deleted or its data changes. Fails immediately if the node does not exist
-/// or belongs to a different user, because servers do not report its events to this user.
+/// or belongs to a different user, because servers do not report the node's events to this user.
 async fn changed(servers: &Servers, node: &str) -> Result<(), Failure> {
     let link = servers.main().await?;
     let (_, _, watcher) = link.reply(link.client().get_and_watch_data(node)).await?;

@@ -22,7 +22,7 @@ pub enum Address {
 /// Where to find the servers.
 ///
 /// [`Config::from_url`](crate::Config::from_url) reads the endpoints from a URL, and
-/// [`Driver::adopt`](crate::Driver::adopt) returns it.
+/// [`Driver::adopt`](crate::Driver::adopt) returns the endpoints.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Endpoints {

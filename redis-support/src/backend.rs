@@ -33,7 +33,7 @@ use crate::reply::{
 use crate::topology::Topology;
 use crate::watch::News;
 
-/// Locks on Redis or Valkey with the driver `D`. Supports single servers, Sentinel and Cluster.
+/// Locks on Redis or Valkey, through the driver `D`. Supports single servers, Sentinel and Cluster.
 /// Clones share connections.
 ///
 /// The `leasehold-redis` and `leasehold-fred` crates define type aliases for this type and contain
@@ -82,7 +82,7 @@ impl<D: Driver> Backend<D> {
     }
 
     /// Creates a backend that connects to the servers in `config` on the first request. This
-    /// function does no I/O and checks nothing.
+    /// function performs neither I/O nor checks.
     pub fn connect_lazily(config: Config<D>) -> Self {
         let Config { driver, topology, access, sentinel_access, layout, timeout, clock, .. } =
             config;

@@ -39,7 +39,7 @@ pub struct Config<D> {
 
 /// How many replicas must acknowledge a grant.
 ///
-/// [`Config::wait_replicas`] receives this type.
+/// [`Config::wait_replicas`] accepts this type.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Replicas {
     /// A grant is valid immediately.
@@ -165,7 +165,7 @@ impl<D: Driver> Config<D> {
         Ok(self)
     }
 
-    /// Sets the credentials for sentinels. By default, there are no credentials.
+    /// Sets the credentials for sentinels. By default, no credentials are sent to sentinels.
     #[must_use]
     pub fn sentinel_access(
         mut self,

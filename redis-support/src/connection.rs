@@ -23,18 +23,18 @@ use crate::error::{ServerError, only_asked};
 use crate::reply::{Received, Reply};
 use crate::shared_task::SharedTask;
 
-/// If this number of consecutive replies does not arrive in time, the connection counts as hung. A
-/// single late reply may be caused by a different client's slow script. TCP does not detect a
-/// frozen server for minutes.
+/// The number of consecutive replies that must fail to arrive in time before the connection counts
+/// as hung. A single late reply may be caused by a different client's slow script. TCP does not
+/// detect a frozen server for minutes.
 const TIMEOUTS_UNTIL_HUNG: u32 = 3;
 
-/// A connection that was idle for this long is checked before it is used, because the server may
-/// have closed it. The client cannot notice that the connection was closed while the connection's
-/// runtime is not running. Servers count idle time in whole seconds.
+/// How long a connection may be idle before it is checked on its next use. The server may have
+/// closed the connection in the meantime. The client cannot notice that the connection was closed
+/// while the connection's runtime is not running. Servers count idle time in whole seconds.
 const TRUSTED_FOR: Duration = Duration::from_secs(1);
 
-/// The limit is shorter with RESP2, because not every client crate reports the end of such a
-/// connection.
+/// How long a RESP2 connection may be idle before it is checked. The time is shorter because not
+/// every client crate reports the end of a RESP2 connection.
 const TRUSTED_FOR_IN_RESP2: Duration = Duration::from_millis(50);
 
 /// The role of a server, which determines the notifications that the client requests.
@@ -105,8 +105,8 @@ struct Silence {
     /// The time of the last reply, in ms since the connection was opened.
     replied_at: AtomicU64,
     timeouts: AtomicU32,
-    /// When a caller first gave up after the last reply, or when a caller that gave up last
-    /// counted, in ms since the connection was opened. 0 if no caller has given up.
+    /// The time when a caller first gave up after the last reply, or when a caller that gave up was
+    /// last counted, in ms since the connection was opened. 0 if no caller has given up.
     given_up_at: AtomicU64,
 }
 
@@ -330,7 +330,7 @@ impl<D: Driver> ConnectionManager<D> {
             return;
         }
         drop(left);
-        // The server may have been replaced, or the sentinel's notification of a failover may have
+        // The server may have been replaced, or a sentinel's notification of a failover may have
         // been missed.
         self.context.suspect();
         if self.role == Role::Store {
@@ -401,8 +401,8 @@ impl<D: Driver> ConnectionManager<D> {
     }
 
     /// Stores a new connection for all calls, unless the backend was closed or another connection
-    /// was stored in the meantime. If two connections were opened at the same time, the first one
-    /// is kept.
+    /// was stored in the meantime. If two connections were opened at the same time, the first
+    /// connection is kept.
     fn keep(&self, made: Current<D::Connection>) -> Result<(), Error> {
         {
             let mut current = self.locked();
@@ -415,7 +415,7 @@ impl<D: Driver> ConnectionManager<D> {
             *current = Some(made);
         }
         if self.role == Role::Store {
-            // The server does not yet know which keys it must report to this connection.
+            // The server does not yet know which keys' changes it must report to this connection.
             self.context.news.interrupted();
         }
         Ok(())

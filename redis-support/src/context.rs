@@ -17,7 +17,7 @@ pub(crate) struct Context<D> {
     pub(crate) timeout: Duration,
     clock: Arc<dyn Clock>,
     pub(crate) news: Arc<News>,
-    /// Whether servers are asked to send notifications.
+    /// Whether the client requests notifications from servers.
     push: AtomicBool,
     /// Whether servers support requests without notifications.
     forgoes_news: AtomicBool,
@@ -102,7 +102,7 @@ impl<D: Driver> Context<D> {
     }
 
     /// Returns the channel of reservations for this client's waiters, if the client considers
-    /// itself subscribed.
+    /// itself subscribed to the channel.
     pub(crate) fn channel(&self) -> Option<&str> {
         let hears = self.hears_reservations.load(Ordering::Relaxed) && self.has_push();
         hears.then_some(&*self.channel)

@@ -82,8 +82,8 @@ pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Implementations must be cancel safe. If the future is dropped, the connection attempt ends
-    /// and no task continues.
+    /// Implementations must be cancel safe. If the future is dropped, the connection attempt must
+    /// end, and no task may continue.
     fn connect(
         &self,
         to: Destination<'_>,
@@ -338,8 +338,8 @@ pub type PushHandler = Arc<dyn Fn(Push) + Send + Sync>;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Push {
-    /// These keys have changed. The server does not report further changes of these keys until they
-    /// are read again.
+    /// The given keys have changed. The server does not report further changes of these keys until
+    /// they are read again.
     Changed(Vec<Vec<u8>>),
     /// All keys may have changed, or messages may have been missed.
     AllChanged,

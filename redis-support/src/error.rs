@@ -130,7 +130,7 @@ impl ServerError {
             return Error::new(kind, format!("{advice} ({code})"));
         }
         if code == "WRONGTYPE" && detail.starts_with(IN_USE) {
-            // This message comes from Leasehold's scripts.
+            // The message comes from Leasehold's scripts.
             return Error::new(kind, format!("{detail}; {advice}"));
         }
         let said = format!("{code} {}", detail.trim_end());

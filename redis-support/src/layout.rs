@@ -140,12 +140,13 @@ impl Layout {
         text.push_str(key.as_str());
     }
 
-    /// Appends the name of a key that a hash slot's locks share to `text`, up to the slot's tag.
+    /// Appends the name of a key that the locks of a hash slot share to `text`, up to the slot's
+    /// tag.
     pub(crate) fn write_up_to_tag(&self, place: Place<'_>, text: &mut String) {
         [&self.prefix, "~", place.part(), ":{"].into_iter().for_each(|part| text.push_str(part));
     }
 
-    /// Appends the end of a name to `text`, from the tag of `key`'s slot on.
+    /// Appends the rest of such a name to `text`, starting with the tag of `key`'s slot.
     pub(crate) fn write_tag(&self, key: &LockKey, text: &mut String) {
         text.push_str(slot::tag(self.slot(key)).as_str());
         text.push('}');
@@ -237,7 +238,7 @@ impl Place<'_> {
 }
 
 impl Places<'_> {
-    /// Returns a length that most names do not exceed.
+    /// Returns an upper bound for the length of most names.
     pub(crate) fn len(&self) -> usize {
         self.prefix.len() + "~places:{tag!}".len() + self.key.len()
     }

@@ -3,11 +3,11 @@
 #![cfg_attr(not(doctest), doc = include_str!("../README.md"))]
 
 // To process a call, `backend.rs` first converts the operation to a `Call` of a script.
-// `topology.rs` finds the server: the only server, the primary that sentinels report, or the server
-// with the key's hash slot. `topology/failover.rs` decides how long to trust that server. `node.rs`
-// runs the script there. `connection.rs` provides the connection (`dial.rs` tries all addresses of
-// the name), and the driver sends the request. `reply.rs` reads the reply. Concurrent requests
-// share a round trip (`pipeline.rs`). Mutexes can also share a script, and so can renewals
+// `topology.rs` finds the server, which is the only server, the primary that sentinels report, or
+// the owner of the key's hash slot. `topology/failover.rs` decides how long to trust that server.
+// `node.rs` runs the script there. `connection.rs` provides the connection (`dial.rs` tries all
+// addresses of the name), and the driver sends the request. `reply.rs` reads the reply. Concurrent
+// requests share a round trip (`pipeline.rs`). Mutexes can also share a script, and so can renewals
 // (`renewals.rs`). Each lock that a shared script skips is handled by a separate script. `watch.rs`
 // forwards the servers' push messages. `process.rs` checks whether a member of a quorum keeps its
 // acknowledged data. The scripts are in `scripts/`, and the functions that they include are in

@@ -12,8 +12,8 @@ use crate::layout::Layout;
 use crate::node::Node;
 use crate::reply::{Reply, unexpected};
 
-/// The number of keys that a server scans for one page. The number is small enough that other
-/// callers do not notice the scan.
+/// The number of keys that a server scans for one page. The number is small enough that a scan does
+/// not delay other callers noticeably.
 const COUNT: &str = "512";
 
 /// The servers that together have all keys, sorted by address.
@@ -23,9 +23,9 @@ pub(crate) struct Primaries<D: Driver> {
     pub(crate) mark: u64,
 }
 
-/// Returns the page after the page that ended with `after`. `after` contains the address of a
-/// server, the mark of all servers, and the position of the scan. Keys that move to a server that
-/// was already scanned would be missing, so the listing fails if the mark changes.
+/// Returns the page that follows `after`. `after` contains the address of a server, the mark of all
+/// servers, and the position of the scan. Keys that move to a server that was already scanned would
+/// be missing, so the listing fails if the mark changes.
 pub(crate) async fn page<D: Driver>(
     primaries: &Primaries<D>,
     layout: &Layout,

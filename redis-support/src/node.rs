@@ -1,5 +1,5 @@
-//! A server, with one connection and pipeline for all calls, and additional connections for calls
-//! that wait for replicas.
+//! A server, with one connection and pipeline for all calls and with additional connections for
+//! calls that wait for replicas.
 
 mod replication;
 

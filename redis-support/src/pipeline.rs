@@ -2,11 +2,11 @@
 //! and sent together. In a batch, mutexes that are acquired or released share one script. Scripts
 //! for single locks share the round trip.
 //!
-//! If no request is in progress, a caller sends its request on its own, with the script for a
-//! single lock. A caller whose script cannot be shared does so if fewer than [`LANES`] requests are
-//! in progress. All remaining callers join a batch, and up to [`LANES`] tasks send the batches with
-//! one round trip each. A batch never waits for a caller, so a caller that stops polling does not
-//! delay the batch. Tasks of a runtime that has stopped are replaced.
+//! If no request is in progress, a caller sends its request without a batch, with the script for a
+//! single lock. A caller whose script cannot be shared sends its request without a batch if fewer
+//! than [`LANES`] requests are in progress. All remaining callers join a batch, and up to [`LANES`]
+//! tasks send the batches with one round trip each. A batch never waits for a caller, so a caller
+//! that stops polling does not delay the batch. Tasks whose runtime has stopped are replaced.
 //!
 //! A caller that gives up an acquisition releases the lease, in case it was granted. Requests are
 //! therefore sent in the order in which they were added. A batch omits callers that gave up before
@@ -43,15 +43,16 @@ pub(crate) use batch::{Change, Joined, Outcome};
 /// measurement, two lanes reached 0.85 of this throughput, and four lanes sent smaller batches.
 const LANES: usize = 3;
 
-/// After a lock of a cluster was found on a different server, locks do not share scripts for this
-/// time. Slots move one at a time, and a proxy may not support scripts for locks of several slots.
+/// How long the locks of a cluster do not share scripts after a lock was found on a different
+/// server. Slots move one at a time, and a proxy may not support scripts for locks of several
+/// slots.
 const SLOTS_MOVE_FOR: Duration = Duration::from_secs(10);
 
-/// After the script for many locks has skipped a lock, the lock uses the scripts for a single lock
-/// for this time. A lock that several processes need would be skipped each time.
+/// How long a lock uses the scripts for a single lock after the script for many locks has skipped
+/// it. A lock that several processes need would be skipped each time.
 const CONTENDED_FOR: Duration = Duration::from_secs(1);
 
-/// The maximum number of remembered contended locks. Even a busy process has only a few.
+/// The maximum number of remembered contended locks. Even a busy process has only a few such locks.
 const MAX_CONTENDED: usize = 1_024;
 
 /// The command before a script whose keys the server does not have to track.
@@ -69,13 +70,13 @@ pub(crate) struct Pipeline<D: Driver> {
 
 #[derive(Default)]
 struct State {
-    /// The number of callers that are sending a request on their own.
+    /// The number of callers that are sending a request without a batch.
     alone: usize,
     /// The number of tasks that send batches in this turn.
     lanes: usize,
-    /// When the last of these tasks started or added a batch.
+    /// The time when a task last started or added a batch.
     moved_at: Option<Instant>,
-    /// The current turn. Tasks from earlier turns no longer count, and end.
+    /// The current turn. Tasks from earlier turns no longer count, and they end.
     turn: u64,
     /// The queued batches. Callers join the last batch.
     waiting: VecDeque<Arc<Batch>>,
@@ -83,7 +84,7 @@ struct State {
     is_full: bool,
     /// The number of callers in the last batch that was sent.
     lately: usize,
-    /// When a lock was last found on another server.
+    /// The time when a lock was last found on a different server.
     elsewhere_at: Option<Instant>,
     /// The time when each of these locks was last skipped.
     contended: HashMap<LockKey, Instant>,
@@ -120,7 +121,7 @@ impl State {
     }
 
     /// Returns whether an additional lane may start. If no lane has made progress for `limit`, new
-    /// lanes replace the old ones.
+    /// lanes replace the existing lanes.
     fn may_begin_lane(&mut self, limit: Duration) -> bool {
         if self.lanes == LANES && self.moved_at.is_some_and(|moved_at| moved_at.elapsed() >= limit)
         {
@@ -137,13 +138,13 @@ impl<D: Driver> Pipeline<D> {
         Arc::new(Self { connection, layout: layout.clone(), order, state })
     }
 
-    /// Registers a caller that sends a request on its own, in [order](Self::in_order).
+    /// Registers a caller that sends a request without a batch, in [order](Self::in_order).
     pub(crate) fn alone(&self) -> Alone<'_, D> {
         self.state().alone += 1;
         Alone(self)
     }
 
-    /// Polls `future` for the first time in the order of all requests.
+    /// Polls `future`, with its first poll in the order of all requests.
     pub(crate) async fn in_order<F: Future>(&self, future: F) -> F::Output {
         // Tokio's cooperative budget is disabled, because an exhausted budget would prevent the
         // first poll from sending the request.
@@ -160,7 +161,7 @@ impl<D: Driver> Pipeline<D> {
 
     /// Acquires or releases a mutex as part of a batch. The mutex is skipped if no request is in
     /// progress, because the script for a single lock is then faster. The mutex is also skipped for
-    /// some time after a script skipped it, or after any lock was found on a different server.
+    /// some time after a script has skipped it or after any lock was found on a different server.
     ///
     /// # Errors
     ///
@@ -221,7 +222,7 @@ impl<D: Driver> Pipeline<D> {
             }
             let mut state = self.state();
             if state.waiting.iter().any(|batch| joined.is_in(batch)) {
-                // The current lanes may have many batches to send first.
+                // The existing lanes may first have to send many batches.
                 let runtime = self.runtime_for_lane(&mut state)?;
                 self.begin_lane(state, runtime);
             } else if was_taken {
@@ -257,8 +258,8 @@ impl<D: Driver> Pipeline<D> {
         state.lanes += 1;
         state.moved_at = Some(Instant::now());
         let lane = Lane { pipeline: Arc::clone(self), turn: state.turn, has_ended: false };
-        // The mutex is unlocked before the task is spawned, because a runtime that is ending drops
-        // the task immediately.
+        // The mutex is unlocked before the task is spawned, because a runtime that is shutting down
+        // drops the task immediately.
         drop(state);
         runtime.spawn(lane.run());
     }
@@ -310,7 +311,7 @@ impl<D: Driver> Pipeline<D> {
         // already have been sent.
         let unknown = taken.requests(&self.layout);
         if !unknown.is_empty() {
-            // The order of the first attempt is no longer locked here.
+            // At this point, the lock on the order of the first attempt has been released.
             yield_now().await;
             let again = self.exchange(current, &unknown, in_full(unknown.by_hash()));
             match self.in_order(again).await {

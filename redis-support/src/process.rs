@@ -8,7 +8,7 @@ use crate::driver::Request;
 use crate::error::ServerError;
 use crate::reply::{Received, Reply, unexpected};
 
-/// The process of a server, as the server reports it.
+/// The process of a server, as reported by the server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Process {
     /// The unique ID of the process.
@@ -28,7 +28,8 @@ const DURABLE: [(&str, &str); 3] =
 const MAY_DEFAULT_WRITE: [&str; 4] = ["ACL", "DRYRUN", "default", "SET"];
 
 impl Process {
-    /// Queries the process of a server that has `key`. The queries are sent one at a time.
+    /// Queries which process a server with the key `key` runs as. The queries are sent one at a
+    /// time.
     ///
     /// A server that does not report its settings counts as not durable.
     ///

@@ -48,8 +48,8 @@ pub(crate) async fn renew_all<D: Driver>(
     Ok(renewed)
 }
 
-/// Returns whether each of `count` locks was renewed. If the reply cannot be read, all of them
-/// count as not renewed, because a renewal may be retried.
+/// Returns whether each of `count` locks was renewed. If the reply cannot be read, all locks count
+/// as not renewed, because a renewal may be retried.
 fn read(reply: &Received, count: usize) -> Vec<bool> {
     let Ok(Reply::Array(left_alone)) = reply else { return vec![false; count] };
     let mut renewed = vec![true; count];

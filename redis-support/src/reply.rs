@@ -63,9 +63,10 @@ pub(crate) struct Hearing {
     pub(crate) has_push: bool,
 }
 
-/// Without notifications, the first claim in the queue polls at this interval, which is about the
-/// time of a critical section with a few round trips. Each claim further back waits one interval
-/// longer between its polls, so all claims together cause little more load than the first claim.
+/// The interval at which the first claim in the queue polls without notifications. The interval is
+/// about the time of a critical section with a few round trips. Each claim further back waits one
+/// interval longer between its polls, so all claims together cause little more load than the first
+/// claim.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Reads the reply to [`Call::acquire`](crate::Call::acquire).
@@ -378,7 +379,7 @@ fn decode_held(received: Received) -> Result<Held, Error> {
     }
 }
 
-/// Reads the reason why one of several locks was not granted from the rest of the reply.
+/// Reads why one of several locks was not granted, from the rest of the reply.
 fn contention(retry_after: i64, rest: &[Reply]) -> Option<Contention> {
     let contention = match u64::try_from(retry_after) {
         Ok(time) => Contention::new().with_retry_after(Duration::from_millis(time)),

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 /// Runs one task at a time, and returns its outcome to all callers.
 ///
-/// A task runs on the runtime of the caller that started it, and does not depend on callers. This
+/// A task runs on the runtime of the caller that started it, and does not depend on callers. That
 /// runtime may stop running. For example, a current-thread runtime stops between two calls of
 /// `block_on`. The remaining callers therefore wait for a limited time, after which one of them
 /// starts a new task.

@@ -158,7 +158,6 @@ impl<D: Driver> Topology<D> {
         }
     }
 
-    /// Identifies the process of the only server, which has `key`.
     pub(crate) async fn process(&self, key: &str) -> Result<Process, Error> {
         let Self::Single(node) = self else {
             let message =

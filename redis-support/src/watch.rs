@@ -1,15 +1,15 @@
 //! Notifies watches of changes on the server, based on the invalidation messages of client-side
 //! caching.
 //!
-//! Every script ends with a read of the key whose changes the caller must be notified of. That key
-//! is the lock's key, or a separate notification key if the lock's key is not sufficient. The
+//! The last step of every script reads the key whose changes the caller needs to know about. This
+//! key is the lock's key, or a separate notification key if the lock's key is not sufficient. The
 //! server then remembers that this connection has read the key. The server sends one message when a
 //! different client changes or deletes the key, or when the key expires. A failed attempt and a
 //! renewal therefore enable their notification in the same round trip, and the server keeps no
 //! additional data per key.
 //!
 //! Tracking costs the server time, so the script that acquires many locks does not enable tracking.
-//! Instead, the first renewal of each lock enables it.
+//! Instead, the first renewal of each lock enables tracking.
 //!
 //! A queued claim has a separate notification key, which the script that wakes the claim deletes. A
 //! release that reserves a mutex for the first waiter publishes a message on the channel of the
@@ -49,8 +49,8 @@ impl News {
         self.holders.watch(key)
     }
 
-    /// Reports a change by this client, because the server reports it only to different
-    /// connections.
+    /// Reports a change by this client. The server reports such a change only to connections other
+    /// than this client's.
     pub(crate) fn changed(&self, key: &LockKey, concerns: Concerns<'_>) {
         self.notify(key.as_str(), concerns);
     }

@@ -53,7 +53,7 @@ impl Words {
         self.keys = self.ends.len()..self.ends.len();
     }
 
-    /// Returns the shape of the last call. All of its keys are required.
+    /// Returns the shape of the last call. All keys of the call are required.
     pub(crate) fn shape(&self, script: Script) -> Shape {
         let (keys, args) = (self.keys.clone(), self.keys.end..self.ends.len());
         Shape { script, essential: keys.len(), keys, args }
@@ -130,7 +130,7 @@ impl Words {
         self.push("");
     }
 
-    /// Adds the end of a name, from the tag of a lock's slot on.
+    /// Adds the rest of such a name, starting with the tag of a lock's slot.
     pub(crate) fn push_tag(&mut self, layout: &Layout, key: &LockKey) {
         layout.write_tag(key, &mut self.text);
         self.push("");
@@ -195,7 +195,7 @@ impl Words {
     }
 }
 
-/// Converts a time to the server's unit, which is whole milliseconds, rounded up.
+/// Converts a time to the server's unit, whole milliseconds, rounded up.
 pub(crate) fn millis(time: Duration) -> u128 {
     time.as_nanos().div_ceil(1_000_000)
 }

@@ -4,8 +4,8 @@
 //! To process an operation, `backend.rs` first converts it to a typed [request]. The [`Database`]
 //! runs the request *as one transaction, which it sends in one piece*, and returns a typed [reply].
 //! `backend.rs` then converts the reply to the outcome. `news.rs` forwards change notifications
-//! from other clients. The documentation of [`Database`] states the rules by which a transaction
-//! decides.
+//! from other clients. The documentation of [`Database`] states the rules for a transaction's
+//! decisions.
 //!
 //! # Layout
 //!
@@ -13,8 +13,8 @@
 //! default. All times are microseconds on the database's clock.
 //!
 //! `leasehold_stripe` always has 256 rows, one per lock-table partition. Each key belongs to one
-//! partition, whose row is the mutex for all transactions that may grant or end leases on the
-//! partition's keys. The row also contains the token counter, so a key does not need permanent
+//! partition, whose row serves as the mutex for all transactions that may grant or end leases on
+//! the partition's keys. The row also contains the token counter, so a key does not need permanent
 //! data.
 //!
 //! | column | type | contents |

@@ -14,7 +14,7 @@ use crate::request::Named;
 /// Notifies watches of this client when keys change.
 ///
 /// [`Backend`](crate::Backend) reports the changes that this client makes. There are three ways to
-/// detect the changes of other clients:
+/// detect changes by other clients:
 ///
 /// - The database *notifies* a connection (`LISTEN` and `NOTIFY`). Each transaction sends a message
 ///   that [`heard`](Self::heard) reads. The driver forwards the messages, and calls
@@ -54,7 +54,7 @@ struct Watched {
 
 /// The callers that are notified of a change.
 ///
-/// [`News::notify`] and [`News::is_watched`] receive this type.
+/// [`News::notify`] and [`News::is_watched`] accept this type.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Concerns {
     /// Waiters and observers of the key. Permits were returned, or different leases are in force.
@@ -162,7 +162,7 @@ impl News {
         }
     }
 
-    /// Handles the message of another client's transaction. The message is `w<key>` for
+    /// Handles a message from another client's transaction. The message is `w<key>` for
     /// [waiters](Concerns::Waiters) or `h<key>` for [holders](Concerns::Holders) of the key with
     /// this encoded name. The tags of woken claims follow, separated by spaces. Any other message
     /// notifies all watches.

@@ -1,10 +1,10 @@
 //! The replies of a [`Database`](crate::Database).
 //!
 //! `called` contains the tags of queue entries that can be granted now, except the caller's own
-//! entry. The documentation of [`Database`](crate::Database) defines which entries these are. The
-//! claims of these entries should be sent again. `called` is only a hint: it may contain additional
-//! entries, for example the first few entries of the queue, and duplicates. `called` must contain
-//! every entry that can be granted because of this transaction.
+//! entry. The documentation of [`Database`](crate::Database) defines when an entry can be granted.
+//! The claims of these entries should be sent again. `called` is only a hint: it may contain
+//! additional entries, for example the first few entries of the queue, and duplicates. `called`
+//! must contain every entry that can be granted because of this transaction.
 
 use std::time::Duration;
 
@@ -138,7 +138,7 @@ pub struct Forced {
 /// [`Inspected`] contains this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ShownRow {
-    /// The lease, or the lease that a queue entry requests.
+    /// The lease, or the requested lease of a queue entry.
     pub holder: HolderRow,
     /// Whether the lease is exclusive.
     pub whole: bool,

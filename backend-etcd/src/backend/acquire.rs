@@ -20,8 +20,8 @@ use crate::layout::{Range, tag};
 use crate::queue::{Queue, Verdict};
 use crate::session::Use;
 
-/// The maximum number of failures of an attempt because of concurrent changes to the queue. For
-/// each failure, at least one client has made progress.
+/// The maximum number of times that an attempt may fail because of concurrent changes to the queue.
+/// With each failure, at least one client has made progress.
 const MAX_TRIES: usize = 64;
 
 /// The pause before the next attempt after [`MAX_TRIES`] failures.
@@ -129,7 +129,7 @@ impl EtcdBackend {
         attempt
     }
 
-    /// Makes one attempt. Granted leases are attached to `hooks`. A claim that is not granted is
+    /// Makes one attempt. Granted leases are attached to `hooks`. Claims that are not granted are
     /// not attached.
     async fn attempt_with(
         &self,
@@ -140,8 +140,8 @@ impl EtcdBackend {
     ) -> Result<AttemptAll, Failure> {
         let ranges: Vec<&Range> = asked.iter().map(|asked| &asked.range).collect();
         let mut queues = if asked.iter().all(|asked| asked.claim.lease().tenure() == Tenure::Kept) {
-            // Usually the queue is empty or has no claim before this claim. In this case, one
-            // transaction is sufficient to check the queue and acquire the locks.
+            // Usually the queue is empty or has no claim before this claim. One transaction is then
+            // sufficient to check the queue and acquire the locks.
             match self.take(asked, hooks, None, sent_at).await? {
                 Ok(grants) => return Ok(AttemptAll::Granted(grants)),
                 Err(found) => found,
@@ -244,7 +244,7 @@ impl EtcdBackend {
             }
             then.push(put(position.key(asked), position.held(lease), hook.id()));
             if position.is_free() {
-                // The holder that was asked to finish has released the lock, so the revocation
+                // The holder that was asked to finish has released the lock, so its revocation
                 // request is removed.
                 then.push(TxnOp::delete(self.layout.revocation(lease.key()), None));
             }

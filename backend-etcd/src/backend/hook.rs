@@ -89,8 +89,8 @@ impl EtcdBackend {
     }
 
     /// Revokes an etcd lease whose attached entries are no longer needed. If the request fails, the
-    /// lease expires after its TTL. Leases of different clients are never revoked, because further
-    /// entries may be attached to them.
+    /// lease expires after its TTL. Leases of other clients are never revoked, because more entries
+    /// may be attached to them.
     pub(super) async fn end_lease(&self, id: i64) {
         if self.sessions.is_own(id) {
             drop(session::revoke(&self.connection, id).await);

@@ -22,8 +22,8 @@ const PLACE: Duration = Duration::from_secs(10);
 
 impl EtcdBackend {
     /// Refreshes the queue entry of a claim that still has to wait. Reads only the claim's key and
-    /// the key before it. Returns `None` if a change was notified, or if the server does not notify
-    /// all relevant changes. In this case, the caller must read the whole queue.
+    /// the key before it. Returns `None` if the caller must read the whole queue, because a change
+    /// was reported or the server does not report all relevant changes.
     pub(super) async fn wait_on(&self, asked: &Asked<'_>) -> Result<Option<Contention>, Failure> {
         let Asked { claim, .. } = asked;
         let Some(place) = self.news.quiet_place(claim.lease()) else { return Ok(None) };
@@ -142,8 +142,8 @@ impl EtcdBackend {
         Ok(self.refreshed(hook, place).await.id() == own.lease)
     }
 
-    /// Returns the condition that the entry of a lease was not marked as abandoned while its
-    /// creation was unconfirmed.
+    /// Returns the condition that an entry was not marked as abandoned while its creation was
+    /// unconfirmed.
     pub(super) fn is_unmarked(&self, lease: &Lease) -> Compare {
         is_absent(&self.layout.mark(lease))
     }

@@ -11,7 +11,7 @@ use crate::queue::Queue;
 pub(super) enum Position<'a> {
     /// The queue is expected to be empty.
     First,
-    /// The claim has been queued since this revision. The claims before it may have left.
+    /// The claim has been queued since this revision. The claims before it may have left the queue.
     InLine(i64),
     /// The queue was read and admits the claim. The entry is the claim's queue entry, if it has
     /// one.
@@ -46,7 +46,7 @@ impl<'a> Position<'a> {
             Self::Seen(queue, None) if queue.is_held_in_units() => {
                 vec![range.has_no_arrival_since(queue.revision)]
             }
-            // This condition implies that the claim still has no entry.
+            // The condition implies that the claim still has no entry.
             Self::Seen(queue, None) => vec![range.is_as_at(queue.revision)],
             Self::Seen(queue, Some(own)) => vec![
                 range.is_as_at(queue.revision),

@@ -26,7 +26,7 @@ use crate::session::{self, Use};
 const MAX_TRIES: usize = 16;
 
 /// The maximum number of entries that one transaction changes. The server's default limit is 128
-/// operations.
+/// operations per transaction.
 const CHANGED_TOGETHER: usize = 120;
 
 impl EtcdBackend {
@@ -319,7 +319,7 @@ fn replaced(reply: &TxnResponse) -> Option<i64> {
     put.prev_key().map(KeyValue::lease).filter(|lease| *lease != 0)
 }
 
-/// A release in progress. If the release fails, renewals of different leases must not keep the
+/// A release in progress. If the release fails, the renewals of other leases must not keep the
 /// entry alive.
 struct Releasing<'a> {
     backend: &'a EtcdBackend,

@@ -18,7 +18,7 @@ use crate::layout::tag;
 use crate::session::{self, Session, Use, seconds};
 
 /// The maximum number of leases that one transaction reads. Each lease needs two reads, and the
-/// server's default limit is 128 operations.
+/// server's default limit is 128 operations per transaction.
 const LOOKED_AT_TOGETHER: usize = 64;
 
 /// The maximum number of concurrent changes to an entry during one renewal.
@@ -172,7 +172,7 @@ impl EtcdBackend {
     }
 }
 
-/// Returns an error of several leases as the error of one of them.
+/// Converts an error that applies to several leases to the error of one lease.
 fn repeated(error: &Error, lease: &Lease) -> Error {
     context(Failure::Final(error.repeated()), Operation::Renew, lease.key())
 }

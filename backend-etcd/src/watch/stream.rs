@@ -30,7 +30,7 @@ pub(super) async fn run(
     asking: Arc<Mutex<Asking>>,
 ) {
     let moves = connection.moves();
-    // These entries were planned by an earlier task, whose runtime ended.
+    // An earlier task, whose runtime ended, planned to watch these entries.
     let wakes_at = locked(&asking).later.front().map(|(at, _, _)| *at);
     let tower = Lookout {
         connection,
@@ -78,7 +78,7 @@ enum Heard {
 
 /// The reason why a stream ends.
 enum Left {
-    /// The stream broke, or a different member is now used.
+    /// The stream broke, or the client now uses a different member.
     Broken,
     /// No watches are left on the stream.
     Idle,

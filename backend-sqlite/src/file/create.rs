@@ -19,8 +19,8 @@ const FILE_MODE: u32 = 0o600;
 /// The minimum mode of a new directory. Without these bits, even its owner could not enter it.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// Creates the database and its directories if they are missing. Only the owner can access these
-/// files.
+/// Creates the database and its directories if they are missing. Only the owner can access the
+/// created files and directories.
 ///
 /// Files that root creates in another user's directory belong to that user, because that user could
 /// otherwise no longer use the locks.
@@ -45,11 +45,11 @@ pub(crate) fn create(path: &Path) -> Result<(), Error> {
 /// Creates the log, if it is missing, and a new index. The log and the index get the database's
 /// mode, owner and group.
 ///
-/// SQLite would create both files with the group of this process, so different users in the
-/// database's group could not open them.
+/// SQLite would create both files with this process's group, so other users in the database's group
+/// could not open the files.
 ///
-/// The caller must hold an exclusive lock on the database. If an index exists, it therefore belongs
-/// to a former database at this path.
+/// The caller must hold an exclusive lock on the database. Because of this lock, an existing index
+/// must belong to a former database at this path.
 pub(crate) fn create_log_and_index(paths: &Paths) -> io::Result<()> {
     let database = fs::metadata(&paths.database)?;
     let mode = database.mode() & 0o777;

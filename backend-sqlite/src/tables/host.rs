@@ -55,8 +55,9 @@ pub(crate) struct Alarms {
 }
 
 impl Alarms {
-    /// Returns whether holders do not have to check their leases. Holders must check their leases
-    /// after a forced release, a revocation request, or the restoration of an older file.
+    /// Returns whether no event since `before` requires holders to check their leases. Holders must
+    /// check their leases after a forced release, a revocation request, or the restoration of an
+    /// older file.
     pub(crate) fn is_calm_after(&self, before: &Self) -> bool {
         self.count == before.count && self.token >= before.token
     }

@@ -36,8 +36,8 @@ impl Tables<'_> {
     }
 
     /// Returns the membership status of the file. A file without an identity gets the identity
-    /// `fresh`. A restart of the machine starts a new incarnation, because it ends all leases and a
-    /// power failure may have lost commits.
+    /// `fresh`. Restarting the machine starts a new incarnation, because a restart ends all leases
+    /// and a power failure may have lost commits.
     pub(crate) fn standing(&self, fresh: StoreId, now: i64) -> Result<Standing, Stop> {
         if self.host()?.boot.is_empty() {
             let message = "a file can be a member of a quorum on Linux only: other systems do not tell one run of the machine from the next";

@@ -17,8 +17,8 @@ use crate::name::{Name, State};
 use crate::queue::{Queue, Verdict};
 use crate::session::Hook;
 
-/// The maximum number of failures of an attempt because of concurrent changes to the queue. For
-/// each failure, at least one client has made progress.
+/// The maximum number of times that an attempt may fail because of concurrent changes to the queue.
+/// With each failure, at least one client has made progress.
 const MAX_TRIES: usize = 16;
 
 /// The pause before the next attempt after [`MAX_TRIES`] failures.
@@ -60,7 +60,7 @@ impl ZooKeeperBackend {
     async fn attempt(&self, trial: &mut Trial<'_>, is_new: bool) -> Result<Attempt, Failure> {
         let (claim, lease) = (trial.claim, trial.claim.lease());
         if is_new {
-            // An outdated queue may reject a claim wrongly but never admits a claim wrongly, see
+            // An outdated queue may wrongly reject a claim but never wrongly admits a claim, see
             // `State::HeldAs`.
             let queue = self.glance(claim.key()).await?;
             let last = Name::last(&tag(lease), claim.share());
@@ -111,13 +111,13 @@ impl ZooKeeperBackend {
         }
     }
 
-    /// Creates the node of a claim that `queue` admits. If no node was created in between, creating
-    /// the node grants the claim.
+    /// Creates the node of a claim that `queue` admits. If no node was created in the meantime,
+    /// creating the node grants the claim.
     async fn join(&self, trial: &mut Trial<'_>, queue: &Queue) -> Result<Attempt, Failure> {
         let lease = trial.claim.lease();
         let hook = self.hook(lease).await?;
         let state = match queue.has_other_limits(lease.share()) {
-            // A grant to a different client may not be visible in the order of the nodes.
+            // The order of the nodes may not show a grant to a different client.
             true => State::Queued,
             false => State::HeldAs(queue.next),
         };
@@ -190,7 +190,7 @@ impl ZooKeeperBackend {
     ) -> Result<Attempt, Failure> {
         let (claim, lease) = (trial.claim, trial.claim.lease());
         if queue.is_asked && queue.holders().all(|holder| holder.tag == own.tag) {
-            // The holder that was asked to finish has released the lock, so the revocation request
+            // The holder that was asked to finish has released the lock, so its revocation request
             // is removed.
             self.clear_request(claim.key())
                 .await

@@ -51,12 +51,13 @@ impl ZooKeeperBackend {
         queue_at(&link, &self.layout.lock(key)).await
     }
 
-    /// Confirms that the next replies on a connection are current. Current replies come from the
-    /// leader that tracks session times, or from a server that has all of the leader's changes.
+    /// Confirms that the next replies on a connection are current. Replies are current if they come
+    /// from the leader that tracks session times, or from a server that has all of the leader's
+    /// changes.
     ///
     /// A former leader that resumes after a pause still accepts connections to sessions and still
-    /// replies to synchronization requests. In contrast, a write needs a majority, even if it
-    /// changes nothing. Servers close all connections when they lose their leader.
+    /// replies to synchronization requests. A write, however, needs a majority, even if it does not
+    /// change anything. Servers close all connections when they lose their leader.
     pub(super) async fn confirm(&self, link: &Link) -> Result<(), Failure> {
         let mut nothing = link.client().new_multi_writer();
         let any_version = -1;
@@ -189,7 +190,7 @@ async fn is_in_use(link: &Link, node: &str) -> Result<bool, Failure> {
     match link.reply(link.client().list_children(node)).await {
         Ok(children) => Ok(children.iter().any(|name| Name::read(name).is_some())),
         Err(failure) if failure.is_absence() => Ok(false),
-        // The lock belongs to a different user, which inspecting the lock will report.
+        // The lock belongs to a different user. Inspecting the lock reports an error.
         Err(failure) if failure.is_denial() => Ok(true),
         Err(failure) => Err(failure),
     }

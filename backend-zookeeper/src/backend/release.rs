@@ -185,7 +185,7 @@ impl ZooKeeperBackend {
     }
 }
 
-/// A release in progress. If the node could not be deleted, renewals of different leases must not
+/// A release in progress. If the node could not be deleted, the renewals of other leases must not
 /// keep it alive.
 struct Releasing<'a> {
     backend: &'a ZooKeeperBackend,

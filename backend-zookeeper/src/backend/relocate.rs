@@ -20,7 +20,7 @@ pub(super) enum Guard {
     None,
     /// No claim with a different limit was granted out of order since this version.
     Unpassed(i32),
-    /// The comparison of [`Guard::Unpassed`]. In addition, the version is increased, so that later
+    /// The comparison of [`Guard::Unpassed`], and an increase of the version, so that later
     /// comparisons detect this grant.
     Passes(i32),
 }

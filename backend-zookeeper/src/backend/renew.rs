@@ -26,7 +26,7 @@ const MOVES_PER_REQUEST: usize = 128;
 /// A lease and its index in the caller's list.
 type Numbered<'a> = (usize, &'a Lease);
 
-/// The node of a lease, in the state in which it was last read.
+/// The last known state of a lease's node.
 struct Look {
     /// The name of the node, if it is known.
     name: Option<Name>,
@@ -100,7 +100,7 @@ impl ZooKeeperBackend {
         let renewing =
             renewing.map(async |((i, lease), look)| (i, self.renew_at(lease, &hook, look).await));
         let renewed = join_all(renewing).await;
-        // The connection is closed because different clients may need it for their renewals.
+        // The connection is closed because other clients may need it for their renewals.
         hook.session.close();
         renewed
     }
@@ -269,8 +269,8 @@ impl<'a> Moving<'a> {
     }
 }
 
-/// Handles an error after the session was renewed. If the session now seems to have expired, that
-/// is only this server's view and does not prove that the leases are gone.
+/// Handles an error after the session was renewed. If this server now considers the session
+/// expired, that does not prove that the leases are gone.
 fn not_gone(failure: Failure) -> Failure {
     match failure {
         Failure::SessionGone(error) => Failure::ServerDown(error),

@@ -106,7 +106,7 @@ impl<D: Driver> WaitPool<D> {
 }
 
 /// A connection in use. If the call is dropped, the connection is closed, because the server may
-/// keep waiting on it for some time.
+/// keep waiting for replicas on it for some time.
 struct Used<'a, D: Driver> {
     pool: &'a WaitPool<D>,
     connection: Option<Arc<ConnectionManager<D>>>,

@@ -21,8 +21,8 @@ use crate::words::{Shape, Words, millis};
 /// The maximum number of callers in a batch. A full batch keeps a server busy for about 1 ms.
 pub(super) const MAX_CALLERS: usize = 128;
 
-/// The maximum size of a batch in bytes, unless it has only one caller. A connection sends this
-/// number of bytes at a time.
+/// The maximum size of a batch in bytes, unless the batch has only one caller. A connection sends
+/// this number of bytes at a time.
 const MAX_BYTES: usize = 64 * 1024;
 
 /// A change of a mutex.
@@ -266,8 +266,8 @@ impl Taken {
         requests
     }
 
-    /// Stores the outcomes from the replies to `requests`. Returns whether a lock was found on
-    /// another server. Callers of a script that the server does not know do not have an outcome
+    /// Stores the outcomes from the replies to `requests`. Returns whether a lock was found on a
+    /// different server. Callers of a script that the server does not know do not have an outcome
     /// yet.
     pub(super) fn note(&self, requests: &Requests, replies: Vec<Received>) -> bool {
         let mut callers = self.0.callers();

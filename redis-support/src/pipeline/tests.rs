@@ -118,7 +118,7 @@ impl Pipeline<Fake> {
         Ok(received)
     }
 
-    /// Allows lanes to end that have informed all callers. A lane may still be checking the
+    /// Allows lanes that have informed all callers to end. A lane may still be checking the
     /// connection.
     async fn assert_idle(&self) {
         let is_idle = async {
@@ -594,7 +594,7 @@ fn lanes_of_a_runtime_that_stands_still_are_replaced() {
         });
 
         assert!(matches!(next, Ok(Ok(Outcome::Granted { .. }))), "{next:?}");
-        // The lanes of the stopped runtime continue with their own batches and end.
+        // The lanes of the stopped runtime continue with their own batches and then end.
         let outcomes = still.block_on(join_all(of_still));
         assert!(outcomes.into_iter().all(|outcome| outcome.is_ok()));
         other.block_on(pipeline.assert_idle());

@@ -37,8 +37,8 @@ pub(super) const MAX_REDIRECTIONS: usize = 5;
 
 /// The servers of a cluster.
 ///
-/// A primary that is cut off from the cluster keeps replying for some time after it was replaced,
-/// and all of its replies are worthless. The map of slot owners is therefore valid only if enough
+/// A primary that is cut off from the cluster keeps replying for some time after its replacement,
+/// and all of these replies are worthless. The map of slot owners is therefore valid only if enough
 /// owners have confirmed it recently ([`Confirmation`]). The owners are queried again immediately
 /// if a server fails, is slow or reports that the map is outdated. Redirections are followed
 /// immediately.
@@ -102,8 +102,7 @@ impl<D: Driver> Cluster<D> {
         servers.iter().for_each(|server| server.disconnect());
     }
 
-    /// Returns the number of replicas, running or not, of the server that has the key that `call`
-    /// uses.
+    /// Returns the number of replicas, running or not, of the server with the key of `call`.
     pub(super) async fn replicas(self: &Arc<Self>, call: &Call) -> Result<u32, Error> {
         let owner = self.owner(slot_of(call)).await?;
         let nodes = match owner.ask([Request::Words(&["CLUSTER", "NODES"])]).await {
@@ -147,7 +146,7 @@ impl<D: Driver> Cluster<D> {
                         continue;
                     }
                     match self.route(&importing, slot, &asked) {
-                        // While keys are moving, the server did not wait for replicas.
+                        // The server did not wait for replicas, because keys are moving.
                         Routing::Answered => return Ok(Answer::unacknowledged(asked)),
                         // In the meantime, the slot has finished moving or has moved back.
                         Routing::Moved(owner) | Routing::Ask(owner) => node = owner,
@@ -250,7 +249,7 @@ impl<D: Driver> Cluster<D> {
         }
     }
 
-    /// Checks that a server still owned the slot if its reply was slow.
+    /// If a server's reply was slow, checks that the server still owned the slot.
     async fn verify_slow(
         self: &Arc<Self>,
         slot: u16,
@@ -334,8 +333,8 @@ impl<D: Driver> Witnesses<D> for Cluster<D> {
     }
 }
 
-/// If a server has rejected `call` because it has only some of the keys, returns the call to send
-/// instead.
+/// If a server has rejected `call` because it has only some of the keys, returns the call with
+/// which to replace it.
 fn half_moved(call: &Call, reply: &Received) -> Option<Call> {
     let refused = reply.as_ref().is_err_and(ServerError::is_half_moved);
     refused.then(|| call.with_essential_keys()).flatten()

@@ -16,7 +16,7 @@ use crate::shared_task::SharedTask;
 /// confirmed again.
 pub(super) const SLOW: Duration = Duration::from_millis(200);
 
-/// While calls continue, the primary is confirmed again after this time, so that frequent calls
+/// The time after which the primary is confirmed again while calls continue, so that frequent calls
 /// never wait for a confirmation. The interval leaves time to retry a lost request before
 /// [`BELIEVED_FOR`] has passed.
 pub(super) const ASKED_AFTER: Duration = Duration::from_secs(1);
@@ -49,8 +49,8 @@ pub(super) trait Witnesses<D: Driver>: Send + Sync + 'static {
 /// limited time, and only as long as there is no reason to doubt it.
 ///
 /// A server that was replaced while it was frozen or cut off keeps replying, and all of its replies
-/// are worthless. The server cannot know that it was replaced. Calls are therefore sent only to
-/// servers that were confirmed recently.
+/// are worthless. A replaced server cannot know that it was replaced. Calls are therefore sent only
+/// to servers that were confirmed recently.
 pub(super) struct Confirmation<D: Driver> {
     context: Arc<Context<D>>,
     asking: SharedTask<Asked>,

@@ -55,13 +55,13 @@ fn failure(code: u16) -> Failure {
         1044 | 1045 | 1129 | 1130 | 1142 | 1143 | 1227 | 1251 | 1275 | 1370 | 1698 | 1820
         | 1862 | 3118 | 3159 | 4151 => Failure::Denied,
         1146 => Failure::Missing,
-        // A subquery returned two rows, because no membership row has the quorum configuration.
+        // No membership row has the quorum configuration (a subquery returned two rows).
         1242 => Failure::NotEnlisted,
-        // An overflow, because a partition is missing. A missing database, or a column with a
-        // different type.
+        // A partition is missing (overflow), a database is missing, or a column has a different
+        // type.
         1690 | 1046 | 1049 | 1050 | 1054 | 1136 | 1264 | 1364 | 1366 | 1406 => Failure::Layout,
-        // Unknown syntax, settings or features, because the server is too old. A statement-based
-        // binary log is also not supported.
+        // The server is too old for the syntax, settings or features, or its binary log is
+        // statement-based.
         1064 | 1193 | 1231 | 1235 | 1665 => Failure::Layout,
         _ => Failure::Unexpected,
     }

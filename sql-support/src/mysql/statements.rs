@@ -12,8 +12,8 @@ use crate::remote::{self, Rows, Text, bind};
 use crate::reply::Inspected;
 use crate::request::{Acquire, Key, List, Named, Renew, micros, token, token_at};
 
-/// One out of this many claims deletes expired rows, on behalf of all of these claims. Searching
-/// for expired rows takes one eighth of the time of a lock, even if no row has expired.
+/// The number of claims of which one deletes expired rows on behalf of all of them. Searching for
+/// expired rows takes one eighth of the time of a lock, even if no row has expired.
 const CLEARING: u8 = 8;
 
 /// Creates the query batches of all transactions on the tables of one layout.
@@ -80,8 +80,8 @@ impl Statements {
     }
 
     /// Returns the statements that delete expired rows, for one out of [`CLEARING`] claims. The
-    /// lease's random tag selects the claim, which deletes two rows on behalf of each of these
-    /// claims.
+    /// lease's random tag determines whether a claim is selected. A selected claim deletes two rows
+    /// for each of [`CLEARING`] claims.
     fn clear(claim: &Acquire) -> String {
         if claim.lease.tag.as_bytes()[0].is_multiple_of(CLEARING) {
             texts::BEGIN_CLEAR.to_owned() + &texts::CLEAR.repeat(2 * usize::from(CLEARING))

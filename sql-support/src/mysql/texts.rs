@@ -2,7 +2,7 @@
 //!
 //! `{name}` is a table, which [`Layout::fill`](crate::Layout::fill) replaces. `:name` is a value.
 //! Each row of the reply starts with a word that `rows.rs` expects. Each batch assigns every
-//! session variable that it uses. A variable that depends on different variables needs a separate
+//! session variable that it uses. A variable that depends on a second variable needs a separate
 //! `SET`, because a `SET` evaluates all values before the first assignment. Writes specify an
 //! index, because a scan would wait for rows of other keys. Writes change a single table, because
 //! MariaDB stores the rows of a join in a file until it writes them.
@@ -10,9 +10,10 @@
 /// Sets all session settings that the meaning of a batch depends on, because the defaults of the
 /// session are unknown.
 ///
-/// The server gives up before the client. `wait_timeout` ends a failed transaction while the client
-/// is paused. `net_write_timeout` ends a transaction whose reply is not read. MySQL and MariaDB use
-/// different settings for the statement time limit, and neither supports the other's setting.
+/// With these settings, the server gives up before the client. `wait_timeout` ends a failed
+/// transaction while the client is paused. `net_write_timeout` ends a transaction whose reply is
+/// not read. MySQL and MariaDB use different settings for the statement time limit, and neither
+/// supports the other's setting.
 pub(super) const SETTINGS: &str = "SET NAMES utf8mb4;
 SET sql_mode = 'STRICT_ALL_TABLES', time_zone = '+00:00', sql_safe_updates = 0, sql_select_limit = 18446744073709551615,
   wait_timeout = :seconds, net_write_timeout = :seconds, lock_wait_timeout = :seconds, innodb_lock_wait_timeout = :wait
@@ -48,11 +49,11 @@ pub(super) const LOCK_ALL: &str =
 SET @token = CAST(IF(@stripes = :all, 0, 9223372036854775807) AS SIGNED) + 1;
 ";
 
-/// Reads the clock. All later statements use this value.
+/// Reads the clock. All later statements use the same value of the clock.
 pub(super) const CLOCK: &str = "SET @now = CAST((:clock) AS SIGNED);
 ";
 
-/// The token for this time. Each microsecond has two tokens
+/// The token for the current time. Each microsecond has two tokens
 /// ([`TOKENS_PER_MICROSECOND`](leasehold_core::backend::Grant::TOKENS_PER_MICROSECOND)).
 pub(super) const CLOCK_TOKEN: &str = "2 * @now";
 
@@ -76,12 +77,13 @@ pub(super) const CHARTERED: &str = "SET @enlisted = (SELECT 0 UNION ALL SELECT 1
 ";
 
 /// Deletes expired rows. A condition in later statements would not be sufficient, because only the
-/// deletion waits for a concurrent renewal. The deletion then skips a row that is in force again.
+/// deletion waits for a concurrent renewal. After the wait, the deletion skips a row that is in
+/// force again.
 pub(super) const EXPIRE: &str =
     "DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.ends <= @now;
 ";
 
-/// Runs before the first count of permits, because there may be queue entries.
+/// Runs before the first count of permits. There may be queue entries.
 pub(super) const BEGIN_ROOM: &str = "SET @queued = TRUE;
 ";
 
@@ -112,7 +114,7 @@ pub(super) const CALLED: &str =
 pub(super) const BEGIN_CLAIMS: &str = "SET @all = TRUE;
 ";
 
-/// Decides one claim based on the remaining rows. Returns the reason if the claim is not granted.
+/// Decides one claim based on the remaining rows. If the claim is not granted, returns the reason.
 pub(super) const ADMIT: &str = "SELECT MAX(place), COALESCE(MAX(place IS NULL), FALSE) INTO @place, @again
   FROM {lease} WHERE `key` = :key AND tag = :tag;
 SELECT COALESCE(SUM(units), 0), COUNT(*) > COUNT(place), COALESCE(MAX(place IS NULL AND whole <> :whole), FALSE),
@@ -157,8 +159,9 @@ pub(super) const BEGIN_CLEAR: &str = "SET @more = @all;
 ";
 
 /// If the claims were granted, deletes one row of any key that expired a minute ago, without
-/// waiting for other transactions. The row stays locked, but no later statement waits for a row.
-/// The search visits all recently deleted rows that InnoDB has not purged yet.
+/// waiting for other transactions. The row remains locked, which is harmless because no later
+/// statement waits for a row. The search visits all recently deleted rows that InnoDB has not
+/// purged yet.
 pub(super) const CLEAR: &str = "SET @key = NULL, @tag = NULL;
 SELECT `key`, tag INTO @key, @tag FROM {lease} FORCE INDEX ({=lease_ends})
   WHERE ends < IF(@more, @now - 60000000, NULL) ORDER BY ends LIMIT 1 FOR UPDATE SKIP LOCKED;

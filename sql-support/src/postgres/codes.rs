@@ -20,9 +20,9 @@ pub fn reported(code: &str, source: impl Into<Box<dyn StdError + Send + Sync>>) 
 
 /// Maps the `SQLSTATE` that the server reported for a transaction.
 ///
-/// An error that the server reports means that the transaction was rolled back. The rollback is not
-/// certain if the server closes the connection at the same time, because the server can close it
-/// between the commit and the reply.
+/// If the server reports an error, the transaction was rolled back. The rollback is not certain if
+/// the server closes the connection at the same time, because that can happen between the commit
+/// and the reply.
 fn failure(code: &str) -> Failure {
     match code {
         // A serialization failure or a deadlock victim.
@@ -41,10 +41,10 @@ fn failure(code: &str) -> Failure {
         // The disk is full.
         "53100" => Failure::Full,
         "42P01" => Failure::Missing,
-        // The logarithm of zero, because no membership row has the quorum configuration.
+        // No membership row has the quorum configuration (logarithm of zero).
         "2201E" => Failure::NotEnlisted,
-        // A division by zero, because a partition is missing. A missing column, schema or database,
-        // or a different type.
+        // A partition is missing (division by zero), a column, schema or database is missing, or a
+        // type is different.
         "22012" | "42703" | "42804" | "42809" | "42883" | "3F000" | "3D000" => Failure::Layout,
         // A permission is missing, including the permission to connect.
         "42501" | "28000" | "28P01" => Failure::Denied,

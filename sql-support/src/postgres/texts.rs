@@ -33,7 +33,7 @@ pub(super) const LOCK: &str = "WITH locked AS (SELECT stripe FROM {stripe} WHERE
 SELECT 'set', 1 / (count(*) = :locked)::integer FROM locked;
 ";
 
-/// Reads the clock. All later statements use this value.
+/// Reads the clock. All later statements use the same value of the clock.
 pub(super) const CLOCK: &str = "SELECT 'set', set_config('leasehold.now', (:clock)::text, true);
 ";
 
@@ -45,7 +45,7 @@ pub(super) const DATABASE_CLOCK: &str =
 /// The value of the clock that [`CLOCK`] read.
 pub(super) const NOW: &str = "current_setting('leasehold.now')::bigint";
 
-/// The token for this time. Each microsecond has two tokens
+/// The token for the current time. Each microsecond has two tokens
 /// ([`TOKENS_PER_MICROSECOND`](leasehold_core::backend::Grant::TOKENS_PER_MICROSECOND)).
 pub(super) const CLOCK_TOKEN: &str = "2 * current_setting('leasehold.now')::bigint";
 
@@ -66,7 +66,8 @@ pub(super) const CHARTERED: &str =
 ";
 
 /// Deletes expired rows. A condition in later statements would not be sufficient, because only the
-/// deletion waits for a concurrent renewal. The deletion then skips a row that is in force again.
+/// deletion waits for a concurrent renewal. After the wait, the deletion skips a row that is in
+/// force again.
 pub(super) const EXPIRE: &str = "DELETE FROM {lease} WHERE key IN (:keys) AND ends <= :now;
 ";
 
@@ -97,8 +98,9 @@ pub(super) const TELL: &str =
     "SELECT 'set', pg_notify(:channel, current_setting('leasehold.news')) WHERE :told;
 ";
 
-/// Returns whether any client needs the notification. A commit with a notification blocks all other
-/// notifying transactions on the server. Waiters have rows, but observers of an election do not.
+/// Returns whether any client needs the notification, because a commit with a notification blocks
+/// all other notifying transactions on the server. Waiters have rows, but observers of an election
+/// do not.
 pub(super) const IS_HEARD: &str = "current_setting('leasehold.observed')::boolean
   OR current_setting('leasehold.queued')::boolean AND current_setting('leasehold.there')::boolean";
 
@@ -136,7 +138,7 @@ SELECT CASE WHEN d.other THEN 'other' WHEN d.fits THEN 'granted' ELSE 'refused' 
 FROM decision d LEFT JOIN counted c ON true LEFT JOIN holder h ON NOT d.fits;
 ";
 
-/// Decides several claims. If all of them fit, all claims are granted.
+/// Decides several claims. The claims are granted if all of them fit.
 ///
 /// Claims on the same partition share its token counter and get no spare tokens.
 pub(super) const ACQUIRE_ALL: &str = "WITH claim (n, stripe, key, tag, whole, units, capacity, ttl, spare, fingerprint, description) AS (VALUES :claims),

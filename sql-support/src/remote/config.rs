@@ -45,7 +45,7 @@ pub struct Settings {
     pub push: bool,
     /// Whether missing tables are created.
     pub create_tables: bool,
-    /// A query that returns microseconds, instead of the database's clock.
+    /// A query that returns microseconds and replaces the database's clock.
     pub clock: Option<String>,
 }
 
@@ -129,8 +129,8 @@ impl<D: Driver> Config<D> {
     /// [`Config::DEFAULT_CONNECTIONS`].
     ///
     /// In addition, the client opens one connection for renewals and one for releases. If the
-    /// database supports notifications, the client opens another connection for as long as a lock
-    /// is held or waited for.
+    /// database supports notifications, the client opens an additional connection for as long as a
+    /// lock is held or waited for.
     ///
     /// # Errors
     ///

@@ -38,8 +38,9 @@ impl<D: Driver> Remote<D> {
         run(&*self.run, &text, Urgency::Asks, self.timeout).await
     }
 
-    /// Runs an acquisition in a task, which continues even if the caller is dropped. If the
-    /// acquisition were dropped, a release on a different connection could overtake it.
+    /// Runs an acquisition in a task, which continues even if the caller is dropped. Without the
+    /// task, a release on a different connection could overtake an acquisition whose caller was
+    /// dropped.
     async fn acquire_to_the_end(&self, claims: &[Acquire], text: Text) -> Result<Rows, RunError> {
         let (runs, limit) = (Arc::clone(&self.run), self.timeout);
         let under_way = self.under_way.begin(claims.iter().map(|claim| claim.lease.tag));
@@ -129,7 +130,7 @@ impl<D: Driver> Database for Remote<D> {
             Err(error) if matches!(error.failure(), Failure::Conflict | Failure::Unexpected) => {
                 (Ok(vec![None; leases.len()]), give_up)
             }
-            // The results of all leases are delayed until the renewals of the locked rows are done.
+            // The results of all leases are delayed until the locked rows have been renewed.
             rows => (
                 rows.map_err(Error::from).and_then(|rows| rows.renewed(&leases)),
                 give_up.min(Instant::now() + self.timeout / 4),

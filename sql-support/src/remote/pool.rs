@@ -61,8 +61,8 @@ pub async fn addresses_of(host: &str) -> Result<Vec<IpAddr>, RunError> {
     Ok(addresses)
 }
 
-/// Returns the error for a server none of whose addresses accepted a connection. The error is the
-/// last failure, or a timeout if there was no failure.
+/// Returns the error for the case that none of several addresses accepted a connection. The error
+/// is the last failure, or a timeout if there was no failure.
 ///
 /// The connectors of the `leasehold-postgres` and `leasehold-mysql` crates call this function.
 pub fn no_connection(mut failures: Vec<RunError>) -> RunError {
@@ -76,7 +76,7 @@ pub fn no_connection(mut failures: Vec<RunError>) -> RunError {
 /// The `leasehold-postgres` and `leasehold-mysql` crates contain complete implementations.
 #[async_trait]
 pub trait Link: Send + 'static {
-    /// Returns whether the caller can use the connection, as far as this process knows.
+    /// Returns whether, according to what this process knows, the caller can use the connection.
     fn is_usable(&self) -> bool;
 
     /// Returns whether the server still serves this connection. A driver that is not notified of
@@ -161,7 +161,7 @@ impl<C: Connector> Pool<C> {
         let reply = timeout(left(), connection.link.exchange(text)).await;
         let rows = reply.unwrap_or_else(|elapsed| Err(RunError::no_reply(elapsed)))?;
         // A connection is reused only after a complete reply without an error. In all other cases,
-        // it may still be in a transaction.
+        // the connection may still be in a transaction.
         lane.put_back(connection);
         Ok(rows)
     }
@@ -194,8 +194,8 @@ impl<C: Connector> Run for Pool<C> {
         }
         rows.inspect_err(|error| {
             if error.failure() == Failure::Unknown {
-                // The server may be down, in which case each remaining idle connection would let a
-                // call time out.
+                // The server may be down, in which case a call would time out on each remaining
+                // idle connection.
                 lane.disconnect();
             }
         })

@@ -122,7 +122,7 @@ impl Rows {
         Ok(standing.with_age(micros(row.number()?)))
     }
 
-    /// Returns the first claim that was not granted and the reason, or the first grant.
+    /// Returns the first claim that was not granted, with the reason, or the first grant.
     fn verdict(&self) -> Result<(usize, Verdict), Error> {
         for mut row in self.0.iter().map(|row| Columns(row.iter())) {
             match row.text() {

@@ -60,7 +60,7 @@ pub enum Urgency {
     /// A release. Acquisitions must not occupy its connection, no matter how many acquisitions
     /// there are.
     Releases,
-    /// A renewal. Neither acquisitions nor releases may occupy the connection for renewals.
+    /// A renewal. Neither acquisitions nor releases may occupy the connection that renewals use.
     Renews,
 }
 

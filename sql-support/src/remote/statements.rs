@@ -27,7 +27,7 @@ pub trait Statements: Debug + Send + Sync + 'static {
     /// Returns the query batch that releases a lease or removes a queue entry.
     fn release(&self, lease: &Named) -> Text;
 
-    /// Returns the query batch that asks holders to finish.
+    /// Returns the query batch that requests the revocation of leases.
     fn request_revocation(&self, key: &Key, only: Option<Fingerprint>) -> Text;
 
     /// Returns the query batch that revokes leases.

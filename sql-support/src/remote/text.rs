@@ -94,7 +94,7 @@ pub(crate) fn bind(text: &str, values: &[(&str, String)]) -> String {
     })
 }
 
-/// Replaces each `:name` with the value that `value` returns, by the rules of [`bind`].
+/// Replaces each `:name` with the value that `value` returns, according to the rules of [`bind`].
 pub(crate) fn replace<'t, V: AsRef<str>>(
     text: &'t str,
     mut value: impl FnMut(&'t str) -> V,

@@ -18,7 +18,7 @@ pub(super) struct State<D: Driver> {
     pub(super) replicas: Vec<Address>,
     /// The IDs of all servers when the map was created.
     pub(super) members: HashSet<String>,
-    /// All servers in use that were reported at any time.
+    /// All servers that have been reported and are still in use.
     pub(super) servers: HashMap<Address, Arc<Node<D>>>,
 }
 

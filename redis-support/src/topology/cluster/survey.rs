@@ -17,7 +17,7 @@ use crate::node::Node;
 /// The number of servers that are queried at the same time.
 const ASKED_TOGETHER: usize = 3;
 
-/// After a silence of this length, additional servers are queried. In a local network, servers
+/// The length of a silence after which additional servers are queried. In a local network, servers
 /// reply within a few milliseconds.
 const STAGGER: Duration = Duration::from_millis(50);
 
@@ -37,8 +37,8 @@ pub(in crate::topology) struct Map {
 
 /// The replies that have arrived so far.
 pub(super) struct Survey<'a> {
-    /// The IDs of the cluster's servers. Replies from different servers do not count. Empty before
-    /// the first map.
+    /// The IDs of the cluster's servers. Replies from servers that are not in this set do not
+    /// count. The set is empty before the first map.
     members: &'a HashSet<String>,
     views: Vec<View>,
     /// Replies from servers that are not members. The addresses of such servers may have belonged
@@ -131,7 +131,7 @@ impl<'a> Survey<'a> {
     }
 
     /// Decides after all servers have been queried. If no member has replied but servers of a
-    /// different cluster have, that cluster has replaced this cluster.
+    /// different cluster have, the different cluster has replaced the expected cluster.
     fn settle(self) -> Result<Map, Error> {
         if self.views.is_empty() && !self.strangers.is_empty() {
             let none = HashSet::new();

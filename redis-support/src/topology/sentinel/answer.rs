@@ -11,7 +11,7 @@ use crate::reply::Reply;
 pub(in crate::topology) struct Answer {
     /// The ID of the sentinel that replied.
     id: String,
-    /// The number of sentinels that this sentinel knows, running or not, except itself. All of them
+    /// The number of additional sentinels that this sentinel knows, running or not. All sentinels
     /// vote on a failover.
     others: usize,
     /// Whether the sentinel is performing a failover, so that the reported primary may already have
