@@ -262,7 +262,7 @@ impl Groups {
 
 /// A disturbance of a store.
 ///
-/// [`Harness::disturb`] receives this type.
+/// [`Harness::disturb`] takes an argument of this type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Disturbance {

@@ -39,7 +39,7 @@ pub struct Config<D> {
 
 /// How many replicas must acknowledge a grant.
 ///
-/// [`Config::wait_replicas`] accepts this type.
+/// [`Config::wait_replicas`] takes an argument of this type.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Replicas {
     /// A grant is valid immediately.

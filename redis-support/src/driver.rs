@@ -95,7 +95,7 @@ pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {
 
 /// The destination of a connection.
 ///
-/// [`Driver::connect`] receives this type.
+/// [`Driver::connect`] takes an argument of this type.
 #[derive(Clone, Copy, Debug)]
 pub struct Destination<'a> {
     /// The server. The server's certificate must be valid for this host.
@@ -153,7 +153,7 @@ pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
 
 /// A request to a server.
 ///
-/// [`Connection::send`] receives this type.
+/// [`Connection::send`] takes an argument of this type.
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'a> {
     /// A script by its hash. The server must already have the script.
@@ -224,7 +224,7 @@ pub(crate) fn in_full(mut requests: Vec<Request<'_>>) -> Vec<Request<'_>> {
 
 /// A script with its keys and arguments.
 ///
-/// [`Request`] contains this type.
+/// [`Request`] contains a value of this type.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
     pub(crate) shape: &'a Shape,
@@ -268,7 +268,7 @@ impl KeepAlive {
 
 /// The versions of the Redis protocol.
 ///
-/// [`Driver::connect`] receives this type.
+/// [`Driver::connect`] takes an argument of this type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Protocol {
     /// RESP2, in which servers do not send push messages.
@@ -280,7 +280,7 @@ pub enum Protocol {
 /// The credentials and the database of a connection. `Debug` shows neither the user nor the
 /// password.
 ///
-/// [`Driver::connect`] receives this type.
+/// [`Driver::connect`] takes an argument of this type.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Access {
     /// The user, or `None` for the server's default user.
@@ -299,7 +299,7 @@ impl fmt::Debug for Access {
 
 /// The certificates and keys for TLS, in PEM format. `Debug` does not show them.
 ///
-/// [`Driver::new`] receives this type.
+/// [`Driver::new`] takes an argument of this type.
 #[derive(Clone, Default)]
 pub struct Tls {
     /// The trusted certificate authority, or `None` for the system's trusted authorities.
@@ -328,7 +328,7 @@ pub enum ConnectError {
 /// Receives the push messages of a server, in the task of the connection. The handler must not
 /// block.
 ///
-/// [`Driver::connect`] receives a handler.
+/// [`Driver::connect`] takes a handler as an argument.
 pub type PushHandler = Arc<dyn Fn(Push) + Send + Sync>;
 
 /// A push message from a server. `Debug` does not show published messages, because they contain

@@ -54,7 +54,7 @@ struct Watched {
 
 /// The callers that are notified of a change.
 ///
-/// [`News::notify`] and [`News::is_watched`] accept this type.
+/// [`News::notify`] and [`News::is_watched`] take an argument of this type.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Concerns {
     /// Waiters and observers of the key. Permits were returned, or different leases are in force.

@@ -41,7 +41,7 @@ pub enum AcquiredAll {
 
 /// A granted lease.
 ///
-/// [`Acquired`] contains this type.
+/// [`Acquired`] contains a value of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Granted {
     /// The fencing token, which is the smallest token of the grant and never 0.
@@ -54,7 +54,7 @@ pub struct Granted {
 
 /// The reason why a claim does not fit.
 ///
-/// [`Acquired`] contains this type.
+/// [`Acquired`] contains a value of this type.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Refused {
     /// The holder whose lease expires first.
@@ -68,7 +68,7 @@ pub struct Refused {
 
 /// A lease in force, as shown to other clients.
 ///
-/// [`Refused`] and [`Forced`] contain this type.
+/// [`Refused`] and [`Forced`] contain values of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HolderRow {
     /// The stored fingerprint.
@@ -135,7 +135,7 @@ pub struct Forced {
 
 /// A row of a key, with everything that is shown to operators.
 ///
-/// [`Inspected`] contains this type.
+/// [`Inspected`] contains values of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ShownRow {
     /// The lease, or the requested lease of a queue entry.

@@ -19,7 +19,7 @@ pub struct Key {
 
 /// The identification of a lease in the table.
 ///
-/// [`Database::release`](crate::Database::release) receives this type.
+/// [`Database::release`](crate::Database::release) takes an argument of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Named {
     /// The key.
@@ -30,7 +30,7 @@ pub struct Named {
 
 /// A claim.
 ///
-/// [`Database::acquire`](crate::Database::acquire) receives this type.
+/// [`Database::acquire`](crate::Database::acquire) takes an argument of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Acquire {
     /// The lease to grant.
@@ -62,7 +62,7 @@ pub struct Acquire {
 
 /// A queue entry.
 ///
-/// [`Acquire::place`] contains this type.
+/// [`Acquire::place`] contains a value of this type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Place {
     /// How long the entry is kept.
@@ -73,7 +73,7 @@ pub struct Place {
 
 /// A renewal.
 ///
-/// [`Database::renew`](crate::Database::renew) receives this type.
+/// [`Database::renew`](crate::Database::renew) takes an argument of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Renew {
     /// The lease to renew.
@@ -121,7 +121,7 @@ impl Named {
 
 /// A request for one page of a list of keys.
 ///
-/// [`Database::list`](crate::Database::list) receives this type.
+/// [`Database::list`](crate::Database::list) takes an argument of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct List {
     /// The first name that may be listed.

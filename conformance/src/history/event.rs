@@ -137,7 +137,7 @@ pub enum EventKind {
 
 /// The resources that a process uses.
 ///
-/// [`EventKind::Uses`] contains this type.
+/// [`EventKind::Uses`] contains a value of this type.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Usage {
     /// The resident memory in KiB.

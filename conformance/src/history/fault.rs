@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A period after a fault in which some rules do not apply.
 ///
-/// [`Hit`] contains this type.
+/// [`Hit`] contains a value of this type.
 #[derive(Debug)]
 pub struct Window {
     /// The guarantee, as stated in `docs/promises.md`.
@@ -20,7 +20,8 @@ pub struct Window {
 
 /// A fault that was in effect.
 ///
-/// [`History::new`](super::judge::History::new) receives values of this type.
+/// [`History::new`](super::judge::History::new) takes an argument that contains values of this
+/// type.
 #[derive(Clone, Debug)]
 pub struct Hit {
     /// The kind of the fault.

@@ -48,7 +48,7 @@ fn stalls(events: &[Event]) -> impl Iterator<Item = (Duration, Duration)> {
 
 /// The time limits for checking a history.
 ///
-/// [`History::new`] receives this type.
+/// [`History::new`] takes an argument of this type.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// The TTL of all leases.

@@ -40,7 +40,7 @@ pub struct Line {
 
 /// An event of a process, or a request to the resource.
 ///
-/// [`Line`] contains this type.
+/// [`Line`] contains a value of this type.
 #[derive(Debug, Deserialize, Serialize)]
 pub enum Said {
     /// An event.

@@ -19,7 +19,7 @@ use crate::history::record::Record;
 
 /// The command that starts a client process, which is this program with different arguments.
 ///
-/// [`Population::start`](super::population::Population::start) receives this type.
+/// [`Population::start`](super::population::Population::start) takes an argument of this type.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The arguments that make the program call [`worker::run`](crate::history::worker::run).

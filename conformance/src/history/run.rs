@@ -57,7 +57,7 @@ pub struct ClientRow {
 
 /// Why a process ended.
 ///
-/// [`ClientRow`] contains this type.
+/// [`ClientRow`] contains a value of this type.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cause {
@@ -99,7 +99,7 @@ pub struct HoldRow {
 
 /// The type of a lock that a caller requested.
 ///
-/// [`HoldRow`] contains this type.
+/// [`HoldRow`] contains a value of this type.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -123,7 +123,7 @@ pub enum Kind {
 
 /// Why a hold ended.
 ///
-/// [`HoldRow`] contains this type.
+/// [`HoldRow`] contains a value of this type.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum End {
@@ -177,7 +177,7 @@ pub struct WriteRow {
 
 /// A register of the resource.
 ///
-/// [`WriteRow`] contains this type.
+/// [`WriteRow`] contains a value of this type.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Register {
@@ -210,7 +210,7 @@ pub struct ViolationRow {
 
 /// The counts and extremes of a run.
 ///
-/// [`Run::figures`] contains this type.
+/// [`Run::figures`] contains a value of this type.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Figures {
