@@ -7,15 +7,16 @@ pub use leasehold_core::blocking::*;
 
 use leasehold_core::{Error, LockOptions};
 
-/// Connects to the store at `url`. Blocks the thread until the store has answered.
+/// Connects to the store at `url`. Blocks the thread until the store responds.
 ///
 /// # Errors
 ///
 /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the URL is not valid, and
-/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store's feature is disabled.
-/// Returns [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store cannot be
-/// reached, and [`ErrorKind::Denied`](crate::ErrorKind::Denied) if the store rejects the
-/// credentials. [`LockClient::from_async`] lists the errors that are specific to threads.
+/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store's Cargo feature is
+/// disabled. Returns [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store cannot
+/// be reached, and [`ErrorKind::Denied`](crate::ErrorKind::Denied) if the store rejects the
+/// credentials. [`LockClient::from_async`] lists the errors that only the blocking client can
+/// return.
 ///
 /// ```
 /// let client = leasehold::blocking::connect("memory:")?;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 
 pub use service::LockService;
 
-/// Names the store of a program, and sets the type and the options of each lock.
+/// The store of a program, and the type and options of each of its locks.
 ///
 /// A `Config` can be read from every format that serde supports, for example TOML, YAML, JSON or
 /// environment variables.
@@ -54,29 +54,30 @@ pub use service::LockService;
 /// | `defaults` | a [`Profile`] for all locks | the defaults of [`LockOptions`] |
 /// | `locks` | profiles by lock name; fields that a profile omits come from `defaults` | none |
 ///
-/// In the name of a profile, each `*` matches any text, including the empty text. If several
-/// profiles match a lock, the profile with the longest text outside its stars is used.
+/// In the name of a profile, each `*` matches any text, including an empty string. If several
+/// profiles match a lock, the profile with the longest text outside its stars applies.
 ///
-/// A time is a string such as `"30s"`, `"200ms"` or `"1h 30m"`. Unknown fields and invalid settings
-/// are rejected. The error contains the path of the field.
+/// A duration is a string such as `"30s"`, `"200ms"` or `"1h 30m"`. Unknown fields and invalid
+/// settings are rejected. The error for such a field contains the field's path.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Config {
-    /// The URL of the store. It may contain a password, so neither errors nor `Debug` show it.
+    /// The URL of the store. The URL may contain a password, so neither errors nor `Debug` show it.
     pub url: String,
-    /// Whether to connect at the first request instead of at the start.
+    /// Whether to connect on the first request instead of at startup.
     #[serde(default)]
     pub lazy: bool,
-    /// The profile for locks without a profile, and for fields that a profile omits.
+    /// The profile for locks without their own profile, and the source of fields that a profile
+    /// omits.
     #[serde(default)]
     pub defaults: Profile,
-    /// Profiles by the name of a lock, or by a pattern for several names.
+    /// Profiles, keyed by a lock name or by a pattern that matches several names.
     #[serde(default)]
     pub locks: BTreeMap<String, Profile>,
 }
 
-/// The type and the options of a lock. All fields are optional.
+/// The type and options of a lock. All fields are optional.
 ///
 /// The example of [`Config`] contains profiles for a mutex and for a semaphore.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
@@ -106,17 +107,15 @@ pub struct Profile {
     /// The shortest validity of an acquired lease, see [`LockOptions::min_validity`].
     #[serde(deserialize_with = "human::time")]
     pub min_validity: Option<Duration>,
-    /// The time for which work may continue after the loss notification, see
-    /// [`LockOptions::loss_grace`].
+    /// How long the work may continue after the loss notification, see [`LockOptions::loss_grace`].
     #[serde(deserialize_with = "human::time")]
     pub loss_grace: Option<Duration>,
-    /// The time for which a key stays locked after its lease has expired, see
-    /// [`LockOptions::lock_delay`].
+    /// How long a key stays locked after its lease has expired, see [`LockOptions::lock_delay`].
     #[serde(deserialize_with = "human::time")]
     pub lock_delay: Option<Duration>,
     /// Whether callers acquire the lock in order of arrival, see [`LockOptions::fair`].
     pub fair: Option<bool>,
-    /// The largest number of attempts, see [`Retry::attempts`].
+    /// The maximum number of attempts, see [`Retry::attempts`].
     pub attempts: Option<u32>,
     /// The pause between two attempts, see [`Retry::every`].
     #[serde(deserialize_with = "human::time")]
@@ -152,19 +151,19 @@ impl Config {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`], with the path of the field, if a field is missing, is
-    /// unknown or has the wrong type. [`LockService::connect`] checks whether the settings work
-    /// together and are supported by the store.
+    /// unknown or has the wrong type. [`LockService::connect`] checks whether the settings are
+    /// consistent and supported by the store.
     pub fn read<'de>(format: impl Deserializer<'de>) -> Result<Self, Error> {
         serde_path_to_error::deserialize(format).map_err(|error| {
             let (path, why) = (error.path().to_string(), error.inner().to_string());
-            // Formats that track positions return several lines with a drawing. The last line is
+            // Formats that track positions return an error with several lines, the last of which is
             // the message.
             let why = why.lines().last().unwrap_or_default().to_owned();
             invalid(&path, &why)
         })
     }
 
-    /// Returns the profile of the lock `name` and the path of this profile.
+    /// Returns the profile of the lock `name` and the profile's path.
     fn profile(&self, name: &str) -> (String, Profile) {
         let fitting = self.locks.iter().filter(|(pattern, _)| fits(pattern, name));
         let text = |pattern: &str| pattern.len() - pattern.matches('*').count();
@@ -184,7 +183,7 @@ impl Config {
     }
 }
 
-/// The path of the profile that applies when no other profile matches.
+/// The path of the default profile, which applies if no other profile matches.
 const DEFAULTS: &str = "defaults";
 
 fn path_of(pattern: &str) -> String {

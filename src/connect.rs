@@ -18,7 +18,7 @@ pub(crate) use stores::redis_lazily;
 /// | URL | store | Cargo feature |
 /// | --- | --- | --- |
 /// | `memory:` | a new in-memory store | – |
-/// | `memory:name` | the in-memory store `name` of this process, shared by all clients that use the name | – |
+/// | `memory:name` | the in-memory store `name` of this process, shared by all clients that use this name | – |
 /// | `etcd://[user:password@]host[:port][,host[:port]…]` | an etcd cluster; list some or all of its members | `etcd` |
 /// | `etcds://…` | an etcd cluster, over TLS | `etcd-tls` |
 /// | `postgres://[user[:password]@]host[:port][/database]` | tables in a PostgreSQL database | `postgres` |
@@ -35,21 +35,22 @@ pub(crate) use stores::redis_lazily;
 /// | `zookeeper://[user:password@]host[:port][,host[:port]…][/prefix]` | a ZooKeeper ensemble; list some or all of its servers | `zookeeper`; also `zookeeper-sasl` for `auth=sasl` |
 /// | `zookeepers://…` | a ZooKeeper ensemble, over TLS | `zookeeper-tls` |
 ///
-/// In all Redis URLs, `valkey` and `valkeys` may be used instead of `redis` and `rediss`. If both
-/// features `redis` and `fred` are enabled, the `redis` crate is used, unless the URL contains
+/// All Redis URLs may use `valkey` and `valkeys` instead of `redis` and `rediss`. If both the
+/// `redis` and the `fred` feature are enabled, URLs use the `redis` crate unless they contain
 /// `client=fred`.
 ///
-/// The other parameters after `?` are described at `EtcdConfig::from_url`, `FredConfig::from_url`,
-/// `MysqlConfig::from_url`, `PostgresConfig::from_url`, `RedisConfig::from_url`,
-/// `SqliteConfig::from_url` and `ZooKeeperConfig::from_url`. All members of a quorum use the same
-/// parameters. A quorum also supports `max-ttl-ms` and `member-timeout-ms`, which are described at
+/// The remaining parameters, after `?`, are described at `EtcdConfig::from_url`,
+/// `FredConfig::from_url`, `MysqlConfig::from_url`, `PostgresConfig::from_url`,
+/// `RedisConfig::from_url`, `SqliteConfig::from_url` and `ZooKeeperConfig::from_url`. All members
+/// of a quorum use the same parameters. A quorum also supports `max-ttl-ms` and
+/// `member-timeout-ms`, which are described at
 /// [`QuorumBuilder`](leasehold_core::quorum::QuorumBuilder). A quorum identifies its members by
 /// host and port, so all clients must use the same host names.
 ///
 /// # Errors
 ///
 /// Returns [`ErrorKind::Invalid`] if the URL is not valid, and [`ErrorKind::Unsupported`] if the
-/// feature of the store is disabled. Returns [`ErrorKind::Unavailable`] if the store cannot be
+/// store's Cargo feature is disabled. Returns [`ErrorKind::Unavailable`] if the store cannot be
 /// reached, and [`ErrorKind::Denied`] if the store rejects the credentials. No error shows the URL,
 /// because it may contain a password.
 ///
@@ -98,11 +99,11 @@ pub async fn connect_with(url: &str, options: LockOptions) -> Result<LockClient,
     client(backend(url).await?, options)
 }
 
-/// Creates a client for the store at `url`. The client connects at its first request, so a service
-/// can start before its store.
+/// Creates a client for the store at `url`. The client connects on its first request, so a service
+/// can start before its store does.
 ///
-/// This function does no I/O. While the store is not available, a call that waits for a lock
-/// retries for at most [`LockOptions::outage_wait`]. Each later call tries to connect again.
+/// This function does no I/O. While the store is unavailable, a call that waits for a lock retries
+/// for at most [`LockOptions::outage_wait`]. Each subsequent call tries to connect again.
 /// [`LockClient::ping`] checks whether the store is available.
 ///
 /// To add observers, call [`backend::connect_lazily`](crate::backend::connect_lazily) instead.
@@ -110,12 +111,12 @@ pub async fn connect_with(url: &str, options: LockOptions) -> Result<LockClient,
 /// # Errors
 ///
 /// Returns [`ErrorKind::Invalid`] if the URL or the options are not valid, and
-/// [`ErrorKind::Unsupported`] if the feature of the store is disabled.
+/// [`ErrorKind::Unsupported`] if the store's Cargo feature is disabled.
 ///
 /// Also returns [`ErrorKind::Unsupported`] if the options require strict fencing and the store is a
-/// database. Only a request can find out whether a database supports strict fencing. ZooKeeper URLs
-/// return [`ErrorKind::Unsupported`] too, because the client must first ask the ensemble which TTLs
-/// it supports.
+/// database. The client knows whether a database supports strict fencing only after the first
+/// request. ZooKeeper URLs always return [`ErrorKind::Unsupported`], because the client must first
+/// query which TTLs the ensemble supports.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -193,7 +194,7 @@ fn client(backend: Arc<dyn LockBackend>, options: LockOptions) -> Result<LockCli
 /// # Errors
 ///
 /// Returns [`ErrorKind::Invalid`] if the URL is not valid, and [`ErrorKind::Unsupported`] if the
-/// feature of the store is disabled. Returns [`ErrorKind::Unavailable`] if the store cannot be
+/// store's Cargo feature is disabled. Returns [`ErrorKind::Unavailable`] if the store cannot be
 /// reached, and [`ErrorKind::Denied`] if the store rejects the credentials.
 ///
 /// # Cancel safety
@@ -231,7 +232,7 @@ fn scheme(url: &str) -> Result<&str, Error> {
     Ok(scheme)
 }
 
-/// Repeats only a host and its port in the error. Any other text may contain a password.
+/// The error repeats only a host and its port, because any other text may contain a password.
 fn no_scheme(url: &str) -> Error {
     let is_host = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || ".-".contains(c));
     let message = match url.split_once(':') {
@@ -248,7 +249,7 @@ fn unknown_scheme(url: &str) -> Error {
     if url.split_once(':').is_some_and(|(_, rest)| is_port(rest)) {
         return no_scheme(url);
     }
-    // Text without `//` may contain a password, so it is not repeated.
+    // Text without `//` may contain a password, so the error does not repeat it.
     let named = match url.split_once("://") {
         Some((scheme, _)) => format!(" \"{scheme}://\""),
         None => String::new(),
@@ -260,7 +261,7 @@ fn unknown_scheme(url: &str) -> Error {
     Error::new(ErrorKind::Invalid, message).with_operation(Operation::Connect)
 }
 
-/// Returns whether `rest` starts with a port. In that case the URL has no scheme.
+/// Returns whether `rest` starts with a port. If so, the URL does not have a scheme.
 fn is_port(rest: &str) -> bool {
     let port = rest.split('/').next().unwrap_or_default();
     !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
@@ -268,7 +269,7 @@ fn is_port(rest: &str) -> bool {
 
 /// Returns the named in-memory store of `url`, or a new store if `url` does not contain a name.
 fn memory(url: &str) -> Arc<dyn LockBackend> {
-    /// Named stores live until the process ends, because a server would also keep its data.
+    /// Named stores live until the process exits, just as a server would keep its data.
     static NAMED: Mutex<BTreeMap<String, MemoryBackend>> = Mutex::new(BTreeMap::new());
 
     let name = url.trim_start_matches("memory:");

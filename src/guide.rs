@@ -1,6 +1,6 @@
-//! Compiles and runs the programs of the README, of the guide and of the store pages as doctests.
+//! Compiles and runs the programs in the README, the guide and the store pages as doctests.
 
-/// Declares one item per page, so that the name of a failed test contains the page.
+/// Declares one item per page, so that the name of a failed test includes the page.
 macro_rules! pages {
     ($($name:ident = $path:literal,)*) => {
         $(

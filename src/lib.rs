@@ -21,18 +21,18 @@
 //!
 //! # Where to start
 //!
-//! | to | see |
+//! | task | see |
 //! | --- | --- |
-//! | create a client | [`connect`], [`connect_with`], [`connect_lazily`], [`LockClient::builder`] |
-//! | acquire a lock | [`Mutex::run`], [`Mutex::try_run`], [`Mutex::lock`], [`Mutex::try_lock`] |
-//! | use a guard | [`LockGuard`]: the token, the deadline, the loss notification |
-//! | choose times, waiting and fairness | [`LockOptions`], [`retry`] |
-//! | handle failures | [`Busy`] is an outcome, and [`ErrorKind`] lists the failures |
-//! | shut down a service | [`LockClient::shutdown`]; readiness probes use [`LockClient::ping`] |
-//! | inspect a store or release a lock by force | [`admin`] |
-//! | get logs, metrics and events | [`observe`] |
-//! | test an application | [`memory`], [`fault`], [`clock`] |
-//! | write a backend | [`backend::LockBackend`] and the `leasehold-conformance` crate |
+//! | Create a client | [`connect`], [`connect_with`], [`connect_lazily`], [`LockClient::builder`] |
+//! | Acquire a lock | [`Mutex::run`], [`Mutex::try_run`], [`Mutex::lock`], [`Mutex::try_lock`] |
+//! | Use a guard | [`LockGuard`]: the token, the deadline, the loss notification |
+//! | Configure timeouts, waiting and fairness | [`LockOptions`], [`retry`] |
+//! | Handle failures | [`Busy`] means that the lock is held, and [`ErrorKind`] lists the failures |
+//! | Shut down a service | [`LockClient::shutdown`]; readiness probes use [`LockClient::ping`] |
+//! | Inspect a store or force the release of a lock | [`admin`] |
+//! | Get logs, metrics and events | [`observe`] |
+//! | Test an application | [`memory`], [`fault`], [`clock`] |
+//! | Write a backend | [`backend::LockBackend`] and the `leasehold-conformance` crate |
 //!
 //! # Lock types
 //!
@@ -52,17 +52,17 @@
 //!
 //! | feature | adds |
 //! | --- | --- |
-//! | `redis`, `fred`, `etcd`, `zookeeper`, `postgres`, `mysql`, `sqlite` | a store: its URLs in [`connect`], and a module with the same name |
-//! | `redis-tls`, `fred-tls`, `etcd-tls`, `zookeeper-tls`, `postgres-tls`, `mysql-tls` | TLS for the store |
+//! | `redis`, `fred`, `etcd`, `zookeeper`, `postgres`, `mysql`, `sqlite` | a store: its URLs in [`connect`], and a module named after the store |
+//! | `redis-tls`, `fred-tls`, `etcd-tls`, `zookeeper-tls`, `postgres-tls`, `mysql-tls` | TLS connections to the store |
 //! | `zookeeper-sasl` | SASL authentication for ZooKeeper |
 //! | `blocking` | [`blocking`]: the same lock types for threads without an async runtime |
 //! | `macros` | [`locked`]: an attribute that runs a function under a lock |
 //! | `config` | [`config`]: named locks from a configuration |
 //! | `metrics` | [`observe::Metrics`]: metrics for a recorder of the `metrics` crate |
 //!
-//! The `etcd` feature needs `protoc` at build time. The directory `docs/` in the repository is a
-//! book. It explains how to choose a store, how to use fencing tokens, common patterns, migration,
-//! and the exact guarantees of each store.
+//! The `etcd` feature needs `protoc` at build time. The `docs/` directory of the repository is a
+//! book that covers choosing a store, fencing tokens, common patterns, migration, and the exact
+//! guarantees of each store.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The futures of the store clients exceed the compiler's default recursion limit.
 #![recursion_limit = "256"]
@@ -70,7 +70,7 @@
 mod connect;
 mod redlock;
 
-// The guide is tested only with all of these features, because its pages use all of them.
+// The guide is tested only if all of these features are enabled, because its pages use all of them.
 #[cfg(all(
     doctest,
     feature = "blocking",
@@ -113,7 +113,8 @@ pub mod etcd {
     pub use leasehold_etcd::{EtcdBackend, EtcdConfig, EtcdGuard};
 }
 
-/// Locks on Redis and Valkey, with the `fred` crate. Supports single servers, Sentinel and Cluster.
+/// Locks on Redis and Valkey, through the `fred` crate. Supports single servers, Sentinel and
+/// Cluster.
 #[cfg(feature = "fred")]
 pub mod fred {
     pub use leasehold_fred::{FredBackend, FredConfig, Replicas};
@@ -135,14 +136,14 @@ pub mod postgres {
     };
 }
 
-/// Locks on Redis and Valkey, with the `redis` crate. Supports single servers, Sentinel and
+/// Locks on Redis and Valkey, through the `redis` crate. Supports single servers, Sentinel and
 /// Cluster.
 #[cfg(feature = "redis")]
 pub mod redis {
     pub use leasehold_redis::{RedisBackend, RedisConfig, Replicas};
 }
 
-/// Locks in a SQLite file for the processes of one machine.
+/// Locks in a SQLite file, for processes on the same machine.
 #[cfg(feature = "sqlite")]
 pub mod sqlite {
     pub use leasehold_sqlite::{SqliteBackend, SqliteConfig};

@@ -2,11 +2,12 @@
 
 /// Runs a function under a lock. Each call acquires the lock, runs the body and releases the lock.
 ///
-/// The attribute needs the `macros` feature. The function must return a `Result<T, E>` with
-/// `E: From<`[`Error`](crate::Error)`>`. These functions are supported:
+/// The attribute needs the `macros` feature. The function must return a `Result<T, E>` with `E:
+/// From<`[`Error`](crate::Error)`>`. The attribute supports these functions:
 ///
 /// - `async fn`, with a [`LockClient`](crate::LockClient);
-/// - plain `fn`, with a [`blocking::LockClient`](crate::blocking::LockClient) (feature `blocking`);
+/// - plain `fn`, with a [`blocking::LockClient`](crate::blocking::LockClient) (with the `blocking`
+///   feature);
 /// - methods in traits and impls under `#[async_trait]`, and plain functions whose body ends with
 ///   an `async` block or with a `Box::pin` of an `async` block.
 ///
@@ -59,28 +60,28 @@
 /// | `guard = name` | the name of a local variable for the guard: `&`[`LockGuard`](crate::LockGuard), or `&`[`blocking::Guard`](crate::blocking::Guard) | none |
 /// | `crate = path` | the path of this crate, if you have renamed it | `::leasehold` |
 ///
-/// A call locks the mutex `client.mutex(key)?`. The client's options apply wherever the attribute
-/// does not set an option. A time is a whole number and a unit in quotes: `"200ms"`, `"30s"`,
-/// `"2m"` or `"1h"`. The compiler rejects other forms, unknown placeholders in a template, and
-/// unknown arguments of the attribute.
+/// A call locks the mutex `client.mutex(key)?`. Options that the attribute does not set come from
+/// the client. A duration is a whole number and a unit, in quotes: `"200ms"`, `"30s"`, `"2m"` or
+/// `"1h"`. The compiler rejects other forms, unknown placeholders in a template, and unknown
+/// arguments of the attribute.
 ///
 /// # Keys
 ///
 /// A template may contain `{arg}`, `{arg.field}` and `{self.field}`. Each placeholder is replaced
-/// by its value, formatted with [`Display`](std::fmt::Display). Write `{{` and `}}` for braces. The
-/// first name in a placeholder is `self` or an argument of the function, including a name that a
-/// pattern binds. Put a separator between two placeholders. Otherwise different values can result
+/// by its value, formatted with [`Display`](std::fmt::Display). Write `{{` and `}}` for braces. A
+/// placeholder starts with `self` or with the name of an argument, including a name that a pattern
+/// binds. Put a separator between two placeholders, because different values can otherwise result
 /// in the same key: with `"{a}{b}"`, the values 1 and 23 and the values 12 and 3 both result in
 /// `123`.
 ///
 /// # Skipping
 ///
 /// With `on_busy = skip`, the function returns `Result<Option<T>, E>`. A call that does not acquire
-/// the lock returns `Ok(None)`. The body also returns a `Result<Option<T>, E>`, so the signature is
-/// the same for the caller and for the body.
+/// the lock returns `Ok(None)`. The body also returns a `Result<Option<T>, E>`, so the caller and
+/// the body see the same signature.
 ///
-/// Some Java projects have an annotation `@RedisLock` with the attributes below. These arguments do
-/// the same:
+/// Some Java projects have a `@RedisLock` annotation with the attributes below. This table lists
+/// the equivalent arguments:
 ///
 /// | Redisson's `tryLock` in Java | here |
 /// | --- | --- |
@@ -97,24 +98,24 @@
 ///
 /// - [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if another caller held the lock for the
 ///   whole wait, except with `on_busy = skip`;
-/// - [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease was lost. The result of the
-///   body is then discarded;
-/// - [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or the options are not valid. No
-///   request is sent then;
+/// - [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease was lost, in which case the
+///   result of the body is discarded;
+/// - [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or the options are not valid, in
+///   which case no request is sent;
 /// - [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if async code calls a plain
 ///   function;
-/// - the other errors of [`Mutex::run`](crate::Mutex::run).
+/// - the remaining errors of [`Mutex::run`](crate::Mutex::run).
 ///
 /// If the lease is lost, an async body is dropped before it finishes. A plain body cannot be
-/// stopped, so the error is returned after the body has ended.
+/// stopped, so the error is returned only after the body has finished.
 ///
 /// # Cancel safety
 ///
-/// The call is as cancel safe as the body. If the call is dropped, the client releases the lock in
+/// A call is as cancel safe as its body. If the call is dropped, the client releases the lock in
 /// the background.
 pub use leasehold_macros::locked;
 
-/// The runtime part of the attribute. Only the generated code uses it.
+/// The runtime support for the attribute. Only the generated code uses this module.
 #[doc(hidden)]
 pub mod __locked {
     use std::fmt::Arguments;
@@ -155,7 +156,7 @@ pub mod __locked {
         }
     }
 
-    /// Runtime functions for plain functions.
+    /// Runtime support for plain functions.
     #[cfg(feature = "blocking")]
     pub mod blocking {
         use std::fmt::Arguments;

@@ -15,14 +15,13 @@ const PORT: u16 = 6379;
 /// The parts of a quorum URL.
 #[derive(Debug, Eq, PartialEq)]
 struct Redlock {
-    /// The name and the URL of each member. All clients must use the same names.
+    /// The name and URL of each member. All clients must use the same names.
     members: Vec<(String, String)>,
     max_ttl: Option<Duration>,
     member_timeout: Option<Duration>,
 }
 
-/// Returns whether `scheme` is the scheme of a quorum. The text after the plus sign is the scheme
-/// of the members.
+/// Returns whether `scheme` denotes a quorum. The text after the plus sign is the members' scheme.
 pub(crate) fn is_redlock(scheme: &str) -> bool {
     let members = scheme.strip_prefix("redlock+");
     members.is_some_and(|it| matches!(it, "redis" | "rediss" | "valkey" | "valkeys"))
@@ -35,7 +34,7 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Ok(Arc::new(quorum))
 }
 
-/// Creates a quorum whose members are connected by the first request.
+/// Creates a quorum whose members connect on the first request.
 pub(crate) fn quorum(url: &str) -> Result<Quorum<Arc<dyn LockBackend>>, Error> {
     let Redlock { members, max_ttl, member_timeout } = Redlock::read(url)?;
     let stores = members.into_iter().map(|(name, url)| Ok((name, connect::redis_lazily(&url)?)));

@@ -60,8 +60,7 @@ impl EtcdBackend {
         Self::connect_with(EtcdConfig::from_url(url)?).await
     }
 
-    /// Connects to the cluster of `config`. Fails if no member is reachable or the credentials are
-    /// rejected.
+    /// Connects to the cluster in `config` and checks the credentials.
     ///
     /// # Errors
     ///
@@ -76,14 +75,14 @@ impl EtcdBackend {
         let refused = |error: Error| error.with_operation(Operation::Connect).with_backend(BACKEND);
         check_io().map_err(refused)?;
         let backend = Self::connect_lazily(config);
-        // Every request opens a connection if there is none, so an empty request is enough.
+        // Every request opens a connection if necessary, so an empty request is sufficient.
         let connected = backend.connection.call(|_client| async { Ok(()) }).await;
         connected.map_err(|failure| refused(failure.into_error()))?;
         Ok(backend)
     }
 
-    /// Creates a backend that connects to the cluster of `config` at the first request. This
-    /// function does no I/O and no checks.
+    /// Creates a backend that connects to the cluster in `config` on the first request. This
+    /// function performs neither I/O nor checks.
     pub fn connect_lazily(config: EtcdConfig) -> Self {
         if config.exposes_password() {
             tracing::warn!(?config, "the password crosses the network in the clear: use etcds://");
@@ -102,23 +101,23 @@ impl EtcdBackend {
         }
     }
 
-    /// Returns the key of one of this client's leases. Returns an unused key for a lease that has
-    /// ended or that belongs to another client.
+    /// Returns the key of one of this client's leases. For a lease that has ended or belongs to a
+    /// different client, returns an unused key.
     pub(crate) fn entry_of(&self, lease: &Lease) -> String {
         self.slots.find(&self.layout, lease).unwrap_or_else(|| self.layout.unused())
     }
 
     /// Stops keeping the current sessions alive if a lease was abandoned, for example because a
-    /// clone was dropped without releasing it. Otherwise the renewals of other leases would keep
-    /// the abandoned lease alive.
+    /// clone was dropped without releasing the lease. Otherwise, the renewals of other leases would
+    /// keep the abandoned lease alive.
     fn doubt_strays(&self, now: Instant) {
         if self.slots.finds_strays(now) {
             self.sessions.doubt();
         }
     }
 
-    /// Handles a lease whose entry is not in the store and that no caller needs. If a
-    /// late request may still create the entry, the current sessions are no longer kept alive.
+    /// Handles a lease that has no entry in the store and that no caller needs. If a late request
+    /// may still create the entry, the current sessions are no longer kept alive.
     fn abandon(&self, lease: &Lease) {
         if self.doubts.forget(lease) {
             self.sessions.doubt();
@@ -233,8 +232,8 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn close(&self) {
-        // As long as a slot is in use, an entry may be attached to a session. Then the session is
-        // left to expire.
+        // While a slot is in use, an entry may be attached to a session, so the session is left to
+        // expire.
         if self.slots.are_free() {
             self.sessions.end_all(&self.connection).await;
         }

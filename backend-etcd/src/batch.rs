@@ -1,14 +1,15 @@
-//! Group commit: sends the changes of several locks in one transaction while other transactions are
-//! in progress.
+//! Group commit: while transactions are in progress, changes of several locks are collected and
+//! sent in one transaction.
 //!
-//! A few callers at a time send their own transactions. All other callers are queued, and up to
-//! [`LANES`] tasks send them in batches with one round trip each. If a caller is dropped while it
-//! is queued, its change is not sent. A batch never waits for more callers.
+//! Up to [`LANES`] callers at a time send separate transactions. All remaining callers are queued,
+//! and up to [`LANES`] tasks send their changes in batches, with one round trip each. The change of
+//! a caller that is dropped while it is queued is not sent. A batch never waits for additional
+//! callers.
 //!
-//! The first branch of a batch makes the changes of all callers if all of their conditions hold.
-//! The second branch has a nested transaction for each caller, so a failed condition affects only
-//! its own caller. The first branch also makes the server check all permissions. Servers released
-//! before March 2026 do not check the permissions of nested transactions (GHSA-rfx7-8w68-q57q).
+//! The first branch of a batch makes the changes of all callers if all conditions hold. The second
+//! branch has a nested transaction for each caller, so a failed condition affects only one caller.
+//! The first branch also makes the server check all permissions. Servers released before March 2026
+//! do not check the permissions of nested transactions (GHSA-rfx7-8w68-q57q).
 
 use std::collections::{HashSet, VecDeque};
 use std::iter;
@@ -26,13 +27,13 @@ use crate::connection::Connection;
 use crate::error::Failure;
 use crate::sync::locked;
 
-/// Three concurrent round trips keep both sides busy. We measured six lanes: they send smaller
-/// batches without sending more of them.
+/// The number of concurrent round trips. Three of them keep both sides busy. In a measurement, six
+/// lanes sent smaller batches but not more of them.
 const LANES: usize = 3;
 
-/// The number of conditions and changes in a batch. The server's default limit is 128, and the
-/// server adds the operations of the largest nested transaction. A server with a lower limit
-/// rejects larger batches, and each caller then sends its own transaction.
+/// The maximum number of conditions and changes in a batch. The server's default limit is 128, and
+/// to this number the server adds the operations of the largest nested transaction. If a server
+/// with a lower limit rejects a batch, each caller sends a separate transaction.
 const MAX_OPERATIONS: usize = 120;
 
 /// The queued changes of one cluster.
@@ -43,10 +44,10 @@ pub(crate) struct Batches {
 
 #[derive(Default)]
 struct State {
-    /// How many callers are sending their own transactions.
+    /// The number of callers that are sending separate transactions.
     alone: usize,
-    /// How many tasks send batches to the current member. A task that is stuck with an earlier
-    /// member no longer counts.
+    /// The number of tasks that send batches to the current member. A task that is stuck with a
+    /// previous member no longer counts.
     lanes: usize,
     turn: usize,
     line: VecDeque<Waiting>,
@@ -58,7 +59,7 @@ struct Waiting {
     caller: oneshot::Sender<Result<Outcome, Failure>>,
 }
 
-/// A change of one lock, and its conditions.
+/// A change of one lock, with its conditions.
 #[derive(Clone)]
 pub(crate) struct Change {
     pub(crate) key: LockKey,
@@ -71,9 +72,9 @@ pub(crate) struct Change {
 enum Outcome {
     /// The store applied the change at this revision.
     Applied(i64),
-    /// A condition does not hold, so nothing was changed.
+    /// A condition was not met, so nothing was changed.
     Refused,
-    /// Nothing was sent, or the server rejected the whole batch. The caller sends its own
+    /// Nothing was sent, or the server rejected the whole batch. The caller must send a separate
     /// transaction.
     LeftAlone,
 }
@@ -82,9 +83,9 @@ enum Outcome {
 pub(crate) enum Changed<'a> {
     /// The store applied the change in a batch, at this revision.
     Applied(i64),
-    /// A condition does not hold, so nothing was changed.
+    /// A condition was not met, so nothing was changed.
     Refused,
-    /// Nothing was changed. The caller sends its own transaction and keeps this value in the
+    /// Nothing was changed. The caller must send a separate transaction, and keep this value in the
     /// meantime.
     Alone(Option<Alone<'a>>),
 }
@@ -114,7 +115,7 @@ impl Batches {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. A change that was not sent yet is never sent.
+    /// This method is cancel safe. A change that has not been sent yet is never sent.
     pub(crate) async fn change(
         self: &Arc<Self>,
         change: impl FnOnce() -> Option<Change>,
@@ -130,9 +131,9 @@ impl Batches {
         })
     }
 
-    /// Registers a caller that sends its own transaction, because up to [`LANES`] callers are
-    /// faster without batches. Returns `None` if too many transactions are in progress. The caller
-    /// then [joins](Self::join) a batch.
+    /// Registers a caller that sends a separate transaction, because up to [`LANES`] callers are
+    /// faster without batches. Returns `None` if too many transactions are in progress, in which
+    /// case the caller [joins](Self::join) a batch.
     fn alone(&self) -> Option<Alone<'_>> {
         let mut state = self.state();
         let is_alone = state.lanes == 0 && state.alone < LANES;
@@ -145,11 +146,11 @@ impl Batches {
     /// # Errors
     ///
     /// Returns [`Failure::Unknown`] if the batch may have been sent and no reply arrived. All
-    /// callers of the batch get this error.
+    /// callers of the batch receive this error.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. A change that was not sent yet is never sent.
+    /// This method is cancel safe. A change that has not been sent yet is never sent.
     async fn join(self: &Arc<Self>, change: Change) -> Result<Outcome, Failure> {
         let Ok(runtime) = Handle::try_current() else { return Ok(Outcome::LeftAlone) };
         let turn = self.connection.turn();
@@ -157,8 +158,8 @@ impl Batches {
         if let Some(turn) = self.add(turn, Waiting { change, caller }) {
             runtime.spawn(Lane { batches: Arc::clone(self), turn, has_ended: false }.run());
         }
-        // The time covers the previous batch and our own batch. The limit is necessary because a
-        // lane sends nothing while its runtime does not run.
+        // The limit covers the previous batch and the caller's batch. The limit is necessary
+        // because a lane does not send batches while its runtime is not running.
         let told = timeout(self.connection.timeout() * 2, outcome);
         match self.connection.attend(turn, told).await {
             Ok(Ok(outcome)) => outcome,
@@ -170,7 +171,7 @@ impl Batches {
         }
     }
 
-    /// Queues a caller. If a new lane must be started for the caller, returns the turn of that
+    /// Queues a caller. If a new lane must be started for the caller, returns the turn of the new
     /// lane.
     fn add(&self, turn: usize, waiting: Waiting) -> Option<usize> {
         let mut state = self.state();
@@ -198,7 +199,7 @@ impl Batches {
     }
 }
 
-/// A caller that sends its own transaction.
+/// A caller that sends a separate transaction.
 pub(crate) struct Alone<'a>(&'a Batches);
 
 impl Drop for Alone<'_> {
@@ -214,7 +215,7 @@ impl State {
 
     /// Removes the next batch from the queue, in order, without callers that were dropped. etcd
     /// rejects a transaction with two changes of one key, so a batch contains each lock only once.
-    /// Later changes of the same lock stay queued.
+    /// Further changes of that lock remain queued.
     fn next_batch(&mut self) -> Vec<Waiting> {
         let (mut batch, mut later) = (Vec::new(), Vec::new());
         let (mut keys, mut room) = (HashSet::new(), MAX_OPERATIONS);
@@ -246,7 +247,7 @@ struct Lane {
 impl Lane {
     async fn run(mut self) {
         loop {
-            // Callers that have just received their outcome can join the next batch.
+            // Yielding allows callers that have just received their outcome to join the next batch.
             yield_now().await;
             let Some(batch) = self.next_batch() else { return };
             self.batches.send(batch).await;
@@ -266,7 +267,7 @@ impl Lane {
     }
 }
 
-/// The runtime may end while the lane is running.
+/// The runtime may shut down while the lane is running.
 impl Drop for Lane {
     fn drop(&mut self) {
         if self.has_ended {
@@ -274,7 +275,7 @@ impl Drop for Lane {
         }
         let mut state = self.batches.state();
         state.end_lane(self.turn);
-        // No other lane would send the callers that are still queued.
+        // No lane is left to send the changes of callers that are still queued.
         let left = if state.lanes == 0 { mem::take(&mut state.line) } else { VecDeque::new() };
         drop(state);
         tell(left, iter::repeat_with(|| Ok(Outcome::LeftAlone)));
@@ -410,7 +411,8 @@ mod tests {
 
         assert_eq!([(); LANES + 1].map(|()| begins(0)), [Some(0), Some(0), Some(0), None]);
         assert_eq!(begins(1), Some(1));
-        // A caller that has not yet noticed the change of the member can still join a batch.
+        // A caller that has not yet noticed the switch to a different member can still join a
+        // batch.
         assert_eq!(begins(0), Some(1));
         batches.state().end_lane(0);
         assert_eq!(batches.state().lanes, 2);

@@ -16,11 +16,11 @@ use leasehold_core::{Error, ErrorKind};
 use crate::error::BACKEND;
 use crate::layout::Layout;
 
-/// How often an idle connection is checked with a ping. Servers treat more frequent pings as an
-/// attack.
+/// The interval at which an idle connection is checked with a ping. Servers treat more frequent
+/// pings as an attack.
 const PING_EVERY: Duration = Duration::from_secs(5);
 
-/// How long the reply to a ping may take.
+/// The time limit for the reply to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The cluster to use and the settings for its connections. `Debug` shows neither the user nor the
@@ -34,8 +34,8 @@ pub struct EtcdConfig {
     pub(crate) timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     options: ConnectOptions,
-    /// The TLS options of a URL. They allow connections to an address while the certificate is
-    /// checked against the host name.
+    /// The TLS options of a URL. These options allow connections to an address while the
+    /// certificate is checked against the host name.
     #[cfg(feature = "tls")]
     tls: Option<TlsOptions>,
     has_password: bool,
@@ -44,8 +44,8 @@ pub struct EtcdConfig {
 impl EtcdConfig {
     /// The default time limit for a connection and for a reply.
     ///
-    /// Healthy clusters reply within milliseconds, and many elections take less than this limit.
-    /// The limit is short enough for several renewal attempts within one TTL.
+    /// Healthy clusters reply within milliseconds, and many elections finish within this limit. The
+    /// limit is also short enough for several renewal attempts within one TTL.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
     /// Reads a URL such as `etcd://[user[:password]@]host[:port][,host[:port]…]`. `etcds://`
@@ -58,7 +58,7 @@ impl EtcdConfig {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`] if the URL is not valid, and [`ErrorKind::Unsupported`] if it
-    /// needs TLS and the Cargo feature `tls` is disabled. No error shows the URL, because it may
+    /// requires TLS and the `tls` Cargo feature is disabled. No error shows the URL, because it may
     /// contain a password.
     ///
     /// ```
@@ -78,8 +78,6 @@ impl EtcdConfig {
     /// Creates a configuration from the addresses of the members and the options of the client
     /// crate. An address is `http://host:port` or `https://host:port`.
     ///
-    /// The backend always requires a leader and always pings idle connections, even if `options`
-    /// disables this.
     ///
     /// # Errors
     ///
@@ -104,10 +102,10 @@ impl EtcdConfig {
         })
     }
 
-    /// Sets the prefix of all keys. Default: `lock/`.
+    /// Sets the prefix of all keys. The default is `lock/`.
     ///
-    /// Applications that share a cluster need different prefixes. No prefix may begin with another
-    /// application's prefix.
+    /// Applications that share a cluster need different prefixes. A prefix must not begin with a
+    /// different application's prefix.
     ///
     /// # Errors
     ///
@@ -118,7 +116,7 @@ impl EtcdConfig {
         Ok(self)
     }
 
-    /// Sets the time limit for connecting to a member and for each reply. Default:
+    /// Sets the time limit for connecting to a member and for each reply. The default is
     /// [`EtcdConfig::DEFAULT_TIMEOUT`].
     ///
     /// # Errors
@@ -136,8 +134,8 @@ impl EtcdConfig {
     }
 
     /// Sets the clock that measures the validity of sessions. Use the clock of the
-    /// [client](leasehold_core::Builder::clock). Network timeouts always use real time. Default:
-    /// [`SystemClock`].
+    /// [client](leasehold_core::Builder::clock). Network timeouts always use real time. The default
+    /// is [`SystemClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
@@ -151,8 +149,8 @@ impl EtcdConfig {
             .with_keep_alive(PING_EVERY, PING_TIMEOUT)
             // Servers treat pings without a request in progress as an attack.
             .with_keep_alive_while_idle(false)
-            // Without this option, requests and watches hang on a member that has lost contact to
-            // the other members.
+            // Without this option, requests and watches hang on a member that has lost contact with
+            // the rest of the cluster.
             .with_require_leader(true)
     }
 

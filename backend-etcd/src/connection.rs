@@ -1,8 +1,8 @@
 //! Connects to the members of the cluster, one member at a time.
 //!
-//! The client crate can distribute requests over all members. If a member is down, however, its
-//! part of the requests then fails. Leasehold therefore has one client per member, and uses a
-//! member until it fails.
+//! The client crate can distribute requests over all members, but the requests to a member that is
+//! down would then fail. Leasehold therefore has one client per member, and uses a member until it
+//! fails.
 
 use std::io::ErrorKind::TimedOut;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -22,26 +22,26 @@ use crate::config::EtcdConfig;
 use crate::error::{self, Failure};
 use crate::version;
 
-/// If a caller drops a request or a connection attempt after this time, the member probably does
-/// not answer. Healthy clusters reply within milliseconds.
+/// The time after which a dropped request or connection attempt indicates that the member is not
+/// replying. Healthy clusters reply within milliseconds.
 const SUSPICIOUS: Duration = Duration::from_millis(300);
 
-/// The shortest TTL that outlasts a frozen leader. Measured with etcd's default timing, where 5 s
-/// were not enough.
+/// The shortest TTL that outlasts a frozen leader. The value was measured with etcd's default
+/// timing, with which 5 s were not sufficient.
 const LASTING: Duration = Duration::from_secs(10);
 
-/// The limit of etcd's own client. With the client crate's limit of 4 MiB, a lock with tens of
-/// thousands of waiters would be unusable.
+/// The maximum size of a reply, as in etcd's official client. With the client crate's limit of 4
+/// MiB, a lock with tens of thousands of waiters would be unusable.
 const LONGEST_REPLY: usize = i32::MAX as usize;
 
 /// The members of a cluster.
 pub(crate) struct Connection {
     config: EtcdConfig,
     members: Vec<Member>,
-    /// A counter that increases whenever another member is used.
+    /// A counter that increases with each switch to a different member.
     turn: AtomicUsize,
     moved: watch::Sender<usize>,
-    /// The id of the cluster that the first member reported.
+    /// The ID of the cluster, as reported by the first member.
     cluster: OnceLock<u64>,
     warned_of_version: AtomicBool,
     warned_of_ttl: AtomicBool,
@@ -49,7 +49,8 @@ pub(crate) struct Connection {
     term: AtomicU64,
     /// Whether there has been a connection before.
     was_connected: AtomicBool,
-    /// Counts elections that replies have reported, and connections after the first one.
+    /// Counts the elections that replies have reported, and all connections after the first
+    /// connection.
     epochs: AtomicU64,
     closed: AtomicBool,
 }
@@ -59,7 +60,7 @@ struct Member {
     endpoint: String,
     client: Mutex<Option<Arc<Client>>>,
     dial: Dial<String>,
-    /// Addresses for tests, used instead of the resolver.
+    /// Addresses for tests, which replace the resolver.
     #[cfg(test)]
     fixed: Option<Vec<String>>,
 }
@@ -94,7 +95,8 @@ impl Connection {
         self.config.timeout
     }
 
-    /// Sends a request to the current member, or to the next member if the current one is unusable.
+    /// Sends a request to the current member, or to the next member if the current member is
+    /// unusable.
     ///
     /// A request that may have been applied is not sent again.
     pub(crate) async fn call<T, F>(&self, request: impl Fn(&Client) -> F) -> Result<T, Failure>
@@ -107,11 +109,11 @@ impl Connection {
             let failure = match self.ask(turn, &request).await {
                 Ok(Err(failure @ (Failure::MemberDown(_) | Failure::Unsent(_)))) => failure,
                 Ok(reply) => return reply,
-                // In both cases nothing was sent, so the next member may be asked.
+                // In both cases, nothing was sent, so the request may be sent to the next member.
                 Err(failure) => failure,
             };
             self.leave(turn);
-            // An error that an operator must fix is more useful than a temporary one.
+            // An error that an operator must fix is more useful than a temporary error.
             if unusable.is_none() || !matches!(failure, Failure::MemberDown(_)) {
                 unusable = Some(failure);
             }
@@ -184,8 +186,8 @@ impl Connection {
         }
     }
 
-    /// Logs a warning once if renewed leases have a TTL that a change of the leader can exceed. A
-    /// cluster with one member has no other leader.
+    /// Logs a warning, at most once, if the TTL of renewed leases is shorter than a change of the
+    /// leader can take. A cluster with one member does not change its leader.
     pub(crate) fn warn_if_short(&self, ttl: Duration) {
         if ttl < LASTING
             && self.members.len() > 1
@@ -198,11 +200,11 @@ impl Connection {
         }
     }
 
-    /// Counts the events after which older etcd leases must not be used any more.
+    /// Counts the events after which older etcd leases must no longer be used.
     ///
-    /// After an election, the former leader may still expire the leases that it knew. A new
-    /// connection may mean that this process is a copy, for example from a snapshot of its machine.
-    /// The original and the copy would then use the same etcd leases.
+    /// After an election, the former leader may still expire leases that it knew. A new connection
+    /// may mean that this process is a copy, for example from a snapshot of its machine, in which
+    /// case the original and the copy would use the same etcd leases.
     pub(crate) fn epochs(&self) -> u64 {
         self.epochs.load(Ordering::Relaxed)
     }
@@ -228,7 +230,7 @@ impl Connection {
             Err(Failure::TokenExpired(_)) => {
                 let refreshed = self.exchange(turn, client.refresh_token());
                 refreshed.await.map_err(|failure| match failure {
-                    // The request itself was rejected.
+                    // The request was rejected.
                     Failure::Unknown(error) => Failure::MemberDown(error::unreachable(error)),
                     failure => failure,
                 })?;
@@ -254,8 +256,8 @@ impl Connection {
         Err(failure)
     }
 
-    /// Waits for a reply of the member of this turn. If the caller is dropped after a long wait,
-    /// the next member is used.
+    /// Waits for a reply from the member of this turn. If the caller is dropped after a long wait,
+    /// switches to the next member.
     pub(crate) async fn attend<T>(&self, turn: usize, answer: impl Future<Output = T>) -> T {
         let mut exchange =
             Exchange { connection: self, turn, began: Instant::now(), replied: false };
@@ -277,14 +279,15 @@ impl Connection {
             }
             Ok(Arc::clone(client.insert(Arc::new(self.connect(member).await?))))
         };
-        // A caller that waits for another caller's connection attempt has the same time limit.
+        // The time limit also applies to a caller that waits for a different caller's connection
+        // attempt.
         let connected = timeout(self.config.timeout, connecting).await;
         let connected =
             connected.map_err(|elapsed| Failure::MemberDown(error::unreachable(elapsed)));
         connected.flatten().map_err(|failure| failure.at(&member.endpoint))
     }
 
-    /// Connects to a member at any of its addresses.
+    /// Connects to a member at one of its addresses.
     async fn connect(&self, member: &Member) -> Result<Client, Failure> {
         check_io().map_err(Failure::Final)?;
         let begun_at = Instant::now();
@@ -319,7 +322,7 @@ impl Connection {
             Client::connect([&endpoint], Some(options)).await.map_err(error::connect)?;
         let status = match client.status().await {
             Ok(status) => status,
-            // Some servers report the cluster id only to administrators.
+            // Some servers report the cluster ID only to administrators.
             Err(EtcdError::GRpcStatus(status)) if status.code() == Code::PermissionDenied => {
                 return Ok(client);
             }
@@ -341,12 +344,12 @@ impl Connection {
         Ok(client)
     }
 
-    /// Switches to the next member because the member of this turn has failed. The failed member is
-    /// connected again when its turn comes.
+    /// Switches to the next member because the member of this turn has failed. The client
+    /// reconnects to the failed member when its turn comes.
     pub(crate) fn leave(&self, turn: usize) {
         let next = turn.wrapping_add(1);
         if self.turn.compare_exchange(turn, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-            // Another call has already switched to the next member.
+            // A different call has already switched to the next member.
             return;
         }
         if let Ok(mut client) = self.member(turn).client.try_lock() {
@@ -360,7 +363,7 @@ impl Connection {
         self.turn.load(Ordering::Relaxed)
     }
 
-    /// Returns a receiver that is notified when another member is used.
+    /// Returns a receiver that is notified of each switch to a different member.
     pub(crate) fn moves(&self) -> watch::Receiver<usize> {
         self.moved.subscribe()
     }
@@ -368,7 +371,7 @@ impl Connection {
     /// Drops all clients. The next call creates a new client.
     pub(crate) fn disconnect(&self) {
         for member in &self.members {
-            // A caller that is still connecting has no client to drop.
+            // A caller that is still connecting does not have a client to drop.
             if let Ok(mut client) = member.client.try_lock() {
                 *client = None;
             }
@@ -432,7 +435,7 @@ impl Member {
         host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// Returns the endpoint once for each of its addresses, with the address instead of the name.
+    /// Returns one endpoint for each address of the name, with the address in place of the name.
     async fn resolve(&self) -> Result<Vec<String>, Failure> {
         #[cfg(test)]
         if let Some(fixed) = &self.fixed {

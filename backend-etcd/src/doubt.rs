@@ -1,10 +1,10 @@
-//! Remembers entries that a late request may still create.
+//! Records entries that a late request may still create.
 //!
-//! If the reply to a transaction was lost or not awaited, the transaction may be applied late. It
-//! could then create an entry after the client has deleted the entry as a precaution, and nobody
-//! would delete it again. The client therefore also stores a mark when it deletes such an entry.
-//! The mark lives longer than a transaction can be delayed, and no transaction creates an entry
-//! that has a mark.
+//! If the reply to a transaction was lost or not awaited, the transaction may be applied late. A
+//! late transaction could create an entry after the client has deleted the entry as a precaution,
+//! and the entry would never be deleted again. The client therefore also stores a mark when it
+//! deletes such an entry. The mark lives longer than a transaction can be delayed, and no
+//! transaction creates an entry that has a mark.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,20 +15,20 @@ use leasehold_core::clock::{Clock, Instant};
 
 use crate::sync::locked;
 
-/// The TTL of the session that marks are attached to. At least one third of it is left when a mark
-/// is created. That is several times the servers' limit for a transaction, which is 5 s plus two
-/// election timeouts.
+/// The TTL of the session that marks are attached to. When a mark is created, at least one third of
+/// this TTL is left, which is several times the servers' limit for a transaction. The servers'
+/// limit is 5 s plus two election timeouts.
 pub(crate) const MARKED_FOR: Duration = Duration::from_secs(60);
 
-/// The entries that may be created late, and how long they must be remembered.
+/// The entries that may be created late, and the time for which each entry must be remembered.
 #[derive(Debug)]
 pub(crate) struct Doubts {
     clock: Arc<dyn Clock>,
     entries: Mutex<HashMap<LeaseId, Instant>>,
 }
 
-/// A transaction in progress that may create entries. If it is dropped before its outcome is known,
-/// its entries may be created late.
+/// A transaction in progress that may create entries. If this value is dropped before the outcome
+/// is known, the entries may be created late.
 pub(crate) struct Creating<'a> {
     doubts: &'a Doubts,
     leases: Vec<&'a Lease>,
@@ -53,8 +53,8 @@ impl Doubts {
         !entries.is_empty() && entries.contains_key(&lease.id())
     }
 
-    /// Forgets the entry of `lease`, because it cannot be created any more or no caller will ask
-    /// for it. Returns whether it was remembered.
+    /// Forgets the entry of `lease`, because the entry can no longer be created or because no
+    /// caller will query it. Returns whether the entry was recorded.
     pub(crate) fn forget(&self, lease: &Lease) -> bool {
         self.entries().remove(&lease.id()).is_some()
     }
@@ -78,7 +78,7 @@ impl Drop for Creating<'_> {
         }
         let now = self.doubts.clock.now();
         let mut entries = self.doubts.entries();
-        // A caller that has not released its lease by then was dropped.
+        // A caller that has not released its lease by that time was dropped.
         entries.retain(|_, until| now < *until);
         for lease in &self.leases {
             entries.insert(lease.id(), now + lease.ttl() * 2 + MARKED_FOR);

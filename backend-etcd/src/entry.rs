@@ -1,4 +1,4 @@
-//! An entry: the etcd key of a holder or a waiter, and the meaning of its value.
+//! Entries, which are the etcd keys of holders and waiters, and the meaning of their values.
 
 use std::str;
 
@@ -9,24 +9,24 @@ use leasehold_core::{Description, Holder};
 
 use crate::layout::tag;
 
-/// The prefix of holders' values. It sorts before the prefix of [waiters](QUEUED), so that etcd can
-/// compare them.
+/// The prefix of holders' values. This prefix sorts before the prefix of [waiters](QUEUED), so that
+/// etcd can compare the values.
 pub(crate) const HELD: &str = "held ";
 
 /// The prefix of waiters' values.
 const QUEUED: &str = "queued ";
 
-/// A value that sorts between the values of holders and the values of waiters. Most values of other
-/// programs sort as holders.
+/// A value that sorts between the values of holders and the values of waiters. Most values that
+/// foreign programs write sort like holders.
 pub(crate) const BETWEEN_HELD_AND_QUEUED: &str = "i";
 
-/// The number of bits by which a revision is shifted to make a token. Each grant owns the numbers
-/// up to the next revision, for holders that receive the lease by hand-off within the process. The
-/// tokens of the first 10^11 revisions are below 2^53, the largest integer that JSON parsers read
-/// exactly.
+/// The number of bits by which a revision is shifted to obtain a token. Each grant owns the numbers
+/// up to the next revision, for holders in the same process that receive the lease through a
+/// hand-off. The tokens of the first 10^11 revisions are below 2^53, the largest integer that JSON
+/// parsers read exactly.
 const SHIFT: u32 = 16;
 
-/// How many more tokens a grant has after its first token.
+/// The number of additional tokens of a grant.
 pub(crate) const SPARE_TOKENS: u32 = (1 << SHIFT) - 1;
 
 /// Returns the token of the grant at this revision.
@@ -51,15 +51,15 @@ pub(crate) fn is_queued(key: &str, lease: &Lease) -> [Compare; 2] {
 
 fn begins_with(key: &str, state: &str, lease: &Lease) -> [Compare; 2] {
     let start = format!("{state}{}", tag(lease));
-    // The text is followed by a space. The exclamation mark is the next character after the space.
+    // The text is followed by a space, and the exclamation mark is the character after the space.
     [
         Compare::value(key, CompareOp::Greater, format!("{start} ")),
         Compare::value(key, CompareOp::Less, format!("{start}!")),
     ]
 }
 
-/// Returns the value of a revocation request that asks one more holder than the earlier request.
-/// The value contains the fingerprints of the holders, separated by spaces. An empty value asks all
+/// Returns the value of an earlier revocation request, extended by one holder. The value contains
+/// the holders' fingerprints, separated by spaces. A request with an empty value applies to all
 /// holders.
 pub(crate) fn asking_too(earlier: Option<&[u8]>, lease: Fingerprint) -> String {
     match earlier.map(String::from_utf8_lossy) {
@@ -69,7 +69,7 @@ pub(crate) fn asking_too(earlier: Option<&[u8]>, lease: Fingerprint) -> String {
     }
 }
 
-/// Returns whether a revocation request with this value asks the holder of `lease`.
+/// Returns whether a revocation request with this value applies to the holder of `lease`.
 pub(crate) fn asks(value: &[u8], lease: &Lease) -> bool {
     let fingerprint = lease.id().fingerprint().to_string();
     value.is_empty() || value.split(|&byte| byte == b' ').any(|it| it == fingerprint.as_bytes())
@@ -79,14 +79,14 @@ pub(crate) fn asks(value: &[u8], lease: &Lease) -> bool {
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) key: Vec<u8>,
-    /// The [tag of the lease](crate::layout::tag), or an empty text for other programs.
+    /// The [tag of the lease](crate::layout::tag), or an empty string for foreign programs.
     pub(crate) tag: String,
     pub(crate) value: Vec<u8>,
     pub(crate) state: State,
     pub(crate) share: Share,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) description: Option<Description>,
-    /// The etcd lease that the key is attached to, or 0 if there is none.
+    /// The etcd lease that the key is attached to, or 0 if the key is not attached to one.
     pub(crate) lease: i64,
     pub(crate) created: i64,
     pub(crate) modified: i64,
@@ -99,7 +99,7 @@ pub(crate) struct Entry {
 pub(crate) enum State {
     Held,
     Queued,
-    /// The entry of another program that follows etcd's lock recipe. The first entry in the queue
+    /// The entry of a foreign program that follows etcd's lock recipe. The first entry in the queue
     /// holds the lock.
     Foreign,
 }
@@ -130,7 +130,7 @@ impl Entry {
         }
     }
 
-    /// Returns whether another program created the entry.
+    /// Returns whether a foreign program created the entry.
     pub(crate) fn is_foreign(&self) -> bool {
         self.tag.is_empty()
     }
@@ -142,8 +142,8 @@ impl Entry {
             .with_token(Some(token(self.granted)))
     }
 
-    /// Returns the value of a holder that is still in force. It contains the revision of the grant,
-    /// because the last change of the key is newer.
+    /// Returns the new value for a holder that still holds the lock. The value contains the
+    /// revision of the grant, because the key's last change is newer.
     pub(crate) fn held_still(&self, share: Share, description: Option<&Description>) -> String {
         let share = format!("{}@{}", words(share), self.granted);
         value(HELD, &self.tag, self.fingerprint, &share, description)
@@ -194,7 +194,7 @@ struct Text {
     state: State,
     tag: String,
     share: Share,
-    /// The revision of the grant, if the value has been rewritten since.
+    /// The revision of the grant, if the value has been rewritten since the grant.
     granted: Option<i64>,
     fingerprint: Fingerprint,
     description: Option<Description>,

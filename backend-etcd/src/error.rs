@@ -16,16 +16,17 @@ pub(crate) const BACKEND: &str = "etcd";
 pub(crate) enum Failure {
     /// The token of the credentials has expired. Nothing was applied, and a new token may help.
     TokenExpired(Error),
-    /// This member cannot be reached or cannot serve. Nothing was applied, and another member may
-    /// serve.
+    /// This member cannot be reached or cannot serve requests. Nothing was applied, and a different
+    /// member may serve the request.
     MemberDown(Error),
-    /// The runtime that drives the client has ended. Nothing was sent, and a new client may work.
+    /// The runtime that drives the client has shut down. Nothing was sent, and a new client may
+    /// work.
     Unsent(Error),
     /// The connection broke, or no reply arrived in time. The outcome is unknown.
     Unknown(Error),
     /// The etcd lease no longer exists. Nothing was applied.
     LeaseGone(Error),
-    /// Any other error.
+    /// A different error.
     Final(Error),
 }
 
@@ -53,7 +54,7 @@ impl Failure {
     }
 
     /// Returns the error for another caller whose change was part of the same request. Returns
-    /// `None` if nothing was applied, so that the caller may send its own request.
+    /// `None` if nothing was applied, so that the caller may send a separate request.
     pub(crate) fn repeated(&self) -> Option<Self> {
         match self {
             Self::Unknown(error) => Some(Self::Unknown(error.repeated())),
@@ -93,11 +94,11 @@ impl Failure {
 pub(crate) fn request(error: EtcdError) -> Failure {
     match error {
         EtcdError::GRpcStatus(status) => of_status(status),
-        // The client crate returns this error when the server replies with a TTL of 0.
+        // The client crate returns this error if the server replies with a TTL of 0.
         EtcdError::LeaseKeepAliveError(text) if text == "lease not found" => {
             Failure::LeaseGone(Error::new(ErrorKind::Unavailable, "etcd's lease has ended"))
         }
-        // A stream that ended before it was opened.
+        // The stream ended before it was opened.
         error @ (EtcdError::WatchError(_)
         | EtcdError::LeaseKeepAliveError(_)
         | EtcdError::IoError(_)
@@ -131,8 +132,8 @@ pub(crate) fn connect(error: EtcdError) -> Failure {
     }
 }
 
-/// The message for a network error without a known reason. Usually the address belongs to a
-/// different server.
+/// The message for a network error without a known reason. The usual reason is that the address
+/// belongs to a server that is not etcd.
 const UNREACHABLE: &str =
     "the server cannot be reached: is it etcd, and with TLS exactly if the URL says so?";
 
@@ -148,7 +149,7 @@ fn untrusted(error: impl StdError + Send + Sync + 'static) -> Error {
     Error::new(ErrorKind::Denied, format!("no TLS connection that both sides trust: {cause}"))
 }
 
-/// Returns the server's message. The status itself would add more text in `Debug` form.
+/// Returns the server's message. The status would add text in `Debug` form.
 fn words(status: &Status) -> String {
     status.message().to_owned()
 }
@@ -171,7 +172,7 @@ fn of_status(status: Status) -> Failure {
             Failure::Unsent(error(ErrorKind::Unavailable, message).with_source(words(&status)))
         }
         // "server stopped" is not included, because etcd also returns it after it has proposed the
-        // request to the other members.
+        // request to the cluster.
         Code::Unavailable if is("no leader") || is("not capable") => {
             let message = "the cluster has no leader at the moment, or the member is not ready";
             Failure::MemberDown(error(ErrorKind::Unavailable, message).with_source(words(&status)))
@@ -237,7 +238,7 @@ fn never_left(status: &Status) -> bool {
     causes(status).any(|cause| cause.is::<ConnectError>())
 }
 
-/// Returns whether the TLS handshake failed. The client crate has no error type for this.
+/// Returns whether the TLS handshake failed. The client crate has no error type for TLS failures.
 fn is_tls(error: &(dyn StdError + 'static)) -> bool {
     causes(error)
         .map(ToString::to_string)

@@ -1,8 +1,8 @@
-//! The keys of locks in etcd. They follow the recipe of etcd's own `concurrency` package.
+//! The keys of locks in etcd. The keys follow the recipe of etcd's `concurrency` package.
 //!
-//! Each holder and each waiter has a key under `<prefix><name>/`. The keys are queued in the order
-//! of their creation. Other keys that Leasehold needs are under `<prefix>~`, because no lock name
-//! starts with `~`.
+//! Each holder and each waiter has a key under `<prefix><name>/`. The order of the keys' creation
+//! is the order of the queue. All further keys that Leasehold needs are under `<prefix>~`, because
+//! no lock name starts with `~`.
 
 use leasehold_core::backend::Lease;
 use leasehold_core::{Error, ErrorKind, LockKey};
@@ -41,18 +41,18 @@ impl Layout {
     /// names continue after a slash.
     pub(crate) fn range(&self, key: &LockKey) -> Range {
         let lock = format!("{}{key}", self.prefix);
-        // The byte after the slash.
+        // The zero is the byte after the slash.
         Range { start: format!("{lock}/"), end: format!("{lock}0") }
     }
 
     /// Returns the range with all holders and waiters of locks whose encoded names start with
-    /// `prefix`. The range starts after the key `after`.
+    /// `prefix`. The range starts after the key `after`, if it is given.
     pub(crate) fn names(&self, prefix: &str, after: Option<&str>) -> Range {
         let start = match after {
             Some(after) => format!("{after}\0"),
             None => format!("{}{prefix}", self.prefix),
         };
-        // The tilde sorts after all characters of names. Other keys of Leasehold start with a
+        // The tilde sorts after all characters of names. All further keys of Leasehold start with a
         // tilde.
         Range { start, end: format!("{}{prefix}~", self.prefix) }
     }
@@ -84,21 +84,21 @@ impl Layout {
         format!("{}~none", self.prefix)
     }
 
-    /// Returns the key that exists while the holders of `key` are asked to finish.
+    /// Returns the key that exists while a revocation request for `key` applies.
     pub(crate) fn revocation(&self, key: &LockKey) -> String {
         format!("{}~revoke/{key}", self.prefix)
     }
 }
 
 impl Default for Layout {
-    /// Uses the prefix `lock/`.
+    /// Creates a layout with the prefix `lock/`.
     fn default() -> Self {
         Self { prefix: "lock/".to_owned() }
     }
 }
 
 /// Returns the tag of a lease, which etcd uses to compare leases. The tag is derived from the lease
-/// id and does not reveal it.
+/// ID and does not reveal it.
 pub(crate) fn tag(lease: &Lease) -> String {
     /// A random namespace for tags of this backend.
     const NAMESPACE: Uuid = Uuid::from_u128(0x6d0e_77c5_2d51_4e0f_9ce1_0c8e_54b1_f5a3);

@@ -6,7 +6,7 @@ use leasehold_core::LockGuard;
 use crate::backend::EtcdBackend;
 use crate::entry::granted_at;
 
-/// Protects writes to the same etcd cluster with a lock, like `IsOwner` in etcd's own `concurrency`
+/// Protects writes to the same etcd cluster with a lock, like `IsOwner` in etcd's `concurrency`
 /// package.
 ///
 /// All guards that dereference to a [`LockGuard`] have this method, including the guards of
@@ -15,11 +15,11 @@ pub trait EtcdGuard {
     /// Returns comparisons for a transaction. The transaction succeeds only if this grant still
     /// holds the lock.
     ///
-    /// A holder that has lost the lock cannot write any more, even if it has not noticed the loss,
-    /// because the store checks every write. If a process [hands the lease
-    /// off](leasehold_core::LockOptions::hand_over) to another of its holders, both holders share
-    /// one grant. Await all writes before you release the guard. `backend` must be the backend of
-    /// the guard's client, or a clone of it.
+    /// A holder that has lost the lock can no longer write, even if it has not noticed the loss,
+    /// because the store checks every write. If a process [hands off the
+    /// lease](leasehold_core::LockOptions::hand_over) to another caller, both holders share one
+    /// grant. Await all writes before you release the guard. `backend` must be the backend of the
+    /// guard's client, or a clone of it.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -8,11 +8,12 @@ use leasehold_core::backend::{Claim, Contention};
 use crate::entry::Entry;
 use crate::queue::Queue;
 
-/// The queue entry of a claim, as it was when the whole queue was last read.
+/// The queue entry of a claim, as of the last time when the whole queue was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) own: Entry,
-    /// The entry that blocks the claim. `None` if several entries block it together.
+    /// The entry that blocks the claim, or `None` if a combination of several entries blocks the
+    /// claim.
     before: Option<Entry>,
     /// The holder that is reported to callers.
     holder: Option<Entry>,
@@ -21,7 +22,7 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn new(queue: &Queue, claim: &Claim, own: &Entry) -> Self {
         let before = queue.predecessor(claim, &own.tag);
-        // An entry that sets a smaller limit may be blocked although this claim is not.
+        // An entry that sets a smaller limit may be blocked even if this claim is not.
         let blocks = |before: &&Entry| claim.share().limit() <= before.share.limit();
         Self {
             own: own.clone(),
@@ -30,10 +31,10 @@ impl Place {
         }
     }
 
-    /// Returns a transaction that reads only these keys to check whether the claim still has to
-    /// wait. Returns `None` if the whole queue must be read.
+    /// Returns a transaction that reads only the relevant keys, to check whether the claim still
+    /// has to wait. Returns `None` if the whole queue must be read.
     ///
-    /// The transaction changes nothing, so only the member that receives it has to work.
+    /// The transaction is read-only, so only the member that receives it has to process it.
     pub(crate) fn question(&self) -> Option<Txn> {
         let is_as_seen = |entry: &Entry| {
             Compare::mod_revision(entry.key.as_slice(), CompareOp::Equal, entry.modified)
@@ -46,9 +47,9 @@ impl Place {
         Some(Txn::new().when(unchanged).and_then(reads))
     }
 
-    /// Returns the contention from the reply to the [question](Self::question). It contains the
-    /// holder if the holder has not changed. Returns `None` if the claim may no longer have to
-    /// wait.
+    /// Returns the contention from the reply to the [question](Self::question). The contention
+    /// contains the holder, if the holder has not changed. Returns `None` if the claim may no
+    /// longer have to wait.
     pub(crate) fn answer(&self, reply: &TxnResponse) -> Option<Contention> {
         let is_same = |holder: &&Entry| {
             let found = reply.op_responses().into_iter().find_map(|response| match response {

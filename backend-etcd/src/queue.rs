@@ -1,5 +1,4 @@
-//! The queue of a lock, and the rule that admits the next claim. The rule is the same for all lock
-//! types.
+//! The queue of a lock, and the rule that admits the next claim. All lock types use the same rule.
 
 use etcd_client::{GetResponse, KeyValue};
 use leasehold_core::backend::{Claim, Lease};
@@ -21,9 +20,9 @@ pub(crate) enum Verdict {
     /// The claim is compatible with all holders of the lock and with all waiters before it.
     Admitted,
     Refused,
-    /// Another lease already uses the key of the claim's entry.
+    /// A different lease already uses the key of the claim's entry.
     Occupied,
-    /// The lock is held as another lock type.
+    /// The lock is held as a different lock type.
     OtherKind,
 }
 
@@ -40,7 +39,7 @@ impl Queue {
 
     fn of(mut entries: Vec<Entry>, revision: i64) -> Self {
         entries.sort_by_key(|entry| entry.created);
-        // A program that follows the recipe holds the lock while its entry is the first one.
+        // A program that follows the recipe holds the lock while its entry is the first entry.
         for (position, entry) in entries.iter_mut().enumerate() {
             if entry.state == State::Foreign {
                 entry.state = if position == 0 { State::Held } else { State::Queued };
@@ -68,13 +67,13 @@ impl Queue {
         self.holders().next().is_some()
     }
 
-    /// Returns whether the lock is held in the same mode as `lease`: exclusively or by permits.
+    /// Returns whether the lock is held in the mode of `lease`, either exclusively or by permits.
     pub(crate) fn is_held_like(&self, lease: &Lease) -> bool {
         let whole = lease.share().is_whole();
         self.holders().next().is_some_and(|holder| holder.share.is_whole() == whole)
     }
 
-    /// Returns whether the lock is held by permits and no waiter needs it exclusively.
+    /// Returns whether the lock is held by permits and no waiter requests it exclusively.
     pub(crate) fn is_held_in_units(&self) -> bool {
         self.is_held() && self.entries.iter().all(|entry| !entry.share.is_whole())
     }
@@ -108,12 +107,12 @@ impl Queue {
             return Verdict::OtherKind;
         }
         if own.is_none() && self.entries.iter().any(|entry| entry.key == key.as_bytes()) {
-            // This abandoned entry of our own client was created very late. It expires after its
-            // TTL.
+            // This abandoned entry belongs to the same client and was created very late. The entry
+            // expires after its TTL.
             return Verdict::Occupied;
         }
-        // Another program holds the lock as soon as all entries before its own are gone. It does
-        // not check later entries.
+        // A foreign program holds the lock as soon as all entries before its entry are gone. The
+        // program does not check later entries.
         if self.before(tag).any(Entry::is_foreign) {
             return Verdict::Refused;
         }
@@ -134,7 +133,7 @@ impl Queue {
     }
 
     /// Returns the last entry before the claim, which the claim waits for. Returns `None` if
-    /// several entries must go before the claim fits.
+    /// several entries must be removed before the claim fits.
     pub(crate) fn predecessor(&self, claim: &Claim, tag: &str) -> Option<&Entry> {
         if !claim.share().is_whole() {
             return self.before(tag).next_back();

@@ -1,5 +1,5 @@
-//! Manages etcd leases. All renewed leases with the same TTL share one etcd lease, and every other
-//! lease uses its own.
+//! Manages etcd leases. All renewed leases with the same TTL share one etcd lease. Every lease that
+//! is not renewed uses a separate etcd lease.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,45 +19,46 @@ use crate::connection::Connection;
 use crate::error::{self, Failure};
 use crate::sync::locked;
 
-/// An acquisition renews a session that has used up more than this part of its TTL. With one
-/// twelfth, a lease starts with nearly all of its TTL, and busy clients do not renew all the time.
+/// The part of its TTL that a session may have used up before an acquisition renews it. With one
+/// twelfth, a lease starts with nearly all of its TTL, and busy clients do not renew constantly.
 const FRESH: u32 = 12;
 
-/// A session with less than this part of its TTL left is renewed before an entry is attached to it.
+/// The part of its TTL that a session must have left. A session with less time is renewed before an
+/// entry is attached to it.
 const TIRED: u32 = 3;
 
-/// How many unused etcd leases are kept for each TTL. Locks without renewal can reuse them, so they
-/// do not have to create and revoke an etcd lease each time.
+/// The maximum number of unused etcd leases that are kept for each TTL. Locks without renewal reuse
+/// these leases instead of creating and revoking an etcd lease each time.
 const SPARES: usize = 8;
 
 /// The sessions of a client.
 ///
 /// A session is kept alive only by the renewals of the leases that are attached to it. After a lost
-/// reply, a failed release or a missing renewal, a lease may be attached that no caller will renew.
-/// The client then stops keeping this session alive. The next renewal creates a new session, and
-/// all renewed leases move to it. Abandoned leases expire with the old session.
+/// reply, a failed release or a missing renewal, a lease that no caller will renew may be attached
+/// to the session. The client then stops keeping this session alive. The next renewal creates a new
+/// session, and all renewed leases move to it. Abandoned leases expire with the old session.
 ///
 /// The client also creates new sessions after an election. A former leader that was paused may
-/// expire leases by its own outdated records, although the next leader has renewed them
-/// (etcd-io/etcd#15247). These records do not contain sessions that were created after the
+/// expire leases based on outdated records, although the next leader has renewed these leases
+/// (etcd-io/etcd#15247). The outdated records do not contain sessions that were created after the
 /// election.
 ///
-/// The client also creates new sessions after a reconnection, because it may be a copy of the
-/// process that created the old ones.
+/// The client also creates new sessions after a reconnection, because this process may be a copy of
+/// the process that created the old sessions.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     clock: Arc<dyn Clock>,
-    /// The sessions by use and TTL.
+    /// The sessions, by use and TTL.
     current: StdMutex<HashMap<(Use, i64), Slot>>,
     /// All etcd leases that this client has created and that may still exist.
     known: StdMutex<HashMap<i64, Known>>,
-    /// Unused etcd leases by TTL.
+    /// Unused etcd leases, by TTL.
     spares: StdMutex<HashMap<i64, Vec<i64>>>,
     /// Counts the events that may have left an abandoned lease behind.
     doubts: AtomicU64,
 }
 
-/// A session, if there is one. The call that creates or renews the session locks the slot.
+/// An optional session. The call that creates or renews the session locks the slot.
 type Slot = Arc<Mutex<Option<Session>>>;
 
 /// An etcd lease that this client has created.
@@ -71,10 +72,10 @@ struct Known {
     epochs: u64,
 }
 
-/// What an etcd lease is used for.
+/// The use of an etcd lease.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Use {
-    /// A session for holders. It is kept alive only by their renewals.
+    /// A session for holders, which only their renewals keep alive.
     Locks,
     /// A session for waiters.
     Places,
@@ -89,7 +90,7 @@ pub(crate) enum Use {
 pub(crate) struct Session {
     pub(crate) id: i64,
     pub(crate) of: Use,
-    /// The TTL that etcd uses. It is at least the requested TTL.
+    /// The TTL that etcd uses, which is at least the requested TTL.
     granted: Duration,
     /// The time just before the last successful renewal was sent.
     kept_at: Instant,
@@ -100,7 +101,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Returns when the session expires without another renewal.
+    /// Returns the time when the session expires without a further renewal.
     pub(crate) fn good_until(&self) -> Instant {
         self.kept_at + self.granted
     }
@@ -129,8 +130,8 @@ impl Sessions {
 
     /// Returns the session for leases with this TTL, so that an entry can be attached now.
     ///
-    /// The session may have used up a part of its TTL. The caller must then also call
-    /// [`Self::renewed`], which may run at the same time.
+    /// The session may have used up a part of its TTL. If so, the caller must also call
+    /// [`Self::renewed`], which may run concurrently.
     pub(crate) async fn current(
         &self,
         connection: &Connection,
@@ -164,7 +165,7 @@ impl Sessions {
         ttl: Duration,
     ) -> Result<Session, Failure> {
         let since = self.clock.now();
-        // Other calls of the same turn, for example the calls of a batch, share the request.
+        // All calls in the same turn, for example the calls of a batch, share the request.
         yield_now().await;
         let slot = self.slot(of, ttl);
         let mut slot = in_time(connection, slot.lock()).await?;
@@ -200,8 +201,9 @@ impl Sessions {
         }
         let kept_at = self.clock.now();
         let granted = self.begin(connection, of, ttl, epochs).await;
-        // A server without space cannot create a session but can still renew the current one. It is
-        // better to keep an abandoned lease alive for a while than to lose all other leases.
+        // A server without space cannot create a session but can still renew the current session.
+        // Keeping an abandoned lease alive for some time is better than losing all remaining
+        // leases.
         if let Err(Failure::Final(error)) = &granted
             && error.kind() == ErrorKind::Refused
             && let Some(session) = slot
@@ -249,7 +251,7 @@ impl Sessions {
         }
     }
 
-    /// Creates an etcd lease for one lock lease, or reuses an unused one.
+    /// Creates an etcd lease for a single lock lease, or reuses an unused etcd lease.
     pub(crate) async fn own(&self, connection: &Connection, ttl: Duration) -> Result<i64, Failure> {
         while let Some(id) = self.take_spare(ttl) {
             if self.keep_own(connection, id, ttl).await? {
@@ -280,8 +282,9 @@ impl Sessions {
         Ok((id, granted?))
     }
 
-    /// Renews an etcd lease that is used by one lock lease. Returns `false` if it has another TTL,
-    /// has expired, belongs to another client or was created in an earlier epoch.
+    /// Renews an etcd lease that a single lock lease uses. Returns `false` if the etcd lease has a
+    /// different TTL, has expired, belongs to a different client or was created in an earlier
+    /// epoch.
     pub(crate) async fn keep_own(
         &self,
         connection: &Connection,
@@ -306,8 +309,8 @@ impl Sessions {
         }
     }
 
-    /// Keeps an etcd lease without attached entries for later use. Returns `false` if it is not
-    /// needed.
+    /// Keeps an etcd lease without attached entries for later use. Returns `false` if the etcd
+    /// lease is not needed.
     pub(crate) fn spare(&self, id: i64) -> bool {
         let Some(known) = locked(&self.known).get(&id).copied() else {
             return false;
@@ -339,11 +342,11 @@ impl Sessions {
         locked(&self.known).get(&id).is_some_and(|known| known.of == Use::Own)
     }
 
-    /// Revokes all etcd leases of this client that no needed entry is attached to. Sessions for
-    /// marks are kept, because a transaction may still arrive late.
+    /// Revokes all etcd leases of this client, except those to which a needed entry is attached.
+    /// Sessions for marks are kept, because a transaction may still arrive late.
     ///
-    /// If this takes longer than the time limit for a reply, the remaining etcd leases expire after
-    /// their TTL.
+    /// If revoking them takes longer than the time limit for a reply, the remaining etcd leases
+    /// expire after their TTL.
     pub(crate) async fn end_all(&self, connection: &Connection) {
         let of_no_use: Vec<i64> = {
             let mut known = locked(&self.known);
@@ -356,8 +359,8 @@ impl Sessions {
     fn note(&self, id: i64, ttl: Duration, until: Instant, of: Use, epochs: u64) {
         let now = self.clock.now();
         let mut known = locked(&self.known);
-        // Remembered for twice the TTL, because the server may restart the TTL, for example after
-        // an election.
+        // An etcd lease is remembered for twice its TTL, because the server may restart the TTL,
+        // for example after an election.
         known.retain(|_, known| now < known.until);
         known.insert(id, Known { until: until + ttl, seconds: seconds(ttl), of, epochs });
     }
@@ -365,7 +368,7 @@ impl Sessions {
     fn slot(&self, of: Use, ttl: Duration) -> Slot {
         let now = self.clock.now();
         let mut current = locked(&self.current);
-        // Drops sessions whose TTLs are no longer in use.
+        // Sessions whose TTLs are no longer in use are dropped.
         current.retain(|_, slot| {
             Arc::strong_count(slot) > 1
                 || slot
@@ -381,8 +384,8 @@ pub(crate) fn is_safe(connection: &Connection, session: &Session) -> bool {
     session.epochs == connection.epochs()
 }
 
-/// Waits while other calls use the session, but not longer than the time limit for a reply. If the
-/// cluster does not answer, all waiting calls then fail at the same time.
+/// Waits while concurrent calls use the session, but not longer than the time limit for a reply.
+/// With this limit, all waiting calls fail at the same time if the cluster does not reply.
 async fn in_time<T>(
     connection: &Connection,
     waiting: impl Future<Output = T>,
@@ -391,12 +394,12 @@ async fn in_time<T>(
     waited.map_err(|elapsed| Failure::MemberDown(error::unreachable(elapsed)))
 }
 
-/// Returns a random id for an etcd lease.
+/// Returns a random ID for an etcd lease.
 pub(crate) fn new_id() -> i64 {
     i64::try_from(Uuid::new_v4().as_u128() >> 65).expect("63 bits are left")
 }
 
-/// Creates an etcd lease with this id, and returns its TTL.
+/// Creates an etcd lease with this ID and returns its TTL.
 pub(crate) async fn grant(
     connection: &Connection,
     id: i64,
@@ -413,10 +416,10 @@ pub(crate) async fn grant(
     duration(grant.ttl())
 }
 
-/// Renews an etcd lease for another TTL.
+/// Renews an etcd lease for a further TTL.
 pub(crate) async fn keep_alive(connection: &Connection, id: i64) -> Result<(), Failure> {
-    // Every request uses its own stream to a member that answers, because an earlier stream may be
-    // broken. The client crate waits for the first reply and reports a missing lease.
+    // Every request uses a separate stream to a member that replies, because an earlier stream may
+    // be broken. The client crate waits for the first reply and reports a missing lease.
     let kept = connection.call(|client| {
         let mut leases = client.lease_client();
         async move { leases.keep_alive(id).await }

@@ -1,10 +1,10 @@
 //! The keys of this client's leases.
 //!
 //! A deleted key stays in etcd's index until the next compaction, and every range request visits
-//! it. Keys are therefore reused, as in the recipe of etcd's own `concurrency` package. The recipe
-//! uses one key per client and lock. Leasehold uses one key for each lease that the client holds or
-//! requests of a lock at the same time. Leases that find the lock free share one key, even across
-//! clients. The value of the key identifies the lease.
+//! it. Keys are therefore reused, as in the recipe of etcd's `concurrency` package. The recipe uses
+//! one key per client and lock. Leasehold uses one key for each lease on a lock that a client holds
+//! or requests at the same time. Leases that find the lock free share one key, even across clients.
+//! The key's value identifies the lease.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -18,44 +18,45 @@ use uuid::Uuid;
 use crate::layout::Layout;
 use crate::sync::locked;
 
-/// A slot is kept for two TTLs and this time after the last renewal or attempt. The server may
+/// A slot is kept for two TTLs plus this time after the last renewal or attempt. The server may
 /// restart the TTL, for example after an election, and a transaction that creates the entry may
 /// arrive late.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// How often all slots are checked. At this rate, the check is cheap for any number of slots.
+/// The interval at which all slots are checked. At this rate, the check is cheap for any number of
+/// slots.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The slots of this client and the leases that use them.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// The part of this client's keys that differs from the keys of other clients.
+    /// The part of this client's keys that distinguishes them from the keys of other clients.
     client: String,
     taken: Mutex<HashMap<LockKey, Vec<Option<Taken>>>>,
-    /// When all slots are checked again.
+    /// The time when all slots are checked again.
     look_at: Mutex<Instant>,
 }
 
 #[derive(Debug)]
 struct Taken {
     id: LeaseId,
-    /// When the slot is freed, unless the lease is renewed or requested before.
+    /// The time when the slot is freed, unless the lease is renewed or requested before that.
     until: Instant,
     /// Whether the lease was granted while the lock was free.
     is_first: bool,
-    /// The revision at which the entry was created, after the grant. No other entry has this
-    /// revision.
+    /// The revision at which the entry was created, after the grant. This revision is unique to the
+    /// entry.
     granted: Option<i64>,
-    /// When the lease expires unless its caller renews it. A shared session may keep the entry
-    /// alive for longer. `None` if the entry has been reported as abandoned, or need not be
+    /// The time when the lease expires, unless its caller renews it. A shared session may keep the
+    /// entry alive for longer. `None` if the entry has been reported as abandoned, or need not be
     /// reported.
     kept_until: Option<Instant>,
 }
 
 impl Slots {
     pub(crate) fn new() -> Self {
-        // Half of a random id is enough. Ids must differ only between clients that use the same
-        // lock at the same time.
+        // Half of a random ID is sufficient, because only the IDs of clients that use the same lock
+        // at the same time must differ.
         let (client, _) = Uuid::new_v4().as_u64_pair();
         Self {
             client: format!("{client:016x}"),
@@ -67,7 +68,8 @@ impl Slots {
     /// Returns the key of a lease. Assigns a free slot if the lease does not have one.
     pub(crate) fn take(&self, layout: &Layout, lease: &Lease, now: Instant) -> String {
         let until = forgotten_at(lease, now);
-        // Set before the attempt, because the caller may be dropped before the outcome is known.
+        // The time is set before the attempt, because the caller may be dropped before the outcome
+        // is known.
         let kept_until = kept_until(lease, now);
         let mut all = self.taken();
         let slots = all.entry(lease.key().clone()).or_default();
@@ -103,8 +105,8 @@ impl Slots {
         self.grant(lease, created, now);
     }
 
-    /// Records that the lease was granted and that its entry in this slot was `created` at this
-    /// revision.
+    /// Records that the lease was granted and that its entry in this slot was created at the
+    /// revision `created`.
     pub(crate) fn grant(&self, lease: &Lease, created: i64, now: Instant) {
         self.change(lease, |taken| {
             taken.granted = Some(created);
@@ -143,7 +145,7 @@ impl Slots {
         }
     }
 
-    /// Returns whether this client has no entries in the store, as far as it knows.
+    /// Returns whether, to this client's knowledge, it has no entries in the store.
     pub(crate) fn are_free(&self) -> bool {
         self.taken().is_empty()
     }
@@ -154,9 +156,9 @@ impl Slots {
         self.change(lease, |taken| taken.kept_until = None);
     }
 
-    /// Checks at intervals for leases and queue entries that no caller renews any more. Returns
-    /// whether a session may keep one of them alive. Also frees slots that were not renewed for a
-    /// long time.
+    /// Periodically checks for leases and queue entries that no caller renews any longer. Returns
+    /// whether a session may keep such an entry alive. Also frees slots that have not been renewed
+    /// for a long time.
     pub(crate) fn finds_strays(&self, now: Instant) -> bool {
         {
             let mut look_at = locked(&self.look_at);

@@ -1,12 +1,12 @@
 //! Server versions that may expire leases although they were renewed.
 
-/// Returns whether a leader of this version expires renewed leases when it resumes after a long
-/// pause in which it was replaced (etcd-io/etcd#15247).
+/// Returns whether a leader of this version may expire renewed leases when it resumes after a long
+/// pause during which it was replaced (etcd-io/etcd#15247).
 ///
-/// Newer versions, from 3.4.31 and 3.5.13 on, first check whether they are still the leader. They
-/// skip the check if their clock has just ticked, so the problem can still occur.
-/// [Sessions](crate::session::Sessions) are therefore replaced after every election, with servers
-/// of any version.
+/// Since 3.4.31 and 3.5.13, a server first checks whether it is still the leader. The server skips
+/// the check if its clock has just ticked, so the problem can still occur.
+/// [Sessions](crate::session::Sessions) are therefore replaced after every election, regardless of
+/// the servers' version.
 pub(crate) fn is_unsafe(version: &str) -> bool {
     let mut numbers =
         version.split(['.', '-', '+']).map(|number| number.parse::<u64>().unwrap_or(0));

@@ -1,10 +1,10 @@
-//! Notifies watches of changes in the cluster. A few keys are watched, all on one stream.
+//! Notifies watches of changes in the cluster. All watched keys share one stream.
 //!
 //! A waiter watches its own entry and the entry before it. A holder watches its own entry, but only
-//! after it has held the lock for a moment. An observer watches all keys of a lock. The server
-//! confirms when a watch is in force, and the caller then reads the keys once more. No change is
-//! missed in this way. Watches start at the current revision, because a watch with a past revision
-//! can be delayed by up to 100 ms.
+//! after it has held the lock for some time. An observer watches all keys of a lock. When the
+//! server confirms that a watch is in force, the caller reads the keys again, so that no change is
+//! missed. Watches start at the current revision, because a watch with a past revision can be
+//! delayed by up to 100 ms.
 
 mod stream;
 
@@ -26,8 +26,8 @@ use crate::layout::{Layout, tag};
 use crate::place::Place;
 use crate::sync::locked;
 
-/// How long a lock must be held before its entry is watched. Locks that are held only for a moment
-/// do not need the request.
+/// How long a lock must be held before its entry is watched. The delay avoids the request for locks
+/// that are held only briefly.
 const WATCH_HELD_AFTER: Duration = Duration::from_millis(100);
 
 /// Notifies watches of changes in the cluster.
@@ -47,13 +47,13 @@ pub(crate) struct News {
 #[derive(Debug, Default)]
 struct Asking {
     entries: HashMap<LeaseId, Asked>,
-    /// Entries that will be watched when they have been held for long enough, in this order. The
-    /// flag states whether the stream's task wakes for the first of them. Locks that are held only
-    /// for a moment should not wake the task.
+    /// Entries that will be watched once they have been held for long enough, sorted by the time
+    /// when their watches start. `wakes` states whether the stream's task wakes for the first
+    /// entry, because locks that are held only briefly should not wake the task.
     later: VecDeque<(Instant, LeaseId, i64)>,
     wakes: bool,
-    /// The watches on the current stream, and whether each of them has reported no event since the
-    /// queue was last read.
+    /// The watches on the current stream. The value is `true` if the watch has not reported an
+    /// event since the queue was last read.
     in_force: HashMap<i64, bool>,
 }
 
@@ -100,7 +100,7 @@ enum Own {
 }
 
 impl Own {
-    /// Returns the id of the watch if the cluster must end it.
+    /// Returns the ID of the watch if the cluster must end it.
     fn begun(self) -> Option<i64> {
         match self {
             Self::Begun(id) => Some(id),
@@ -128,7 +128,7 @@ pub(crate) enum Events {
     All,
 }
 
-/// A watch that the cluster is asked for.
+/// A watch that is requested from the cluster.
 #[derive(Clone, Debug)]
 struct Watch {
     target: Target,
@@ -161,7 +161,7 @@ struct Tower {
     task: JoinHandle<()>,
 }
 
-/// Ends a watch of the cluster when the `KeyWatch` that it is attached to is dropped.
+/// Ends a watch in the cluster when the `KeyWatch` that owns this value is dropped.
 struct Subscription {
     news: Weak<News>,
     of: Of,
@@ -207,8 +207,8 @@ impl News {
         self.watch_entry(&self.waiters, claim.lease())
     }
 
-    /// Returns a watch for a lease that may be held for long. No request is sent before the lease
-    /// has been held for a moment.
+    /// Returns a watch for a lease that may be held for a long time. No request is sent before the
+    /// lease has been held for some time.
     pub(crate) fn watch_lease(self: &Arc<Self>, lease: &Lease) -> KeyWatch {
         self.watch_entry(&self.holders, lease)
     }
@@ -267,13 +267,13 @@ impl News {
         orders.into_iter().for_each(|order| self.order(connection, order));
     }
 
-    /// Returns when the entry of a queued claim was created, if it is known.
+    /// Returns the revision at which the entry of a queued claim was created, if it is known.
     pub(crate) fn queues_since(&self, lease: &Lease) -> Option<i64> {
         locked(&self.asking).entries.get(&lease.id())?.created()
     }
 
-    /// Returns whether the server notifies all changes that the claim waits for, including the end
-    /// of its queue entry.
+    /// Returns whether the server sends notifications of all changes that the claim waits for,
+    /// including the deletion of its queue entry.
     pub(crate) fn tells(&self, lease: &Lease) -> bool {
         let asking = locked(&self.asking);
         asking
@@ -281,8 +281,8 @@ impl News {
             .is_some_and(|ids| ids.iter().all(|id| asking.in_force.contains_key(id)))
     }
 
-    /// Returns the claim's queue entry if the server notifies all relevant changes and has reported
-    /// none since the queue was last read.
+    /// Returns the claim's queue entry, if the server sends notifications of all relevant changes
+    /// and has not reported a change since the queue was last read.
     pub(crate) fn quiet_place(&self, lease: &Lease) -> Option<Place> {
         let asking = locked(&self.asking);
         let ids = asking.watches_in_line(lease)?;
@@ -340,12 +340,12 @@ impl News {
             }
         };
         if let Some(tower) = &*locked(&self.tower) {
-            // An error means that the task has ended. Its watches have ended too.
+            // An error means that the task has ended, and its watches have ended with it.
             ids.into_iter().for_each(|id| drop(tower.orders.send(Order::End(id))));
         }
     }
 
-    /// Returns whether the stream's task is running. It ends with its runtime.
+    /// Returns whether the stream's task is running. The task ends with its runtime.
     fn keeps_watch(&self) -> bool {
         locked(&self.tower).as_ref().is_some_and(|tower| !tower.task.is_finished())
     }
@@ -363,7 +363,7 @@ impl News {
             *tower = Some(Tower { orders, task });
         }
         let tower = tower.as_ref().expect("it was started just now");
-        // An error means that the task's runtime is ending. Waiters then poll.
+        // An error means that the task's runtime is shutting down, in which case waiters poll.
         drop(tower.orders.send(order));
     }
 
@@ -391,7 +391,7 @@ impl Asking {
         self.entries.get(&lease.id())?.in_line()
     }
 
-    /// Starts the watches that are due, and returns when the next one is due.
+    /// Starts the watches that are due, and returns the time when the next watch is due.
     fn begin_due(&mut self, now: Instant) -> (Vec<(i64, Watch)>, Option<Instant>) {
         let mut begun = Vec::new();
         while self.later.front().is_some_and(|(at, _, _)| *at <= now) {
@@ -410,7 +410,7 @@ impl Asking {
     }
 }
 
-/// The receivers of notifications, as the stream's task uses them.
+/// The receivers of notifications, in the form that the stream's task uses.
 struct Told {
     observers: KeyWatches,
     waiters: KeyWatches,

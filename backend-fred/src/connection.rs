@@ -20,19 +20,19 @@ use crate::error;
 
 /// A connection that many callers share.
 ///
-/// [`FredDriver`](crate::FredDriver) opens it. The example of the crate shows how to connect.
+/// [`FredDriver`](crate::FredDriver) opens connections. The crate's example shows how to connect.
 #[derive(Clone, Debug)]
 pub struct FredConnection(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     client: Client,
-    /// Closed when the connection has ended.
+    /// A channel whose receiver is dropped when the connection ends.
     ended: watch::Sender<()>,
     task: Task,
 }
 
-/// The task of fred that drives the connection. Aborting it closes the connection.
+/// fred's task that drives the connection. Aborting it closes the connection.
 #[derive(Debug)]
 struct Task(AbortHandle);
 
@@ -43,13 +43,14 @@ impl Drop for Task {
 }
 
 impl FredConnection {
-    /// Opens a connection. It is closed if the call is dropped, or when its last clone is dropped.
+    /// Opens a connection, which is closed if the call is dropped or when the connection's last
+    /// clone is dropped.
     pub(crate) async fn connect(
         client: Client,
         database: u32,
         listener: PushHandler,
     ) -> Result<Self, FredError> {
-        // fred's own method to wait for the connection leaves its task running if the caller is
+        // fred's method that waits for the connection leaves its task running if the caller is
         // dropped.
         let mut connected = client.reconnect_rx();
         let (invalidations, messages) = (client.invalidation_rx(), client.message_rx());
@@ -68,7 +69,8 @@ impl FredConnection {
         tokio::spawn(ear.hear());
         let connection = Self(Arc::new(Inner { client, ended, task }));
         connection.introduce().await?;
-        // Every connection starts with database 0, and few users have the permission to select it.
+        // Every connection starts with database 0, and few users have the permission to select a
+        // database.
         if database != 0 {
             connection.select(database).await?;
         }
@@ -78,7 +80,7 @@ impl FredConnection {
     /// Sends the name of the client library to the server.
     ///
     /// The reply must arrive, but its content does not matter. If a connection is closed while fred
-    /// sets it up, fred reports success nevertheless.
+    /// sets it up, fred still reports success.
     async fn introduce(&self) -> Result<(), FredError> {
         let words = ["CLIENT", "SETINFO", "LIB-NAME", "leasehold"];
         self.frame(Request::Words(&words)).await.map(drop)
@@ -94,8 +96,8 @@ impl FredConnection {
         self.while_open(self.0.client.custom_raw(command, arguments)).await
     }
 
-    /// Waits for a reply as long as the connection is open. fred would keep a late request for its
-    /// next connection, which never exists here.
+    /// Waits for a reply while the connection is open. fred would keep a late request for the next
+    /// connection, which never exists here.
     async fn while_open<T>(
         &self,
         reply: impl Future<Output = Result<T, FredError>> + Send,
@@ -126,7 +128,7 @@ impl Connection for FredConnection {
         });
         let replies = replies.await.map_err(error::exchange)?;
         if replies.len() != count {
-            // fred reports an error of the whole pipeline only once.
+            // fred reports an error that affects the whole pipeline only once.
             let failure = replies.into_iter().find_map(Result::err);
             return Err(error::exchange(failure.unwrap_or_else(error::closed)));
         }
@@ -136,8 +138,8 @@ impl Connection for FredConnection {
 
     async fn subscribe(&self, channel: &str) -> Result<(), Error> {
         // fred does not expect a reply to this command, only the push message that confirms it. If
-        // the server refuses the command, fred assigns the error to the next request. HELLO is that
-        // next request, because every user may send it and it changes nothing.
+        // the server rejects the command, fred assigns the error to the next request. HELLO serves
+        // as the next request, because every user may send HELLO and it does not change data.
         let subscribed = self.while_open(async {
             let pipeline = self.0.client.pipeline();
             pipeline.subscribe(channel.to_owned()).await?;
@@ -146,7 +148,7 @@ impl Connection for FredConnection {
             pipeline.last::<Value>().await
         });
         subscribed.await.map(drop).map_err(|error| {
-            // All later replies would be assigned to the wrong requests.
+            // Without this step, all later replies would be assigned to the wrong requests.
             self.0.task.0.abort();
             error::connect(error)
         })
@@ -172,7 +174,7 @@ fn command(request: Request<'_>) -> (CustomCommand, Vec<Value>) {
     let (text, mut start) = (Bytes::from(text), 0);
     let argument = |end| Value::Bytes(text.slice(mem::replace(&mut start, end)..end));
     let arguments = ends.into_iter().map(argument).collect();
-    // There is only one server, so no key is needed to select a server.
+    // There is only one server, so a key is not necessary to select a server.
     (CustomCommand::new(request.command(), ClusterHash::Random, false), arguments)
 }
 
@@ -200,7 +202,7 @@ fn to_reply(value: Value) -> Reply {
     }
 }
 
-/// Forwards push messages. The last message is the end of the connection.
+/// Forwards push messages. The last message reports the end of the connection.
 struct Ear {
     listener: PushHandler,
     invalidations: broadcast::Receiver<Invalidation>,
@@ -214,8 +216,9 @@ impl Ear {
         loop {
             let said = tokio::select! {
                 biased;
-                // Changes come before reservations. A waiter that holds the key and then gets a
-                // change of the key must assume that its lease may be lost.
+                // Changes take precedence over reservations. If a change of the key arrived after a
+                // waiter had received the key, the waiter would have to assume that its lease may
+                // be lost.
                 invalidation = self.invalidations.recv() => match invalidation {
                     Ok(Invalidation { keys, .. }) => {
                         Push::Changed(keys.iter().map(|key| key.as_bytes().to_vec()).collect())
@@ -241,7 +244,7 @@ fn payload(message: Message) -> Vec<u8> {
 
 impl Drop for Ear {
     fn drop(&mut self) {
-        // This also runs if the runtime ends before the connection.
+        // This code also runs if the runtime shuts down before the connection ends.
         (self.listener)(Push::Closed);
     }
 }

@@ -24,20 +24,20 @@ use crate::connection::{FredConnection, boxed};
 use crate::error;
 
 /// The capacity of the queues for push messages. fred allocates each queue in advance, nearly 1 kB
-/// in total. If a receiver falls behind, it must assume that any key may have changed.
+/// in total. A receiver that falls behind must assume that any key may have changed.
 const NEWS_QUEUE: usize = 256;
 
-/// fred's value for an unlimited queue. A full queue would fail requests, and that would end the
-/// connection.
+/// fred's value for an unlimited queue. Requests would fail if the queue were full, which would end
+/// the connection.
 const UNLIMITED: usize = 0;
 
 /// Opens connections with the `fred` crate.
 ///
-/// [`FredBackend`](crate::FredBackend) uses this driver. The example of the crate shows how to
-/// connect.
+/// [`FredBackend`](crate::FredBackend) uses this driver. The crate's example shows how to connect.
 #[derive(Clone)]
 pub struct FredDriver {
-    /// The settings that all connections share: the encryption, without credentials.
+    /// The settings that all connections share, which include the encryption but not the
+    /// credentials.
     common: Config,
 }
 
@@ -104,7 +104,7 @@ impl Driver for FredDriver {
 }
 
 impl FredDriver {
-    /// Prepares a connection to one server without opening it. The connection never repeats a
+    /// Prepares a connection to one server without opening it. The connection never retries a
     /// connection attempt or a request.
     fn prepare(&self, to: Destination<'_>, access: &Access, protocol: Protocol) -> Connection {
         let config = Config {
@@ -124,7 +124,7 @@ impl FredDriver {
             // Without a credential provider, fred would send PING over RESP2, and few users have
             // the permission for PING.
             credential_provider: access.password.is_none().then(|| Arc::new(NoCredentials) as _),
-            // fred supports database numbers up to 255 only.
+            // fred supports only database numbers up to 255.
             database: None,
             ..self.common.clone()
         };
@@ -241,12 +241,12 @@ fn rustls_config(tls: &Tls) -> Result<rustls::ClientConfig, Error> {
                 roots.add(certificate).map_err(error::certificates)?;
             }
         }
-        // Some systems have certificates that cannot be parsed. These are ignored.
+        // Some systems have certificates that cannot be parsed. Such certificates are ignored.
         None => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }
-    // The process-wide crypto provider is not used, because there may be none.
+    // The process-wide crypto provider is not used, because the process may not have one.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -276,7 +276,7 @@ fn ensure_own_names(native: &Config) -> Result<(), Error> {
 
 #[cfg(not(feature = "tls"))]
 fn ensure_own_names(_: &Config) -> Result<(), Error> {
-    // If only the application enabled TLS in fred, the worst case is that a server with another
+    // If only the application enabled TLS in fred, the worst case is that a server with a different
     // name is rejected.
     Ok(())
 }

@@ -7,7 +7,8 @@ use leasehold_redis_support::{ServerError, unreachable};
 /// The name of this backend in errors and logs.
 pub(crate) const BACKEND: &str = "fred";
 
-/// Maps the error of certificates or keys that cannot be used. The error texts do not contain them.
+/// Maps the error for unusable certificates or keys. The error texts do not contain the
+/// certificates or keys.
 #[cfg(feature = "tls")]
 pub(crate) fn certificates(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::new(ErrorKind::Invalid, "cannot use the certificates or the key")
@@ -54,8 +55,8 @@ pub(crate) fn closed() -> FredError {
     FredError::new(FredKind::IO, "the connection has ended")
 }
 
-/// Returns the server's error reply, if the error is one. fred's own errors do not start with an
-/// error code.
+/// Returns the server's error reply, if the error is such a reply. fred's own errors do not start
+/// with an error code.
 pub(crate) fn server(error: FredError) -> Result<ServerError, FredError> {
     let (code, detail) = error.details().split_once(' ').unwrap_or((error.details(), ""));
     let is_code = code.len() > 1 && code.bytes().all(|byte| byte.is_ascii_uppercase());

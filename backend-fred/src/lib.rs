@@ -1,4 +1,4 @@
-//! Leasehold locks on Redis and Valkey, with the client crate [`fred`].
+//! Leasehold locks on Redis and Valkey, through the [`fred`] crate.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), leasehold_core::Error> {
@@ -20,20 +20,20 @@
 //! # Maintenance
 //!
 //! fred has not had a release or a commit since February 2025. This backend therefore uses only a
-//! small part of fred: a connection to a single server, which is never reopened and never repeats a
-//! request. The Redis backend chooses the server, limits the time and handles failures, as it does
-//! for `leasehold-redis`.
+//! small part of fred: a connection to a single server, which is never reopened and never retries a
+//! request. Leasehold's Redis backend chooses the server, enforces the time limits and handles
+//! failures, as it does for `leasehold-redis`.
 //!
 //! # Differences from `leasehold-redis`
 //!
 //! - fred does not report a `FLUSHALL`. After a flush, a waiter acquires the lock when the former
-//!   TTL would have expired. A holder finds out about the loss at its next renewal.
-//! - If a server of a cluster answers `CLUSTERDOWN`, fred closes its connection. The request then
-//!   has an unknown outcome ([`Indeterminate`](leasehold_core::ErrorKind::Indeterminate)), although
-//!   the server did not run it.
+//!   TTL would have expired, and a holder notices the loss at its next renewal.
+//! - If a server of a cluster replies `CLUSTERDOWN`, fred closes its connection. The outcome of the
+//!   request is then unknown ([`Indeterminate`](leasehold_core::ErrorKind::Indeterminate)),
+//!   although the server did not run the request.
 //! - When fred connects, it sends `CLIENT ID` and `INFO`. A user without permission for these
 //!   commands can still connect, but the server's `ACL LOG` lists the attempts.
-//! - fred sends a batch of requests in several pieces. It does not wait for replies between them.
+//! - fred sends a batch of requests in several pieces, without waiting for replies between them.
 //! - fred ignores an error for a password that the server does not require.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -46,11 +46,11 @@ pub use connection::FredConnection;
 pub use driver::FredDriver;
 pub use leasehold_redis_support::Replicas;
 
-/// Locks on Redis or Valkey, with the `fred` crate. Clones share connections. The example of the
-/// [crate] shows how to connect.
+/// Locks on Redis or Valkey, through the `fred` crate. Clones share connections. The [crate]'s
+/// example shows how to connect.
 pub type FredBackend = leasehold_redis_support::Backend<FredDriver>;
 
-/// Selects the servers and sets their options.
+/// The servers and their options.
 ///
 /// ```
 /// # use leasehold_fred::FredConfig;

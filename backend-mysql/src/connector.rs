@@ -15,13 +15,13 @@ use tokio::time::timeout;
 use crate::error;
 use crate::servers::Servers;
 
-/// A connection that was not used for this long is checked before its next use. The server may have
-/// closed it in the meantime, and a statement sent on it would have an unknown outcome.
+/// How long a connection may be idle before it is checked on its next use. The server may have
+/// closed the connection in the meantime, and a statement sent on it would have an unknown outcome.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Opens connections to the database.
 ///
-/// The example of the crate shows how to connect.
+/// The crate's example shows how to connect.
 #[derive(Debug)]
 pub struct Connector {
     servers: Servers,
@@ -29,12 +29,13 @@ pub struct Connector {
     dial: Dial<Option<IpAddr>>,
 }
 
-/// A connection. Dropping it closes it immediately, even in the middle of a reply.
+/// A connection. Dropping the value closes the connection immediately, even in the middle of a
+/// reply.
 ///
-/// [`Connector`] opens it. The example of the crate shows how to connect.
+/// [`Connector`] opens connections. The crate's example shows how to connect.
 #[derive(Debug)]
 pub struct Link {
-    /// `None` only while the link is being dropped.
+    /// The connection, or `None` while the link is being dropped.
     conn: Option<Conn>,
     /// The runtime that drives the connection.
     runtime: Id,
@@ -72,7 +73,7 @@ impl remote::Connector for Connector {
 
 #[async_trait]
 impl remote::Link for Link {
-    /// The connections of another runtime end with that runtime, so they are not used.
+    /// A connection of a different runtime ends with that runtime, so it is not used.
     fn is_usable(&self) -> bool {
         self.runtime == Handle::current().id()
     }
@@ -102,7 +103,7 @@ impl Link {
                 rows.push(row.unwrap().into_iter().map(column).collect());
             }
         }
-        // An error of the last statement is reported here.
+        // This call reports an error of the last statement.
         result.drop_result().await
     }
 
@@ -113,8 +114,8 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // One poll sends the goodbye message if possible, and then the connection is closed. The
-        // driver itself would wait for the rest of a reply in a task.
+        // A single poll sends the goodbye message if possible, after which the connection is
+        // closed. On its own, the driver would wait in a task for the rest of a reply.
         if let Some(conn) = self.conn.take() {
             drop(conn.disconnect().now_or_never());
         }
@@ -125,7 +126,7 @@ fn column(value: Value) -> Option<String> {
     match value {
         Value::NULL => None,
         Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-        // The text protocol does not have other value types.
+        // The text protocol does not have further value types.
         other => Some(other.as_sql(true)),
     }
 }

@@ -15,7 +15,7 @@ use crate::servers::Servers;
 
 /// The driver of a MySQL or MariaDB database, based on the `mysql_async` crate.
 ///
-/// [`MysqlBackend`](crate::MysqlBackend) uses this driver. The example of the crate shows how to
+/// [`MysqlBackend`](crate::MysqlBackend) uses this driver. The crate's example shows how to
 /// connect.
 #[derive(Debug)]
 pub struct Mysql;
@@ -24,8 +24,8 @@ pub struct Mysql;
 impl Driver for Mysql {
     const NAME: &'static str = "mysql";
 
-    /// Three times the shortest lock wait of InnoDB. A transaction that waited for a lock without
-    /// success is repeated once, and the server still gives up before the client.
+    /// Three times the shortest lock wait of InnoDB. A transaction whose wait for a lock times out
+    /// is retried once, and the server still gives up before the client.
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3);
 
     type Servers = Servers;
@@ -60,8 +60,8 @@ impl Driver for Mysql {
     }
 }
 
-/// Detects the type of the server. Creates the tables if they are missing and creating them is
-/// allowed.
+/// Detects the type of the server. Creates the tables if they are missing and `settings` allows
+/// creating them.
 async fn ready(
     run: &dyn Run,
     settings: &Settings,

@@ -13,7 +13,7 @@ pub(crate) fn connect(error: Error) -> RunError {
     }
 }
 
-/// Maps the error of a query batch that was passed to the connection. `rows` are the rows that
+/// Maps the error of a query batch that was passed to the connection. `rows` contains the rows that
 /// arrived before the error.
 pub(crate) fn exchange(error: Error, rows: &[Row]) -> RunError {
     match &error {

@@ -14,10 +14,10 @@
 //! # }
 //! ```
 //!
-//! The backend requires MySQL 8.0, MariaDB 10.6 or a later version. It stores its locks in three
-//! InnoDB tables and creates these tables if the user has the permission. Otherwise, an
-//! administrator runs the statements of [`MysqlConfig::migration`] and grants the user these
-//! permissions, which cover all operations:
+//! The backend requires MySQL 8.0, MariaDB 10.6 or a later version. The backend stores its locks in
+//! three InnoDB tables, which it creates if the user has the permission. If the user lacks the
+//! permission, an administrator must run the statements of [`MysqlConfig::migration`] and grant the
+//! user these permissions, which cover all operations:
 //!
 //! ```sql
 #![doc = include_str!("../tests/rights.sql")]
@@ -60,22 +60,22 @@ pub use database::Mysql;
 pub use leasehold_sql_support::mysql::reported;
 pub use leasehold_sql_support::remote::{Row, Run, RunError, Text, Urgency};
 
-/// Locks in a MySQL or MariaDB database. Clones share connections. The example of the
-/// [crate] shows how to connect.
+/// Locks in a MySQL or MariaDB database. Clones share connections. The [crate]'s example shows how
+/// to connect.
 pub type MysqlBackend = leasehold_sql_support::Backend<leasehold_sql_support::Remote<Mysql>>;
 
-/// Selects the database and sets its options.
+/// The database and its options.
 ///
 /// The URL is `mysql://[user[:password]@]host[:port]/database[?…]` or `mariadb://…`. Both schemes
-/// work with both servers.
+/// work with MySQL and MariaDB.
 ///
 /// | parameter | value |
 /// | --- | --- |
 /// | `prefix`, `schema`, `timeout-ms`, `connections` | see the methods with these names |
 /// | `tables=exist` | see [`without_creating_tables`](leasehold_sql_support::remote::Config::without_creating_tables) |
 /// | `socket` | the path of a Unix socket |
-/// | `ssl-mode` | `disabled` (the default), `required`, `verify_ca` or `verify_identity`. The last three all require a server certificate with the server's name |
-/// | `ssl-ca` | the PEM file of the certificate authority, if the system does not trust it |
+/// | `ssl-mode` | `disabled` (the default), `required`, `verify_ca` or `verify_identity`. The last three modes require a server certificate with the server's name |
+/// | `ssl-ca` | the PEM file of the certificate authority, if the system does not trust the authority |
 /// | `ssl-cert`, `ssl-key` | PEM files of a client's certificate |
 pub type MysqlConfig = leasehold_sql_support::remote::Config<Mysql>;
 

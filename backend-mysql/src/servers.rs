@@ -11,24 +11,25 @@ use mysql_async::{Opts, OptsBuilder};
 
 /// The server of a database. `Debug` shows neither the user nor the password.
 ///
-/// The example of the crate shows how to connect.
+/// The crate's example shows how to connect.
 #[derive(Clone)]
 pub struct Servers {
     options: OptsBuilder,
-    /// Addresses for tests, used instead of the resolver.
+    /// Addresses for tests, which replace the resolver.
     #[cfg(test)]
     fixed: Option<Vec<IpAddr>>,
 }
 
-/// How often the operating system checks whether the other end of an idle connection still exists.
+/// The interval at which the operating system checks whether the peer of an idle connection still
+/// exists.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// The packet limit. Without this value, the driver asks the server for its limit. Leasehold's
+/// The packet limit. Without this value, the driver would query the server's limit. Leasehold's
 /// query batches are shorter than the limit of any server.
 const MAX_PACKET: usize = 64 * 1024 * 1024;
 
 impl Servers {
-    /// Returns the same server, with these addresses for its name.
+    /// Returns this server, with the given addresses for its name.
     #[cfg(test)]
     pub(crate) fn resolved_to(mut self, addresses: Vec<IpAddr>) -> Self {
         self.fixed = Some(addresses);
@@ -58,10 +59,10 @@ impl Servers {
         };
         options
             .tcp_keepalive(Some(KEEPALIVE))
-            // Without this, the driver would also try a Unix socket.
+            // Without this option, the driver would also try a Unix socket.
             .prefer_socket(false)
             .max_allowed_packet(Some(MAX_PACKET))
-            // This option concerns only the driver's own pool, which is not used.
+            // This option affects only the driver's connection pool, which is not used.
             .wait_timeout(Some(28_800))
             .stmt_cache_size(0)
     }

@@ -41,7 +41,7 @@ fn encrypted(options: OptsBuilder, files: TlsFiles) -> Result<OptsBuilder, Error
     use mysql_async::{ClientIdentity, SslOpts};
     use rustls::crypto::{CryptoProvider, ring};
 
-    // The path is not shown, because it may be the rest of a password.
+    // The error does not show the path, because it may be a part of a password.
     let read = |name: &str, path: String| {
         std::fs::read(path)
             .map_err(|_| invalid(format!("cannot read the file of the URL parameter {name}")))
@@ -61,8 +61,8 @@ fn encrypted(options: OptsBuilder, files: TlsFiles) -> Result<OptsBuilder, Error
         (None, None) => None,
         _ => return Err(invalid("the URL parameters ssl-cert and ssl-key must be used together")),
     };
-    // The driver uses the process-wide crypto provider. It panics if no provider is installed and
-    // several are compiled in.
+    // The driver uses the process-wide crypto provider. The driver panics if no provider is
+    // installed and several are compiled in.
     if CryptoProvider::get_default().is_none() {
         drop(ring::default_provider().install_default());
     }

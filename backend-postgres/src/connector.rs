@@ -18,7 +18,7 @@ use crate::servers::{Place, Servers};
 
 /// Opens connections to the database.
 ///
-/// The example of the crate shows how to connect.
+/// The crate's example shows how to connect.
 #[derive(Debug)]
 pub struct Connector {
     servers: Servers,
@@ -35,7 +35,7 @@ pub(crate) struct Heard {
 
 /// A connection whose messages are read by a task.
 ///
-/// [`Connector`] opens it. The example of the crate shows how to connect.
+/// [`Connector`] opens connections. The crate's example shows how to connect.
 #[derive(Debug)]
 pub struct Link {
     client: Client,
@@ -49,10 +49,10 @@ impl Connector {
     }
 
     /// Opens a connection to the first address of any host that accepts the client. The caller must
-    /// read the messages of the connection.
+    /// read the connection's messages.
     ///
-    /// The driver itself would wait for a host that accepts a connection and then does not respond.
-    /// It would not try another host.
+    /// On its own, the driver would wait for a host that accepts a connection and then does not
+    /// respond, and would not try the remaining hosts.
     pub(crate) async fn listen(&self) -> Result<Heard, RunError> {
         let begun_at = Instant::now();
         let resolved = timeout(self.timeout, self.servers.places()).await;
@@ -108,7 +108,8 @@ impl remote::Connector for Connector {
 
 #[async_trait]
 impl remote::Link for Link {
-    /// The server or the runtime may have closed the connection in the meantime.
+    /// The server may have closed the connection in the meantime, or the runtime may have shut
+    /// down.
     fn is_usable(&self) -> bool {
         !self.client.is_closed()
     }

@@ -18,8 +18,8 @@ use crate::servers::Servers;
 
 /// The driver of a PostgreSQL database, based on the `tokio-postgres` crate.
 ///
-/// [`PostgresBackend`](crate::PostgresBackend) uses this driver. The example of the crate shows how
-/// to connect.
+/// [`PostgresBackend`](crate::PostgresBackend) uses this driver. The crate's example shows how to
+/// connect.
 #[derive(Debug)]
 pub struct Postgres {
     listener: Option<Arc<Listener>>,
@@ -84,7 +84,7 @@ impl Driver for Postgres {
     }
 }
 
-/// Creates the tables if they are missing and creating them is allowed.
+/// Creates the tables if they are missing and `settings` allows creating them.
 async fn ready(run: &dyn Run, settings: &Settings) -> Result<Survey, Error> {
     let run = async |text: Text| {
         let rows = run.run(&text, Urgency::Asks, settings.timeout).await;

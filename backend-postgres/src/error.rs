@@ -35,11 +35,10 @@ pub(crate) fn exchange(error: tokio_postgres::Error) -> RunError {
     }
 }
 
-/// Returns whether the server warns that it stopped waiting for its replica. A failover may then
-/// lose an acknowledged commit.
+/// Returns whether the server warns that it stopped waiting for its replica, in which case a
+/// failover may lose an acknowledged commit.
 ///
-/// The text of the warning depends on the server's language, and its code is shared by all
-/// warnings.
+/// The text of the warning depends on the server's language, and all warnings share the same code.
 pub(crate) fn is_doubt(notice: &DbError) -> bool {
     notice.routine() == Some("SyncRepWaitForLSN")
 }
@@ -53,7 +52,7 @@ pub(crate) fn doubt(warning: DbError) -> RunError {
 /// Returns whether the server is a standby although `target_session_attrs=read-write` requires the
 /// primary.
 ///
-/// The driver reports this as a permission error, but without an error of the operating system.
+/// The driver reports a standby as a permission error that does not come from the operating system.
 fn is_read_only(error: &tokio_postgres::Error) -> bool {
     let io = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
     io.is_some_and(|io| {
@@ -62,8 +61,8 @@ fn is_read_only(error: &tokio_postgres::Error) -> bool {
     })
 }
 
-/// Returns whether one side does not trust the other, or lacks credentials. The driver reports this
-/// only in its error texts.
+/// Returns whether the client and the server do not trust each other, or credentials are missing.
+/// The driver reports these reasons only in its error texts.
 fn is_refusal(error: &tokio_postgres::Error) -> bool {
     const REFUSALS: [&str; 3] =
         ["authentication error", "error performing TLS handshake", "invalid configuration"];
@@ -71,7 +70,7 @@ fn is_refusal(error: &tokio_postgres::Error) -> bool {
     let text = error.to_string();
     let io = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
     match io {
-        // rustls reports this error when the other side refuses, even after the handshake.
+        // rustls reports this error if the server rejects the connection, even after the handshake.
         Some(io) => io.kind() == io::ErrorKind::InvalidData,
         None => REFUSALS.iter().any(|refusal| text.starts_with(refusal)),
     }

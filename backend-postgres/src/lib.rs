@@ -1,8 +1,8 @@
 //! Leasehold's locks in a PostgreSQL database, through the [`tokio_postgres`] crate.
 //!
 //! If your application already has a PostgreSQL database, you do not need another server.
-//! Acquiring, renewing and releasing a lock are each one message and one transaction. `NOTIFY`
-//! wakes the waiters.
+//! Acquiring, renewing or releasing a lock takes one message and one transaction. `NOTIFY` wakes
+//! the waiters.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), leasehold_core::Error> {
@@ -22,19 +22,19 @@
 //!
 //! A lock is exclusive as long as the server's clock does not jump and a new primary has all
 //! commits. Fencing tokens strictly increase as long as the server keeps acknowledged commits. The
-//! token of a grant is the last token plus 1, or the time on the server's clock if that is larger.
-//! Each microsecond of that clock has two tokens.
+//! token of a grant is the last token plus 1, or the server's current time if that is larger. Each
+//! microsecond of the server's clock has two tokens.
 //!
 //! A failover to a synchronous replica does not lose a grant. If the wait for the replica is
-//! cancelled, the server still acknowledges the commit, with a warning. Leasehold then reports an
-//! unknown outcome.
+//! cancelled, the server still acknowledges the commit, but with a warning, and Leasehold reports
+//! an unknown outcome.
 //!
 //! # Tables and permissions
 //!
 //! The store consists of three tables of bounded size: `leasehold_stripe`, `leasehold_lease` and
-//! `leasehold_member`. The first connection creates the tables if the user has the permission.
-//! Otherwise, an administrator runs the statements of [`PostgresConfig::migration`], and the user
-//! needs these permissions:
+//! `leasehold_member`. The first connection creates the tables if the user has the permission. If
+//! the user lacks the permission, an administrator must run the statements of
+//! [`PostgresConfig::migration`], and grant the user these permissions:
 //!
 //! ```sql
 #![doc = include_str!("../tests/rights.sql")]
@@ -120,11 +120,11 @@ pub use database::Postgres;
 pub use leasehold_sql_support::postgres::reported;
 pub use leasehold_sql_support::remote::{Row, Run, RunError, Text, Urgency};
 
-/// Locks in a PostgreSQL database. Clones share connections. The example of the [crate]
-/// shows how to connect.
+/// Locks in a PostgreSQL database. Clones share connections. The [crate]'s example shows how to
+/// connect.
 pub type PostgresBackend = leasehold_sql_support::Backend<leasehold_sql_support::Remote<Postgres>>;
 
-/// Selects the database and sets its options.
+/// The database and its options.
 ///
 /// The URL has the format of `libpq`:
 /// `postgres://[user[:password]@][host][:port][,…][/database][?…]`, or `postgresql://…`. If you
@@ -136,8 +136,8 @@ pub type PostgresBackend = leasehold_sql_support::Backend<leasehold_sql_support:
 /// | `prefix`, `schema`, `timeout-ms`, `connections` | see the methods with these names |
 /// | `push=off` | see [`without_push`](leasehold_sql_support::remote::Config::without_push) |
 /// | `tables=exist` | see [`without_creating_tables`](leasehold_sql_support::remote::Config::without_creating_tables) |
-/// | `sslmode` | `disable` (the default), `require`, `verify-ca` or `verify-full`. The last three all require a server certificate with the server's name |
-/// | `sslrootcert` | the PEM file of the certificate authority, if the system does not trust it |
+/// | `sslmode` | `disable` (the default), `require`, `verify-ca` or `verify-full`. The last three modes require a server certificate with the server's name |
+/// | `sslrootcert` | the PEM file of the certificate authority, if the system does not trust the authority |
 /// | `sslcert`, `sslkey` | PEM files of a client's certificate |
 ///
 /// If you pass a [`tokio_postgres::Config`] instead of a URL, connections are not encrypted.

@@ -16,12 +16,12 @@ use crate::connector::{Connector, Heard};
 /// How long the connection stays open after the last watch has ended.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// The pause between two connection attempts. It spares a server that cannot be reached, and is
-/// short compared to the polling interval of waiters.
+/// The pause between two connection attempts. The pause limits the load of retries, and is much
+/// shorter than the polling interval of waiters.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Listens for notifications as long as anything is watched, on the runtime of a watcher. Dropping
-/// the listener ends this.
+/// Listens for notifications while any key is watched, on the runtime of a watcher, until this
+/// value is dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     connector: Arc<Connector>,
@@ -31,7 +31,7 @@ pub(crate) struct Listener {
     task: Task,
 }
 
-/// The task that listens, unless it has ended.
+/// The task that listens, or `None` if the task has ended.
 type Task = Arc<Mutex<Option<AbortHandle>>>;
 
 impl Listener {
@@ -56,7 +56,7 @@ impl Listener {
     fn begin(&self) {
         let (Some(news), Ok(runtime)) = (self.news.get(), Handle::try_current()) else { return };
         let mut task = lock(&self.task);
-        // The task may have ended with its runtime.
+        // The task may have ended together with its runtime.
         if task.as_ref().is_none_or(AbortHandle::is_finished) {
             let (connector, listen) = (Arc::clone(&self.connector), self.listen.clone());
             let (limit, news, itself) = (self.limit, news.clone(), Arc::clone(&self.task));
@@ -92,14 +92,14 @@ async fn listen_while_watched(
             Err(elapsed) => Err(RunError::not_sent(elapsed)),
         };
         tracing::debug!(?ended, "no news of other clients");
-        // Changes may have been missed in the meantime.
+        // Notifications may have been missed in the meantime.
         news.interrupted();
         sleep(PAUSE).await;
     }
 }
 
-/// Returns whether nothing is watched any more, so that the task ends. A watch that starts at this
-/// moment waits for the lock and starts a new task.
+/// Returns whether no key is watched any longer, so that the task ends. A watch that starts at this
+/// moment waits for the mutex and starts a new task.
 fn ends(task: &Task, news: &News) -> bool {
     let mut task = lock(task);
     let ends = !is_watched(news);
@@ -114,7 +114,8 @@ fn lock(task: &Task) -> MutexGuard<'_, Option<AbortHandle>> {
     task.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Forwards all notifications until the connection ends, or until nothing was watched for a while.
+/// Forwards all notifications until the connection ends, or until nothing has been watched for some
+/// time.
 ///
 /// The server must confirm `LISTEN` within `limit`.
 async fn hear(heard: Heard, listen: &str, limit: Duration, news: &News) -> Result<(), RunError> {
@@ -126,7 +127,7 @@ async fn hear(heard: Heard, listen: &str, limit: Duration, news: &News) -> Resul
             began = &mut listening, if !is_listening => {
                 began.map_err(RunError::no_reply)?.map_err(RunError::no_reply)?;
                 is_listening = true;
-                // No notification is missed from now on.
+                // No notification is missed after this point.
                 news.interrupted();
             }
             message = messages.next() => match message {
@@ -161,7 +162,7 @@ mod tests {
         Arc::new(Connector::new(Servers::from(options), Duration::from_secs(10)))
     }
 
-    /// Accepts a client, and never answers after that.
+    /// Accepts a client and then never replies.
     async fn let_in(server: TcpListener) {
         const OK_AND_READY: [u8; 15] = *b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
 
@@ -192,7 +193,7 @@ mod tests {
         listener.begin();
         let first = lock(&listener.task).clone().unwrap();
 
-        // The task has decided to end, and will return in a moment.
+        // The task has decided to end and is about to return.
         assert!(ends(&listener.task, &news));
         listener.begin();
 

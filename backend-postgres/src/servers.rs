@@ -13,34 +13,33 @@ use crate::tls::Tls;
 
 /// The servers of a database. `Debug` shows neither the user nor the password.
 ///
-/// The example of the crate shows how to connect.
+/// The crate's example shows how to connect.
 #[derive(Clone)]
 pub struct Servers {
     options: tokio_postgres::Config,
     tls: Option<Tls>,
-    /// Addresses for tests, used for each host instead of the resolver.
+    /// Addresses for tests, which replace the resolver for each host.
     #[cfg(test)]
     fixed: Option<Vec<IpAddr>>,
 }
 
-/// A host, by its index, and one of its addresses. A Unix socket does not have an address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Place {
     host: usize,
     address: Option<IpAddr>,
 }
 
-/// How often an idle connection is checked.
+/// The interval at which an idle connection is checked.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// How soon a check without an answer is repeated. A packet may get lost, but not
-/// [`KEEPALIVE_RETRIES`] packets in a row.
+/// The time after which an unanswered check is retried. A single packet may be lost, but the loss
+/// of [`KEEPALIVE_RETRIES`] packets in a row is unlikely.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 
 const KEEPALIVE_RETRIES: u32 = 3;
 
-/// A server that confirms nothing for this long is considered down. Linux itself would wait for 15
-/// minutes.
+/// The time after which a server that does not confirm packets is considered down. By default,
+/// Linux would wait for 15 minutes.
 const UNCONFIRMED: Duration = Duration::from_secs(10);
 
 const DEFAULT_PORT: u16 = 5432;
@@ -55,19 +54,19 @@ impl Servers {
         }
     }
 
-    /// Returns the same servers, with these addresses for their names.
+    /// Returns these servers, with the given addresses for their names.
     #[cfg(test)]
     pub(crate) fn resolved_to(mut self, addresses: Vec<IpAddr>) -> Self {
         self.fixed = Some(addresses);
         self
     }
 
-    /// Returns all addresses of all hosts in order. A host whose name cannot be resolved is
-    /// skipped. An error is returned only if all hosts fail.
+    /// Returns all addresses of all hosts, in order. Skips hosts whose names cannot be resolved.
+    /// Returns an error only if none of the names can be resolved.
     pub(crate) async fn places(&self) -> Result<Vec<Place>, RunError> {
         let (hosts, addresses) = (self.options.get_hosts(), self.options.get_hostaddrs());
         let (mut places, mut failure) = (Vec::new(), None);
-        // At least one entry is needed, so that the driver can report that the host is missing.
+        // At least one entry is necessary, so that the driver can report that the host is missing.
         for host in 0..hosts.len().max(addresses.len()).max(1) {
             match (addresses.get(host), hosts.get(host)) {
                 (None, Some(Host::Tcp(name))) => match self.addresses_of(name).await {
@@ -99,8 +98,7 @@ impl Servers {
         if let Some(address) = place.address.filter(|_| options.get_hostaddrs().is_empty()) {
             options.hostaddr(address);
         }
-        // A standby cannot grant locks. With a single host, the error of the standby itself says
-        // more.
+        // A standby cannot grant locks. With a single host, the standby's error is more helpful.
         let has_choice = self.options.get_hosts().len().max(self.options.get_hostaddrs().len()) > 1;
         if has_choice && options.get_target_session_attrs() == TargetSessionAttrs::Any {
             options.target_session_attrs(TargetSessionAttrs::ReadWrite);
@@ -143,7 +141,7 @@ impl Servers {
     }
 }
 
-/// Returns the same options with only one host. The driver cannot remove hosts.
+/// Returns these options with only one host, because the driver cannot remove hosts.
 fn of_host(all: &tokio_postgres::Config, host: usize) -> tokio_postgres::Config {
     let mut one = tokio_postgres::Config::new();
     all.get_user().map(|user| one.user(user));

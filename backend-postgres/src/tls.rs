@@ -49,7 +49,7 @@ impl Tls {
         use rustls::pki_types::pem::PemObject;
         use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-        // The path may be the rest of a password, and so is not shown.
+        // The error does not show the path, because it may be a part of a password.
         let unusable =
             |name: &str| invalid(format!("cannot use the file of the URL parameter {name}"));
         let certificates = |name: &str, path: &str| {
@@ -65,12 +65,12 @@ impl Tls {
                     roots.add(certificate).map_err(|_| unusable("sslrootcert"))?;
                 }
             }
-            // Some systems have certificates that cannot be parsed. These are ignored.
+            // Some systems have certificates that cannot be parsed. Such certificates are ignored.
             None => {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }
-        // The process-wide crypto provider is not used, because there may be none.
+        // The process-wide crypto provider is not used, because the process may not have one.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

@@ -9,7 +9,7 @@ use crate::error;
 
 /// A connection that many callers share.
 ///
-/// [`RedisDriver`](crate::RedisDriver) opens it. The example of the crate shows how to connect.
+/// [`RedisDriver`](crate::RedisDriver) opens connections. The crate's example shows how to connect.
 #[derive(Clone, Debug)]
 pub struct RedisConnection(MultiplexedConnection);
 
@@ -42,7 +42,7 @@ impl Connection for RedisConnection {
 }
 
 fn command(request: Request<'_>) -> Cmd {
-    // A request may be long. Reserving its size avoids copying it while it grows.
+    // A request may be long. Reserving space for it avoids copies while the request is built.
     let (words, bytes) = request.size();
     let mut command = Cmd::with_capacity(words, bytes);
     command.arg(request.command());

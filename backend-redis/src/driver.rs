@@ -26,20 +26,20 @@ const WRITE_QUEUE: usize = 1_024;
 
 /// Opens connections with the `redis` crate.
 ///
-/// [`RedisBackend`](crate::RedisBackend) uses this driver. The example of the crate shows how to
+/// [`RedisBackend`](crate::RedisBackend) uses this driver. The crate's example shows how to
 /// connect.
 #[derive(Clone, Debug)]
 pub struct RedisDriver {
     tls: Encryption,
 }
 
-/// How connections are encrypted.
+/// The encryption of connections.
 #[derive(Clone, Debug)]
 enum Encryption {
     None,
     /// TLS with these certificates.
     Tls(Tls),
-    /// The encryption of an application's client: an address with its settings.
+    /// The encryption settings of an application's client, from an address.
     Like(ConnectionAddr),
 }
 
@@ -55,7 +55,7 @@ impl Driver for RedisDriver {
         };
         ensure_tls()?;
         let client = Self { tls: Encryption::Tls(tls) };
-        // Report unusable certificates now instead of at the first connection.
+        // Unusable certificates are reported now, instead of on the first connection.
         let nowhere = Address::Tcp { host: "localhost".to_owned(), port: 1 };
         client.open(&nowhere, &Access::default(), Protocol::Resp3).map_err(error::config)?;
         Ok(client)
@@ -182,7 +182,7 @@ fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries)
 }
 
-/// Returns the address of another host with the same encryption settings.
+/// Returns the address of a different host, with the encryption settings of `like`.
 fn like_that(like: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
     match like.clone() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -209,8 +209,8 @@ fn open_with_tls(_: redis::ConnectionInfo, _: &Tls) -> Result<redis::Client, Red
 
 #[cfg(feature = "tls")]
 fn ensure_tls() -> Result<(), Error> {
-    // The client crate uses the process-wide crypto provider and panics if there is none. An error
-    // means that the application has already installed a provider, which is used then.
+    // The client crate uses the process-wide crypto provider and panics if none is installed. An
+    // error means that the application has already installed a provider, which is then used.
     drop(rustls::crypto::ring::default_provider().install_default());
     Ok(())
 }
@@ -236,7 +236,7 @@ fn hear(listener: &PushHandler, push: PushInfo) -> Result<(), Infallible> {
                 }
             }
         }
-        // The data are the channel and the published message.
+        // The data consists of the channel and the published message.
         PushKind::Message => {
             listener(Push::Published(
                 push.data.into_iter().nth(1).and_then(bytes).unwrap_or_default(),

@@ -11,8 +11,8 @@ use redis::{ErrorKind as RedisKind, RedisError};
 /// The name of this backend in errors and logs.
 pub(crate) const BACKEND: &str = "redis";
 
-/// Maps the error of a URL or of settings that the client crate rejects. The error texts do not
-/// contain the URL or the settings.
+/// Maps the error of a URL or of settings that the client crate rejects. The error texts contain
+/// neither the URL nor the settings.
 pub(crate) fn config(error: RedisError) -> Error {
     Error::new(ErrorKind::Invalid, "cannot use the URL of the server or a file that it names")
         .with_backend(BACKEND)
@@ -32,7 +32,7 @@ pub(crate) fn connect(error: RedisError) -> Error {
         RedisKind::Parse | RedisKind::UnexpectedReturnType => {
             (ErrorKind::Unexpected, "the endpoint does not speak Redis's protocol")
         }
-        // The client crate reports this for servers that close the connection or fail the TLS
+        // The client crate reports this error for servers that close the connection or fail the TLS
         // handshake.
         RedisKind::Io if is_tls(&error) => {
             (ErrorKind::Denied, "no TLS connection that both sides trust")
@@ -55,7 +55,7 @@ pub(crate) fn exchange(error: RedisError) -> Error {
     Error::new(ErrorKind::Indeterminate, message).with_source(error)
 }
 
-/// Returns the server's error reply, if the error is one.
+/// Returns the server's error reply, if the error is such a reply.
 pub(crate) fn server(error: RedisError) -> Result<ServerError, RedisError> {
     match (error.kind(), error.code()) {
         (RedisKind::Server(_) | RedisKind::Extension, Some(code)) => {
@@ -70,7 +70,7 @@ fn is_tls(error: &RedisError) -> bool {
     io(error).is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
 }
 
-/// Returns the operating system's error behind this error, if there is one.
+/// Returns the operating system's error that caused this error, if there is one.
 fn io(error: &RedisError) -> Option<&io::Error> {
     // The client crate shares its causes in an `Arc`, so the error type is one level deeper.
     let cause = error.source()?.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>();

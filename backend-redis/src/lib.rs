@@ -1,4 +1,4 @@
-//! Leasehold locks on Redis and Valkey, with the client crate [`redis`].
+//! Leasehold locks on Redis and Valkey, through the [`redis`] crate.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), leasehold_core::Error> {
@@ -26,11 +26,11 @@ pub use connection::RedisConnection;
 pub use driver::RedisDriver;
 pub use leasehold_redis_support::Replicas;
 
-/// Locks on Redis or Valkey, with the `redis` crate. Clones share connections. The example of the
-/// [crate] shows how to connect.
+/// Locks on Redis or Valkey, through the `redis` crate. Clones share connections. The [crate]'s
+/// example shows how to connect.
 pub type RedisBackend = leasehold_redis_support::Backend<RedisDriver>;
 
-/// Selects the servers and sets their options.
+/// The servers and their options.
 ///
 /// ```
 /// # use leasehold_redis::RedisConfig;

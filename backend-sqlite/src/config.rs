@@ -13,9 +13,9 @@ use leasehold_sql_support::Layout;
 use crate::error::BACKEND;
 use crate::host::Host;
 
-/// Selects the lock file and sets its options.
+/// The lock file and its options.
 ///
-/// The example of the crate uses a `SqliteConfig` for two clients.
+/// The crate's example uses a `SqliteConfig` for two clients.
 #[derive(Clone)]
 pub struct SqliteConfig {
     pub(crate) path: PathBuf,
@@ -28,21 +28,23 @@ impl SqliteConfig {
     /// The default time limit for a call.
     ///
     /// A transaction takes less than 1 ms, so the limit is generous even if many processes need the
-    /// file at the same time. It is short enough for several renewal attempts within one TTL.
+    /// file at the same time. The limit is also short enough for several renewal attempts within
+    /// one TTL.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// Uses the file at this path. A relative path starts at the current directory. Programs in
-    /// different directories therefore use different files, which do not exclude each other.
+    /// Creates a configuration for the file at this path. A relative path is resolved against the
+    /// current directory, so programs in different directories would use different files, whose
+    /// locks do not exclude each other.
     ///
     /// If the file does not exist, it is created with mode 0600, and missing directories are
-    /// created with mode 0700. Only their owner can access them. If root creates files in the
-    /// directory of another user, the files belong to that user.
+    /// created with mode 0700. Only the owner can access these files and directories. Files that
+    /// root creates in another user's directory belong to that user.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the path is empty, or if it is relative and there is no
-    /// current directory. Also returns [`ErrorKind::Invalid`] if the path begins with `~` or `$`,
-    /// which only a shell replaces. To use a file with such a name, write `./~name`.
+    /// Returns [`ErrorKind::Invalid`] if the path is empty, or if the path is relative and there is
+    /// no current directory. Also returns [`ErrorKind::Invalid`] if the path begins with `~` or
+    /// `$`, which only a shell expands. To use a file with such a name, write `./~name`.
     pub fn new(file: impl AsRef<Path>) -> Result<Self, Error> {
         let file = file.as_ref();
         if matches!(file.as_os_str().as_bytes(), [b'~' | b'$', ..]) {
@@ -58,21 +60,21 @@ impl SqliteConfig {
         Ok(Self { path, layout: Layout::default(), timeout: Self::DEFAULT_TIMEOUT, host: None })
     }
 
-    /// Reads a URL such as `sqlite:relative/path.db` or `sqlite:/absolute/path.db`. `sqlite://`
-    /// means the same as `sqlite:`.
+    /// Reads a URL such as `sqlite:relative/path.db` or `sqlite:/absolute/path.db`. `sqlite://` is
+    /// a synonym for `sqlite:`.
     ///
     /// The path is percent-decoded. The `prefix` and `timeout-ms` parameters correspond to
     /// [`prefix`](Self::prefix) and [`timeout`](Self::timeout).
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the URL is not valid. `:memory:` is not a file. For a
-    /// store in the memory of the process, use the URL `memory:`.
+    /// Returns [`ErrorKind::Invalid`] if the URL is not valid. `:memory:` is not valid; for a store
+    /// in the process's memory, use the URL `memory:`.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         url::read(url)
     }
 
-    /// Sets the prefix of all table names. Default: `leasehold_`.
+    /// Sets the prefix of all table names. The default is `leasehold_`.
     ///
     /// # Errors
     ///
@@ -83,7 +85,7 @@ impl SqliteConfig {
         Ok(self)
     }
 
-    /// Sets the time limit for a call. Default: [`SqliteConfig::DEFAULT_TIMEOUT`].
+    /// Sets the time limit for a call. The default is [`SqliteConfig::DEFAULT_TIMEOUT`].
     ///
     /// # Errors
     ///
@@ -99,8 +101,8 @@ impl SqliteConfig {
         Ok(self)
     }
 
-    /// Replaces the identity and the clock of this machine, for tests that move the clock, restart
-    /// the machine or simulate another one. Default: [`Host::this`].
+    /// Replaces the identity and the clock of this machine, for tests that advance the clock,
+    /// restart the machine or simulate a second machine. The default is [`Host::this`].
     #[must_use]
     pub fn host(mut self, host: Host) -> Self {
         self.host = Some(host);

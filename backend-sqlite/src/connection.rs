@@ -1,5 +1,5 @@
-//! Opens connections that share the file, connections that only read it, and the exclusive
-//! connection that creates the files next to it.
+//! Opens connections that share the file, read-only connections, and the exclusive connection that
+//! creates the log and the index.
 
 use std::fmt::Write;
 use std::fs;
@@ -16,19 +16,19 @@ use crate::error::{cut_off, is_busy, is_cut_off};
 use crate::file::{self, File, Paths};
 use crate::tables::Stop;
 
-/// The number of different statements. All of them stay prepared.
+/// The number of different statements. All statements remain prepared.
 const STATEMENTS: usize = 64;
 
-/// The length of the log, in pages, at which SQLite moves it to the database: about 1 MB. A limit
-/// on the size of files is rarely smaller.
+/// The length of the log, in pages, at which SQLite moves the log's contents to the database. The
+/// length corresponds to about 1 MB. File size limits are rarely smaller.
 const CHECKPOINT_PAGES: i64 = 250;
 
 /// Opens a connection that shares the file with other processes.
 ///
-/// The log and the index are created only under an exclusive lock on the database. If another
-/// process has the database open and one of the two files is missing, another program deleted it. A
-/// second index would then have locks that do not exclude the holders of the first, so this
-/// function waits until the other processes have noticed and closed their connections.
+/// The log and the index are created only under an exclusive lock on the database. If a process has
+/// the database open and one of the two files is missing, a different program has deleted the file.
+/// The locks on a second index would not exclude holders of locks on the first index, so this
+/// function waits until all other processes have noticed the deletion and closed their connections.
 pub(crate) fn share(paths: &Paths) -> Result<(File, Connection), Stop> {
     if !paths.exist() {
         create_log_and_index(paths)?;
@@ -47,7 +47,7 @@ pub(crate) fn share(paths: &Paths) -> Result<(File, Connection), Stop> {
     Ok((file.ok_or_else(|| Stop::Busy(file::moved()))?, connection))
 }
 
-/// Opens a connection that does not write to any of the files. If no process has the database open,
+/// Opens a connection that does not write to the three files. If no process has the database open,
 /// the connection shows a snapshot and has no [`File`].
 pub(crate) fn look(paths: &Paths) -> Result<(Option<File>, Connection), Stop> {
     if paths.exist() {
@@ -55,7 +55,8 @@ pub(crate) fn look(paths: &Paths) -> Result<(Option<File>, Connection), Stop> {
         let file = File::open(paths, || access(&connection))?;
         return Ok((Some(file.ok_or_else(|| Stop::Busy(file::moved()))?), connection));
     }
-    // A killed process may have left commits in the log. They cannot be read without an index.
+    // A killed process may have left commits in the log. Without an index, these commits cannot be
+    // read.
     if fs::metadata(&paths.log).is_ok_and(|log| log.len() > 0) {
         return Err(Stop::Failed(Failure::Denied.error("a log without an index cannot be read")));
     }
@@ -68,24 +69,26 @@ pub(crate) fn abandon(file: Option<&File>, connection: Connection) {
     if file.is_some_and(File::is_log_to_be_moved) {
         checkpoint(&connection, "TRUNCATE");
     }
-    // SQLite would access the index. A process that accesses a truncated index is killed.
+    // Without this flag, SQLite would access the index. The operating system kills a process that
+    // accesses a truncated index.
     drop(connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true));
 }
 
-/// Moves the contents of the log to the database, so that the log starts over.
+/// Moves the contents of the log to the database, so that the log can be restarted.
 pub(crate) fn shorten_log(connection: &Connection) {
     checkpoint(connection, "PASSIVE");
 }
 
 fn checkpoint(connection: &Connection, mode: &str) {
-    // If it fails, the contents stay in the log, and every other connection tries the same.
+    // If the checkpoint fails, the contents remain in the log, and every other connection tries
+    // again.
     drop(connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(())));
 }
 
 fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    // The store retries on its own. SQLite's busy handler sometimes never gives up, and is not
-    // called in all cases.
+    // The store retries on its own. SQLite's busy handler sometimes never gives up, and SQLite does
+    // not always call it.
     connection.busy_timeout(Duration::ZERO)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(connection)
@@ -97,8 +100,8 @@ fn access(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Sets up WAL mode, in which readers and the writer do not wait for each other. A power failure
-/// may lose the last commits but never reorders commits. It ends all leases anyway, and the ceiling
-/// protects the tokens.
+/// may lose the last commits but never reorders commits. Losing leases is harmless, because a
+/// restart ends all leases. The ceiling protects the tokens.
 fn set_up(connection: &Connection) -> Result<(), Stop> {
     use_log(connection)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
@@ -117,9 +120,9 @@ fn use_log(connection: &Connection) -> Result<(), Stop> {
 }
 
 /// Fails if the log lacks pages that the index refers to. A write after the missing pages would
-/// damage the database.
+/// corrupt the database.
 fn check_length(connection: &Connection, log: &Path) -> rusqlite::Result<()> {
-    /// The lengths of the log's header and of the header of each page.
+    /// The lengths of the log's header and of each page's header.
     const HEADERS: (i64, i64) = (32, 24);
 
     let pages: i64 = connection.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get(1))?;
@@ -129,7 +132,7 @@ fn check_length(connection: &Connection, log: &Path) -> rusqlite::Result<()> {
     if length.is_some_and(|length| length >= needed) { Ok(()) } else { Err(cut_off()) }
 }
 
-/// Returns the error for damage to the log or the index. The damage disappears when the other
+/// Returns the error for damage to the log or the index. The damage disappears once all other
 /// processes have closed their connections.
 fn in_use(damage: String, error: rusqlite::Error) -> Stop {
     let message = format!("{damage} while other processes have the lock file open; stop them");
@@ -143,7 +146,8 @@ fn create_log_and_index(paths: &Paths) -> Result<(), Stop> {
         let connection = open(&paths.database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         // Closing this connection must not delete the log.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        // The lock lasts until the connection is closed. SQLite then keeps the index in memory.
+        // The lock is held until the connection is closed. While the lock is exclusive, SQLite
+        // keeps the index in memory.
         connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         use_log(&connection)?;
         access(&connection)?;
@@ -164,8 +168,8 @@ fn create_log_and_index(paths: &Paths) -> Result<(), Stop> {
     })
 }
 
-/// Returns the URI with which SQLite reads the database without locks, log and index, as if the
-/// database could not change.
+/// Returns a URI with which SQLite reads the database as an immutable file, without locks, log or
+/// index.
 fn immutable(path: &Path) -> String {
     let mut uri = "file:".to_owned();
     for byte in path.as_os_str().as_bytes() {

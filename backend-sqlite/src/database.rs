@@ -19,7 +19,7 @@ use crate::worker::{Lane, Line, Worker};
 
 /// The lock file behind [`SqliteBackend`](crate::SqliteBackend).
 ///
-/// The example of the crate shows how to connect to a file.
+/// The crate's example shows how to connect to a file.
 #[derive(Debug)]
 pub struct Sqlite {
     worker: Worker,
@@ -32,7 +32,7 @@ impl Database for Sqlite {
 
     const NAME: &str = BACKEND;
 
-    /// The error contains the path of the file, which is more helpful than the name of the store.
+    /// The error contains the file's path, which is more helpful than the store's name.
     fn connecting(error: Error) -> Error {
         error
     }
@@ -77,7 +77,7 @@ impl Database for Sqlite {
 
     async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>> {
         let count = leases.len();
-        // Only permits can be returned by a renewal.
+        // A renewal can only return permits.
         let units = leases.iter().filter(|renewal| !renewal.whole);
         let keys: Vec<LockKey> = units.map(|renewal| renewal.lease.key.key.clone()).collect();
         let renew = move |store: &mut Store, until| {

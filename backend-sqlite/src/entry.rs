@@ -1,4 +1,4 @@
-//! The holders and the queue of one key. The rules are the same as in
+//! The holders and the queue of one key. The rules match those in
 //! `core/src/backends/memory/machine/entry.rs`.
 
 use uuid::Uuid;
@@ -20,8 +20,8 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// The value of `asked` if only this holder is asked to finish. It applies until the lease
-    /// ends, and not to later holders.
+    /// The value of `asked` if revocation was requested for this lease only. The request applies
+    /// until the lease ends, and does not apply to later holders.
     pub(crate) const ASKED_ALONE: i64 = i64::MAX;
 }
 
@@ -45,20 +45,22 @@ impl Entry {
         !self.holders.is_empty()
     }
 
-    /// Returns whether the key is held as another lock type.
+    /// Returns whether the key is held as a different lock type.
     pub(crate) fn is_of_other_kind(&self, whole: bool) -> bool {
         self.holders.first().is_some_and(|first| first.whole != whole)
     }
 
     /// Returns whether the claim is compatible with all holders of the key and with all queue
-    /// entries before its own. If the claim's lease is already in force, it is always admitted.
+    /// entries before the claim's entry. If the claim's lease is already in force, the claim is
+    /// always admitted.
     pub(crate) fn admits(&self, claim: &Acquire) -> bool {
         let before = self.before(&claim.lease.tag).map(|row| u64::from(row.units));
         let total = self.units() + before.sum::<u64>() + u64::from(claim.units);
         self.holder(&claim.lease.tag).is_some() || total <= u64::from(claim.capacity)
     }
 
-    /// Returns when the first queue entry before the claim expires, if this may admit the claim.
+    /// Returns when the first queue entry before the claim expires, if the claim may be admitted
+    /// then.
     pub(crate) fn first_place_before(&self, claim: &Acquire) -> Option<i64> {
         if self.is_held() && claim.whole {
             return None;
@@ -90,8 +92,7 @@ impl Entry {
         earlier.collect()
     }
 
-    /// Returns the position of the claim in the queue. A new claim gets the position after all
-    /// other entries.
+    /// Returns the position of the claim in the queue. A new claim gets the last position.
     pub(crate) fn place_of(&self, tag: &Uuid) -> i64 {
         let own = self.queue.iter().find(|row| row.tag == *tag);
         let last = self.queue.last().and_then(|row| row.place).unwrap_or(0);
@@ -107,7 +108,7 @@ impl Entry {
         &self.holders
     }
 
-    /// Returns until when all holders are asked to finish.
+    /// Returns the time until which the revocation request to all holders applies.
     pub(crate) fn asked(&self) -> i64 {
         let of_all = self.holders.iter().map(|row| row.asked).filter(|it| *it != Row::ASKED_ALONE);
         of_all.max().unwrap_or(0)

@@ -7,7 +7,7 @@ use rusqlite::ffi;
 /// The name of this backend in errors and logs.
 pub(crate) const BACKEND: &str = "sqlite";
 
-/// The step in which an error occurred. It determines whether the transaction may have been
+/// The step in which an error occurred, which determines whether the transaction may have been
 /// applied.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum During {
@@ -17,7 +17,7 @@ pub(crate) enum During {
     Commit,
 }
 
-/// Returns whether other processes kept the file locked. Nothing was applied in this case.
+/// Returns whether other processes kept the file locked. If so, nothing was applied.
 pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
@@ -48,7 +48,7 @@ pub(crate) fn sqlite(error: rusqlite::Error, during: During) -> Error {
         _ => OTHER_TABLES,
     };
     let mapped = Error::new(kind, message);
-    // SQLite's text would only repeat this message.
+    // SQLite's error text would only repeat this message.
     if kind == ErrorKind::WrongType { mapped } else { mapped.with_source(error) }
 }
 

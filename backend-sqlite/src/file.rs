@@ -1,10 +1,10 @@
-//! The three files that mutual exclusion depends on, and the check whether the path still leads to
-//! them.
+//! The three files that mutual exclusion depends on, and the check that the path still leads to
+//! these files.
 //!
 //! SQLite locks parts of the database and of its index (`-shm`), and commits to its log (`-wal`).
 //! When the last connection is closed, SQLite deletes the log and the index under an exclusive lock
-//! on the database. Each open connection holds a shared lock on the database. As long as a
-//! connection is open, the three files therefore stay the same, unless another program deletes or
+//! on the database. Each open connection holds a shared lock on the database. The three files
+//! therefore do not change while a connection is open, unless a different program deletes or
 //! replaces them.
 
 pub(crate) mod access;
@@ -30,14 +30,14 @@ const INDEX_LENGTH: u64 = 32 << 10;
 /// The paths of a database, its log and its index.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
-    /// The path as the user wrote it. A link in it may lead to another file later.
+    /// The path as given by the user. A link in the path may later lead to a different file.
     named: PathBuf,
     pub(crate) database: PathBuf,
     pub(crate) log: PathBuf,
     pub(crate) index: PathBuf,
 }
 
-/// The three files, as they were when the connection was opened.
+/// The state of the three files when the connection was opened.
 #[derive(Debug)]
 pub(crate) struct File {
     paths: Paths,
@@ -47,7 +47,7 @@ pub(crate) struct File {
 /// The state of the database, the log and the index.
 type Files = [Seen; 3];
 
-/// The state of a file at one moment.
+/// The state of a file at one point in time.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     device: u64,
@@ -87,8 +87,8 @@ impl Paths {
 }
 
 impl File {
-    /// Opens the files with `open`. Returns `None` if a file was missing before, or was replaced in
-    /// the meantime.
+    /// Opens the files with `open`. Returns `None` if a file was missing beforehand, or was
+    /// replaced in the meantime.
     pub(crate) fn open<E>(
         paths: &Paths,
         open: impl FnOnce() -> Result<(), E>,
@@ -99,12 +99,12 @@ impl File {
         Ok(file.is_in_place().then_some(file))
     }
 
-    /// Returns whether other processes that open the path get the same files, and therefore the
-    /// same locks.
+    /// Returns whether processes that open the path now get the same files, and therefore the same
+    /// locks.
     ///
     /// A file that is shorter than before was truncated, or SQLite has shortened it (`VACUUM`,
-    /// `wal_checkpoint(TRUNCATE)`). In both cases the store opens the files again. If SQLite
-    /// shortened the file, nothing is lost.
+    /// `wal_checkpoint(TRUNCATE)`). The store opens the files again in both cases. If SQLite has
+    /// shortened the file, no data is lost.
     pub(crate) fn is_in_place(&self) -> bool {
         let Some(now) = self.paths.look() else { return false };
         let is_in_place = self.seen.get().iter().zip(&now).all(|(seen, now)| seen.is_part_of(now));
@@ -116,9 +116,10 @@ impl File {
 
     /// Returns whether the log must be moved to the database before the connection is closed.
     ///
-    /// Other processes cannot read a deleted log. A log without its database would be applied to
-    /// the next database at this path. In all other cases, other processes may write to the log
-    /// with another index. The data that this index refers to may then be gone.
+    /// A deleted log must be moved, because other processes cannot read it. A log whose database
+    /// was replaced must be moved, because the log would be applied to the next database at this
+    /// path. In all other cases, processes may write to the log with a different index, so the data
+    /// that this process's index refers to may be gone.
     pub(crate) fn is_log_to_be_moved(&self) -> bool {
         let [database, log, index] = self.seen.get();
         let now = |path| Seen::at(path).ok();

@@ -13,7 +13,7 @@ use leasehold_sql_support::Failure;
 use leasehold_sql_support::request::micros;
 use uuid::Uuid;
 
-/// The machine that a lock file belongs to: its id, its boot id and its clock.
+/// The machine that a lock file belongs to, with its machine ID, boot ID and clock.
 ///
 /// [`Host::this`] is the default. Tests create their own hosts with [`Host::new`].
 #[derive(Clone)]
@@ -23,18 +23,18 @@ pub struct Host {
     clock: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
 
-/// Two clocks at the same moment, in microseconds.
+/// The values of two clocks at one point in time, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
-    /// The time since the start of the machine. Leases expire by this clock.
+    /// The time since the machine was started. Leases expire according to this clock.
     pub(crate) us: i64,
     /// The time since 1970. Tokens are derived from this clock.
     pub(crate) wall_us: i64,
 }
 
 impl Host {
-    /// Creates a host from an id of the machine, an id of its current run, and a clock. The clock
-    /// must be the same for all processes and must not go backwards within a run.
+    /// Creates a host from a machine ID, the boot ID of its current run, and a clock. All processes
+    /// must use the same clock, which must not go backwards within a run.
     pub fn new(
         machine: impl Into<String>,
         boot: impl Into<String>,
@@ -50,7 +50,7 @@ impl Host {
     /// Returns [`Unsupported`](leasehold_core::ErrorKind::Unsupported) in a time namespace whose
     /// clock differs from the machine's clock, because processes inside and outside would measure
     /// the same lease with two clocks. Also returns
-    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) in a container with a fake boot id,
+    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) in a container with a fake boot ID,
     /// as in LXC and systemd-nspawn.
     pub fn this() -> Result<Self, Error> {
         let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
@@ -62,7 +62,7 @@ impl Host {
     }
 
     pub(crate) fn now(&self) -> Now {
-        // If the clock shows a time before 1970, tokens simply continue from the last token.
+        // If the clock shows a time before 1970, tokens continue from the last token.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now { us: micros((self.clock)()), wall_us: micros(wall) }
     }
@@ -74,7 +74,7 @@ impl fmt::Debug for Host {
     }
 }
 
-/// Returns whether the content of `timens_offsets` changes the clock of the leases.
+/// Returns whether the content of `timens_offsets` changes the clock that leases use.
 fn has_offset(offsets: &str) -> bool {
     offsets.lines().any(|line| {
         let mut words = line.split_whitespace();
@@ -82,10 +82,10 @@ fn has_offset(offsets: &str) -> bool {
     })
 }
 
-/// Returns a value derived from the machine id, because systemd asks programs not to show the id
-/// itself. Returns an empty text if there is no machine id, as in many containers.
+/// Returns a value derived from the machine ID, because systemd asks programs not to expose the ID.
+/// Returns an empty string if there is no machine ID, as in many containers.
 fn machine() -> String {
-    /// A random namespace for machine ids.
+    /// A random namespace for machine IDs.
     const NAMESPACE: Uuid = Uuid::from_u128(0x70a6_2f5e_3dfb_4d2c_9c0b_b1b2_4c5f_0e91);
 
     let ids = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
@@ -101,8 +101,8 @@ fn boot() -> Result<String, Error> {
     boot_in("/proc/sys/kernel/random/boot_id")
 }
 
-/// Reads the boot id from a file, which must be the kernel's own file. Containers with a fake file
-/// would end each other's leases.
+/// Reads the boot ID from a file, which must be the kernel's original file. Containers with fake
+/// files would end each other's leases.
 #[cfg(target_os = "linux")]
 fn boot_in(path: &str) -> Result<String, Error> {
     let mut file = fs::File::open(path).map_err(unreadable)?;
@@ -117,7 +117,8 @@ fn boot_in(path: &str) -> Result<String, Error> {
     Ok(id.trim().to_owned())
 }
 
-/// On other systems, leases expire by the time of day, which continues across a restart.
+/// On this system, leases expire according to the time of day, which keeps advancing across a
+/// restart.
 #[cfg(not(target_os = "linux"))]
 fn boot() -> Result<String, Error> {
     Ok(String::new())

@@ -1,4 +1,4 @@
-//! Leasehold's locks in a SQLite file, for the processes of one machine. You do not need a server.
+//! Leasehold's locks in a SQLite file, for processes on one machine. You do not need a server.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -22,50 +22,53 @@
 //!
 //! # Guarantees
 //!
-//! Locks in a file have the guarantees of an in-memory store, for all processes of one machine.
-//! Holders, waiters and the file use a single clock. This clock continues while the machine is
-//! suspended and cannot be set, so locks do not depend on the time of day. A restart of the machine
-//! frees all keys immediately. Fencing tokens are strict, even after a power failure. Before a
-//! grant uses a token, the disk has a larger upper bound. The bound covers the tokens of one
-//! minute, and no other commit waits for the disk.
+//! Locks in a file have the guarantees of an in-memory store, for all processes on one machine.
+//! Holders, waiters and the file use a single clock. This clock keeps running while the machine is
+//! suspended and cannot be set, so locks do not depend on the time of day. Restarting the machine
+//! frees all keys immediately. Fencing tokens are strict, even after a power failure: a larger
+//! upper bound is on the disk before a token is granted. The bound covers the tokens of one minute,
+//! so only one commit per minute waits for the disk.
 //!
-//! If the file is deleted or replaced, the store has lost its data. The next call creates a new
-//! file. Former holders are notified within 250 ms, and tokens continue from the time of day. The
-//! log (`-wal`) and the index (`-shm`) that SQLite keeps next to the file belong to the store. If
-//! they are deleted, no lease is lost. A new client then waits until all clients of the former
-//! files have noticed.
+//! If the file is deleted or replaced, the store loses its data. The next call creates a new file.
+//! Former holders are notified within 250 ms, and tokens continue from the time of day. The log
+//! (`-wal`) and the index (`-shm`) that SQLite keeps next to the file belong to the store. If they
+//! are deleted, no lease is lost, but a new client waits until all clients of the former files have
+//! noticed.
 //!
 //! On Linux, a file can be a member of a [`Quorum`](leasehold_core::quorum::Quorum) whose clients
-//! all run on this machine. A restart of the machine ends the membership and all leases.
+//! all run on this machine. Restarting the machine ends the membership and all leases.
 //!
 //! # Where to put the file
 //!
-//! Put the file on a local disk. The file stores the identity of the machine and its boot ID. The
-//! backend refuses ([`Unsupported`](leasehold_core::ErrorKind::Unsupported)) a file of another
+//! Put the file on a local disk. The file stores the machine's identity and boot ID. The backend
+//! rejects ([`Unsupported`](leasehold_core::ErrorKind::Unsupported)) a file from a different
 //! machine, time namespaces with a separate clock, and file systems that several machines may use,
 //! such as NFS, SMB, FUSE and 9P. Containers on one machine can share a file. The backend runs on
-//! Unix systems. On systems other than Linux, leases expire by the time of day.
+//! Unix systems. On systems other than Linux, leases expire according to the time of day.
 //!
 //! The backend creates the file and missing directories for the current user only. A process that
 //! can write the file can acquire every lock in it. A process that can only read the file can
-//! [inspect](leasehold_core::LockClient::admin) the locks. Lease IDs are secrets and are not in the
-//! file.
+//! [inspect](leasehold_core::LockClient::admin) the locks. The file does not contain lease IDs,
+//! because they are secrets.
 //!
-//! You can add Leasehold's tables to your application's database. The database is then in WAL mode.
-//! As long as your application has an open write transaction, all lock requests wait. Do not open
-//! the file with another copy of SQLite in the same process. Closing that copy would remove the
-//! file's locks (see *How To Corrupt An SQLite Database File*, 2.2).
+//! You can add Leasehold's tables to your application's database. The backend then switches the
+//! database to WAL mode. While your application has an open write transaction, all lock requests
+//! wait. Do not open the file with a second copy of SQLite in the same process, because closing
+//! that copy's connection would remove the file's locks (see *How To Corrupt An SQLite Database
+//! File*, 2.2).
 //!
 //! # How it works
 //!
-//! One thread owns the connection. It runs renewals and releases first. Each request is a
-//! `BEGIN IMMEDIATE` transaction. If another process keeps the file busy, the call tries again and
-//! then returns [`Unavailable`](leasehold_core::ErrorKind::Unavailable), so that the client retries
-//! later. The thread also checks for changes by other processes (`PRAGMA data_version`):
+//! One thread owns the connection, and runs renewals and releases first. Each request is a `BEGIN
+//! IMMEDIATE` transaction. If another process keeps the file busy, the call retries for a limited
+//! time and then returns [`Unavailable`](leasehold_core::ErrorKind::Unavailable), so that the
+//! client retries later. The thread also checks for changes by other processes (`PRAGMA
+//! data_version`):
 //!
-//! - While callers wait, it checks every 5 to 10 ms.
-//! - While there are only holders, it checks every 100 to 200 ms.
-//! - Otherwise, it checks every 1 to 2 s whether the files still exist.
+//! - While callers wait, the thread checks every 5 to 10 ms.
+//! - While there are only holders, the thread checks every 100 to 200 ms.
+//! - While there are neither waiting callers nor holders, the thread checks every 1 to 2 s whether
+//!   the files still exist.
 
 mod config;
 mod host;

@@ -1,4 +1,4 @@
-//! Polls the file for watches, to find changes by other processes and expired leases.
+//! Polls the file on behalf of watches, to find expired leases and changes by other processes.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,26 +13,27 @@ use crate::host::Now;
 use crate::store::Store;
 use crate::tables::{Alarms, Stop, Tables};
 
-/// The minimum polling interval while a claim waits. The actual interval is up to twice as long and
-/// random, so that processes do not poll in step.
+/// The minimum polling interval while a claim waits. The actual interval is random and up to twice
+/// as long, so that processes do not poll in lockstep.
 const WHILE_WAITING: Duration = Duration::from_millis(5);
 
-/// The polling interval while no claim waits. An operator may revoke leases or request revocations.
+/// The minimum polling interval while no claim waits. Polling is still necessary, because an
+/// operator may revoke leases or request revocations.
 const WHILE_HOLDING: Duration = Duration::from_millis(100);
 
-/// The interval at which an idle process checks whether its files still exist. As long as it has
-/// deleted files open, no other process can create new ones.
+/// The interval at which an idle process checks whether its files still exist. While an idle
+/// process has deleted files open, no process can create new files.
 const WHILE_IDLE: Duration = Duration::from_secs(1);
 
 /// The factor by which polling slows down while the file cannot be read.
 const AFTER_A_FAILURE: f64 = 20.0;
 
-/// The pause after a poll, for each key that was read. It is four times the typical time to read a
-/// key. The time is not measured, because a poll may also take long when other processes use the
-/// CPU.
+/// The pause after a poll, for each key that was read. The pause is four times the typical time to
+/// read a key. The actual time is not measured, because a poll may also be slow because other
+/// processes use the CPU.
 const REST_PER_KEY: Duration = Duration::from_micros(40);
 
-/// Polls the file and remembers the state of the keys.
+/// Polls the file and records the state of the keys.
 #[derive(Debug, Default)]
 pub(crate) struct Looker {
     news: News,
@@ -47,7 +48,7 @@ pub(crate) struct Looker {
 #[derive(Debug)]
 struct Last {
     ended: Instant,
-    /// How many keys were read.
+    /// The number of keys that were read.
     keys: u32,
     /// The factor by which the next poll is delayed.
     stretch: f64,
@@ -58,7 +59,7 @@ struct Last {
 struct Seen {
     /// A hash of the holders.
     holders: u64,
-    /// When the first of its rows expires, by the file's clock.
+    /// The time when the first row of the key expires, on the file's clock.
     ends: i64,
 }
 
@@ -98,14 +99,14 @@ impl Looker {
         self.last = Some(Last { ended: Instant::now(), keys: 0, stretch: AFTER_A_FAILURE });
     }
 
-    /// Forgets the last poll, which may have read another file.
+    /// Forgets the last poll, which may have read a different file.
     pub(crate) fn forget(&mut self) {
         self.version = None;
         self.seen.clear();
     }
 
-    /// Notifies holders that the files were deleted or replaced. The holders then check whether the
-    /// new files contain their leases.
+    /// Notifies holders that the files were deleted or replaced. The holders check whether the new
+    /// files contain their leases.
     pub(crate) fn abandon(&mut self) {
         self.forget();
         self.last = None;
@@ -114,7 +115,8 @@ impl Looker {
 
     /// Reads all keys that may have changed, and notifies their watches.
     pub(crate) fn look(&mut self, store: &Store, until: Instant) -> Result<(), Error> {
-        // The version is read before the file, so that the next poll notices a change in between.
+        // The version is read before the file, so that the next poll notices a change that occurs
+        // in between.
         let version = store.version()?;
         let is_changed = self.version.replace(version) != Some(version);
         let keys: HashSet<LockKey> = self.news.watched(Concerns::Waiters).into_iter().collect();

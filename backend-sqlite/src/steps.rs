@@ -10,7 +10,7 @@ use crate::entry::{Entry, Row};
 use crate::host::Now;
 use crate::tables::{Stop, Tables, after};
 
-/// Why a claim is not granted.
+/// The reason why a claim is not granted.
 enum Obstacle {
     Held(Refused),
     OtherKind,
@@ -161,7 +161,7 @@ fn call_up(tables: &Tables<'_>, key: &Key, entry: &mut Entry, now: Now) -> rusql
     Ok(())
 }
 
-/// Creates or refreshes the queue entry of a refused claim.
+/// Creates or refreshes the queue entry of a claim that was not granted.
 fn queue_up(tables: &Tables<'_>, entry: &Entry, claim: &Acquire, now: Now) -> rusqlite::Result<()> {
     let Some(place) = claim.place else { return Ok(()) };
     let row = Row {
@@ -201,9 +201,9 @@ fn grant(
 }
 
 /// Chooses the token of a grant, and the number of additional tokens, which is at most `spare`. The
-/// largest of these tokens is `least`, unless earlier tokens are larger. `least` is the time of day
-/// or a requested minimum token. Additional tokens therefore never run ahead of the time, and
-/// tokens stay in order in a new file.
+/// largest token is `least`, unless earlier tokens are larger. `least` is the time of day or a
+/// requested minimum token. Additional tokens are therefore never ahead of the time, and tokens
+/// remain in order even in a new file.
 fn number(
     tables: &Tables<'_>,
     key: &Key,

@@ -16,11 +16,12 @@ use crate::file::{self, File, Paths};
 use crate::host::{Host, Now};
 use crate::tables::{HostRow, LAYOUT, Stop, Tables};
 
-/// By how much the ceiling of tokens is raised at a time. With this value, one commit per minute
-/// waits for the disk.
+/// The amount by which the token ceiling is raised at a time. With this value, one commit per
+/// minute waits for the disk.
 const CEILING_STEP: Duration = Duration::from_secs(60);
 
-/// The longest pause before a busy file is tried again. A transaction takes one tenth of it.
+/// The longest pause before a busy file is tried again. A transaction takes one tenth of this
+/// pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 
 /// A connection to the lock file.
@@ -28,9 +29,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 pub(crate) struct Store {
     connection: Connection,
     paths: Paths,
-    /// `None` for a snapshot of a file that no process has open.
+    /// The open files, or `None` for a snapshot of a file that no process has open.
     file: Option<File>,
-    /// Why this process can only read. The first write returns this error.
+    /// The reason why this process can only read. The first write returns this error.
     refusal: Option<Error>,
     layout: Layout,
     host: Host,
@@ -40,8 +41,8 @@ impl Store {
     /// Opens the file and checks that it belongs to this machine. Creates the file and its tables
     /// if they are missing.
     ///
-    /// A process that can read the file but not write it may inspect locks. Its first write returns
-    /// the reason.
+    /// A process that can read but not write the file may inspect locks. The first write of such a
+    /// process returns the reason why it cannot write.
     pub(crate) fn open(config: &SqliteConfig, until: Instant) -> Result<Self, Error> {
         Self::find(config, until).map_err(|error| cannot_open(&config.path, error))
     }
@@ -77,13 +78,13 @@ impl Store {
         self.connection.is_autocommit()
     }
 
-    /// Returns whether other processes that open the path get the same files.
+    /// Returns whether processes that open the path now get the same files.
     pub(crate) fn is_in_place(&self) -> bool {
         self.file.as_ref().is_some_and(File::is_in_place)
     }
 
-    /// Returns whether this is a snapshot of a file that no process has open. A later read needs a
-    /// new store.
+    /// Returns whether this is a snapshot of a file that no process has open. A snapshot can be
+    /// used for only one read.
     pub(crate) fn is_snapshot(&self) -> bool {
         self.file.is_none()
     }
@@ -93,7 +94,7 @@ impl Store {
         abandon(self.file.as_ref(), self.connection);
     }
 
-    /// Returns a number that changes with each commit of another connection.
+    /// Returns a number that changes with each commit on a different connection.
     pub(crate) fn version(&self) -> Result<i64, Error> {
         let statement = self.connection.prepare_cached("PRAGMA data_version");
         let version = statement.and_then(|mut statement| statement.query_row([], |row| row.get(0)));
@@ -117,15 +118,15 @@ impl Store {
             work(&self.tables(&transaction), self.host.now())
         })?;
         // A snapshot does not lock the file. A process that has just opened the file may have
-        // changed it during the read.
+        // changed it during this read.
         if self.is_snapshot() && self.paths.exist() {
             return Err(file::moved());
         }
         Ok(done)
     }
 
-    /// Runs a write transaction. No other write transaction runs at the same time. Its changes are
-    /// in the file if this method succeeds, and are not if it fails.
+    /// Runs a write transaction. No other write transaction runs at the same time. If this method
+    /// succeeds, the changes are in the file. If it fails, the file is unchanged.
     pub(crate) fn write<T>(
         &mut self,
         until: Instant,
@@ -147,8 +148,8 @@ impl Store {
                 (Ok(Some(written)), _) => return Ok(written),
                 (Ok(None), token) => self.raise_ceiling(until, token.unwrap_or_default())?,
                 (Err(error), _) => {
-                    // If a full disk or a size limit prevents the log from growing, the log must
-                    // start over.
+                    // If a full disk or a size limit prevents the log from growing, the log must be
+                    // restarted.
                     if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Indeterminate) {
                         shorten_log(&self.connection);
                     }
@@ -164,7 +165,7 @@ impl Store {
     ) -> Result<T, Stop> {
         let behavior = TransactionBehavior::Immediate;
         let transaction = Transaction::new_unchecked(&self.connection, behavior)?;
-        // Other processes now wait for this transaction, provided that they use the same files.
+        // Other processes wait for this transaction only if they use the same files.
         if !self.is_in_place() {
             return Err(Stop::Failed(file::moved()));
         }
@@ -176,8 +177,8 @@ impl Store {
         }
     }
 
-    /// Allows tokens up to a limit above `token`. The limit is on the disk before any of these
-    /// tokens is granted.
+    /// Allows tokens up to a limit above `token`. The limit is written to the disk before these
+    /// tokens can be granted.
     fn raise_ceiling(&mut self, until: Instant, token: i64) -> Result<(), Error> {
         let step = token_at(micros(CEILING_STEP));
         let set = |level| {
@@ -192,7 +193,7 @@ impl Store {
         raised
     }
 
-    /// Creates missing tables, and ends the leases of an earlier run of the machine.
+    /// Creates missing tables, and ends leases from an earlier run of the machine.
     fn settle(&self, until: Instant) -> Result<(), Error> {
         let Host { machine, boot, .. } = &self.host;
         patiently(until, || {
@@ -212,8 +213,8 @@ impl Store {
         })
     }
 
-    /// Checks the tables of a file that cannot be written. Leases of an earlier run of the machine
-    /// count as expired.
+    /// Checks the tables of a file that cannot be written. Leases from an earlier run of the
+    /// machine count as expired.
     fn settle_by_looking(mut self, until: Instant) -> Result<Self, Error> {
         let is_of_this_run = self.read(until, |tables, _| {
             if tables.exist()? { self.is_of_this_run(&tables.host()?).map(Some) } else { Ok(None) }
@@ -257,14 +258,14 @@ fn cannot_open(path: &Path, why: Error) -> Error {
     Error::new(why.kind(), message).with_source(why)
 }
 
-/// Returns whether the error persists until an operator fixes it. The process may still be able to
-/// read.
+/// Returns whether the error persists until an operator fixes it. Even with such an error, the
+/// process may be able to read.
 fn is_for_good(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Denied | ErrorKind::Refused)
 }
 
-/// Repeats `attempt` with pauses while the file is busy, until `until`. A busy file has not applied
-/// anything.
+/// While the file is busy, retries `attempt` with pauses, until the time `until`. If the file is
+/// busy, nothing was applied.
 fn patiently<T>(until: Instant, mut attempt: impl FnMut() -> Result<T, Stop>) -> Result<T, Error> {
     let mut longest = Duration::from_micros(250);
     loop {

@@ -19,20 +19,20 @@ use uuid::Uuid;
 use crate::entry::{Entry, Row};
 use crate::host::Now;
 
-/// How many expired rows are deleted for each written row. With more than one, expired rows cannot
-/// accumulate.
+/// The number of expired rows that are deleted for each written row. With a number larger than one,
+/// expired rows cannot accumulate.
 const CLEARED: u32 = 2;
 
-/// Why a transaction ends without effect.
+/// The reason why a transaction ends without effect.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// An error of SQLite.
     Sql(rusqlite::Error),
     /// An error of the store itself.
     Failed(Error),
-    /// Another attempt may succeed soon. The error is returned if no attempt succeeds.
+    /// A retry may succeed soon. The error is returned if all attempts fail.
     Busy(Error),
-    /// The token must not be granted before the [ceiling](Tables::ceiling) is above it.
+    /// The token must not be granted until the [ceiling](Tables::ceiling) is above the token.
     Ceiling(i64),
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Tables<'a> {
     layout: &'a Layout,
 }
 
-/// A tag as it is stored in the table.
+/// A tag, as stored in the table.
 struct Tag(Uuid);
 
 impl ToSql for Tag {
@@ -83,7 +83,7 @@ impl<'a> Tables<'a> {
         self.execute("UPDATE {stripe} SET token = ?2 WHERE stripe = ?1", params![stripe, token])
     }
 
-    /// Deletes the expired leases and queue entries of a key, and returns the remaining ones.
+    /// Deletes the expired leases and queue entries of a key, and returns the remaining rows.
     pub(crate) fn expire(&self, key: &Key, now: i64) -> rusqlite::Result<Entry> {
         self.execute(
             "DELETE FROM {lease} WHERE key = ?1 AND ends <= ?2",
@@ -164,7 +164,7 @@ impl<'a> Tables<'a> {
         statement.query_row(params![key.name(), Tag(*tag)], |row| holder_row(row, now))
     }
 
-    /// Returns at most this many holders. The leases that expire first come first.
+    /// Returns at most the given number of holders, sorted by the expiry of their leases.
     pub(crate) fn holders(
         &self,
         key: &Key,
@@ -181,7 +181,7 @@ impl<'a> Tables<'a> {
         rows.collect()
     }
 
-    /// Returns rows of a key that have not expired: leases, or queue entries in order.
+    /// Returns the rows of a key that have not expired, either leases or queue entries in order.
     fn shown(
         &self,
         key: &Key,
@@ -228,7 +228,7 @@ impl<'a> Tables<'a> {
         statement.query_map(params, |row| row.get(0))?.collect()
     }
 
-    /// Raises the token of a lock-table partition to `floor` if it is lower.
+    /// Raises the token of a lock-table partition to `floor`, if the token is lower.
     pub(crate) fn raise(&self, stripe: u8, floor: i64) -> rusqlite::Result<()> {
         self.execute(
             "UPDATE {stripe} SET token = ?2 WHERE stripe = ?1 AND token < ?2",
@@ -236,8 +236,8 @@ impl<'a> Tables<'a> {
         )
     }
 
-    /// Renews a lease. Returns until when its holder is asked to finish, or `None` if the lease is
-    /// not in force.
+    /// Renews a lease. Returns the time until which a revocation request for the lease applies, or
+    /// `None` if the lease is not in force.
     pub(crate) fn renew(&self, renewal: &Renew, now: i64) -> rusqlite::Result<Option<i64>> {
         let Renew { lease: Named { key, tag }, units, description, ttl, .. } = renewal;
         let ends = after(now, *ttl);
@@ -249,7 +249,7 @@ impl<'a> Tables<'a> {
         )
     }
 
-    /// Returns whether another lease is in force in the same mode.
+    /// Returns whether a different lease is in force in the same mode.
     pub(crate) fn is_held_like(&self, renewal: &Renew, now: i64) -> rusqlite::Result<bool> {
         let params = params![renewal.lease.key.name(), now, renewal.whole];
         let text = "SELECT 1 FROM {lease} \
@@ -286,8 +286,8 @@ impl<'a> Tables<'a> {
         Ok(ended)
     }
 
-    /// Asks the holder with the fingerprint `only`, or all holders, to finish. Returns whether
-    /// there was a holder.
+    /// Requests the revocation of the lease with the fingerprint `only`, or of all leases. Returns
+    /// whether there was a holder.
     pub(crate) fn ask(
         &self,
         key: &Key,
@@ -335,8 +335,8 @@ pub(crate) fn after(now: i64, span: Duration) -> i64 {
     now.saturating_add(micros(span))
 }
 
-/// Returns the error of a missing row. Without the row, earlier tokens or the machine are unknown,
-/// so nothing may be granted.
+/// Returns the error for a missing row. Without the row, the earlier tokens or the machine are
+/// unknown, so nothing may be granted.
 fn emptied(table: &str) -> Stop {
     let message = format!("a row of the table {table} is missing: restore the file, or delete it");
     Stop::Failed(Failure::Layout.error(message))

@@ -15,7 +15,7 @@ use crate::config::SqliteConfig;
 use crate::look::Looker;
 use crate::store::Store;
 
-/// A handle for the thread. The thread ends when the handle is dropped.
+/// A handle to the thread. The thread ends when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Worker {
     line: Arc<Line>,
@@ -27,13 +27,13 @@ pub(crate) struct Worker {
 /// The priority of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lane {
-    /// Renewals and releases, which keep leases alive and let waiters acquire locks.
+    /// Renewals and releases, which keep leases alive and allow waiters to acquire locks.
     First,
-    /// All other calls.
+    /// All remaining calls.
     Then,
 }
 
-/// The calls that wait for the thread.
+/// The queue of calls that wait for the thread.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     jobs: Mutex<Jobs>,
@@ -82,7 +82,7 @@ impl Worker {
             let message = "the process was forked after it had opened the file; open the file again in the forked process";
             return Err(Failure::NotApplied.error(message));
         }
-        // The remaining quarter of the timeout leaves enough time to report the outcome of a
+        // The remaining quarter of the timeout is enough time to report the outcome of a
         // transaction that has started.
         let until = Instant::now() + self.timeout * 3 / 4;
         let (sender, receiver) = oneshot::channel();
@@ -115,7 +115,7 @@ impl Worker {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, the file is closed nevertheless.
+    /// This method is cancel safe. Even if it is dropped, the file is closed.
     pub(crate) async fn close(&self) {
         let (sender, receiver) = oneshot::channel();
         let closes = self.line.push(Lane::Then, |desk| {
@@ -125,7 +125,7 @@ impl Worker {
         });
         self.line.close();
         if closes.is_ok() {
-            // The result does not matter, because there is nothing left to report.
+            // The result does not matter, because nothing is left to report.
             drop(timeout(self.timeout, receiver).await);
         }
     }
@@ -133,14 +133,15 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // In a forked process, a thread that does not exist there may have locked the queue.
+        // In a forked process, the queue may still be locked by a thread that exists only in the
+        // parent process.
         if self.process == process::id() {
             self.line.close();
         }
     }
 }
 
-/// A flag that is set once: by the thread to start the work, or by the caller to cancel it.
+/// A flag that is set once, either by the thread to start the work or by the caller to cancel it.
 #[derive(Clone, Debug, Default)]
 struct Turn(Arc<AtomicBool>);
 
@@ -169,7 +170,7 @@ impl Line {
         Ok(())
     }
 
-    /// Lets the thread end after all earlier jobs.
+    /// Makes the thread end after all earlier jobs.
     fn close(&self) {
         self.lock().is_closed = true;
         self.wake.notify_one();
@@ -181,7 +182,7 @@ impl Line {
         self.wake.notify_one();
     }
 
-    /// Waits for the next step. The step is a poll if one is `due`.
+    /// Waits for the next step, which is a poll if a poll is `due`.
     fn next(&self, due: impl Fn() -> Option<Instant>) -> Next {
         let mut jobs = self.lock();
         loop {
@@ -257,8 +258,8 @@ impl Desk {
         done
     }
 
-    /// Returns the open file. If the file was deleted or replaced, closes it and notifies holders
-    /// to check their leases.
+    /// Returns the open file. If the file was deleted or replaced, closes it and notifies holders,
+    /// which then check their leases.
     fn take_store(&mut self) -> Option<Store> {
         let store = self.store.take()?;
         if store.is_in_place() {
@@ -271,7 +272,7 @@ impl Desk {
 
     fn look(&mut self) {
         if self.looker.is_idle() {
-            // No caller needs the file now, so it is not opened again.
+            // No caller needs the file at this point, so it is not opened again.
             self.store = self.take_store();
             self.looker.rest();
             return;

@@ -1,5 +1,5 @@
-//! Resolves the addresses of servers. A name may have several addresses, and some of them may not
-//! answer.
+//! Resolves the addresses of servers. A name may have several addresses, some of which may not
+//! reply.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -9,12 +9,12 @@ use tokio::net::lookup_host;
 use crate::error::{self, Failure};
 use crate::sync::locked;
 
-/// The addresses of servers in the form `ip:port`.
+/// The addresses of servers, in the form `ip:port`.
 #[derive(Debug)]
 pub(crate) struct Addresses {
-    /// The address of each server that answered last.
+    /// For each server, the address that replied last.
     good: Mutex<HashMap<String, String>>,
-    /// Addresses for tests, used for all names instead of the resolver.
+    /// Addresses for tests, which replace the resolver for all names.
     #[cfg(test)]
     pub(crate) fixed: Option<Vec<String>>,
 }
@@ -28,7 +28,7 @@ impl Addresses {
         }
     }
 
-    /// Returns the addresses of the server `host:port`. The address that answered last comes first.
+    /// Returns the addresses of the server `host:port`. The address that replied last comes first.
     pub(crate) async fn of(&self, server: &str) -> Result<Vec<String>, Failure> {
         let mut addresses = self.resolve(server).await?;
         if let Some(good) = locked(&self.good).get(server) {
@@ -37,7 +37,7 @@ impl Addresses {
         Ok(addresses)
     }
 
-    /// Records that the server has answered at this address.
+    /// Records that the server has replied at this address.
     pub(crate) fn worked(&self, server: &str, address: &str) {
         locked(&self.good).insert(server.to_owned(), address.to_owned());
     }

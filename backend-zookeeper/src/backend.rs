@@ -40,7 +40,7 @@ pub struct ZooKeeperBackend {
     sessions: Arc<Sessions>,
     claims: Arc<Claims>,
     news: Arc<News>,
-    /// The shortest and the longest session timeout that the servers allow.
+    /// The shortest and longest session timeouts that the servers allow.
     range: (Duration, Duration),
 }
 
@@ -59,7 +59,7 @@ impl ZooKeeperBackend {
         Self::connect_with(ZooKeeperConfig::from_url(url)?).await
     }
 
-    /// Connects to the ensemble of `config`, checks the credentials, and asks which TTLs the
+    /// Connects to the ensemble in `config`, checks the credentials, and determines which TTLs the
     /// ensemble supports.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl ZooKeeperBackend {
     }
 
     /// Stops keeping the current sessions alive if a lease was abandoned, for example because a
-    /// clone was dropped without releasing it.
+    /// clone was dropped without releasing the lease.
     fn doubt_strays(&self, now: Instant) {
         if self.claims.finds_strays(now) {
             self.sessions.doubt();

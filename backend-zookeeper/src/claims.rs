@@ -1,5 +1,5 @@
-//! Remembers the leases that this client holds or requests, including their nodes and sessions.
-//! Also remembers whether a request to create a node may still arrive.
+//! Records the leases that this client holds or requests, with their nodes and sessions. Also
+//! records whether a request to create a node may still arrive.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -12,37 +12,38 @@ use crate::name::State;
 use crate::session::Session;
 use crate::sync::locked;
 
-/// A lease is forgotten two TTLs and this time after its last renewal or attempt. The server may
+/// A lease is forgotten two TTLs plus this time after its last renewal or attempt. The server may
 /// restart the TTL, for example after an election.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// How often all leases are checked. At this rate, the check is cheap for any number of leases.
+/// The interval at which all leases are checked. At this rate, the check is cheap for any number of
+/// leases.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The leases that this client holds or requests.
 #[derive(Debug)]
 pub(crate) struct Claims {
     known: Mutex<HashMap<LeaseId, Known>>,
-    /// When all leases are checked again.
+    /// The time when all leases are checked again.
     look_at: Mutex<Instant>,
 }
 
 /// A lease of this client.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
-    /// The last known name of its node.
+    /// The last known name of the lease's node.
     pub(crate) name: Option<String>,
     pub(crate) state: State,
-    /// The last known session that its node is attached to.
+    /// The last known session to which the lease's node is attached.
     pub(crate) session: Option<Arc<Session>>,
-    /// When the last request to create the node was sent, and for which session. Set only if the
-    /// request may have been applied or may still be applied.
+    /// The time and the session of the last request to create the node, if the request may have
+    /// been applied or may still be applied.
     pub(crate) in_doubt: Option<(Instant, Arc<Session>)>,
-    /// When the lease is forgotten, unless it is renewed or requested before.
+    /// The time when the lease is forgotten, unless it is renewed or requested before that.
     until: Instant,
-    /// When the lease expires for its holder or waiter, unless it is renewed or requested before.
-    /// Other leases may keep its session alive for longer. `None` if the expiry has been reported
-    /// or need not be reported.
+    /// The time when the lease expires for its holder or waiter, unless it is renewed or requested
+    /// before that. Other leases may keep the session alive for longer. `None` if the expiry has
+    /// been reported or need not be reported.
     kept_until: Option<Instant>,
 }
 
@@ -51,7 +52,7 @@ impl Claims {
         Self { known: Mutex::default(), look_at: Mutex::new(Instant::from_zero(Duration::ZERO)) }
     }
 
-    /// Records that the lease is requested. Returns what was known about it before.
+    /// Records that the lease is requested. Returns what was known about the lease before.
     pub(crate) fn ask(&self, lease: &Lease, now: Instant) -> Option<Known> {
         let mut all = locked(&self.known);
         let before = all.get(&lease.id()).cloned();
@@ -76,7 +77,7 @@ impl Claims {
         self.change(lease, |known| known.in_doubt = Some((now, Arc::clone(session))));
     }
 
-    /// Records that no request to create the node is in progress any more.
+    /// Records that requests to create the node are no longer in progress.
     pub(crate) fn settle(&self, lease: &Lease) {
         self.change(lease, |known| known.in_doubt = None);
     }
@@ -107,8 +108,8 @@ impl Claims {
         self.change(lease, |known| known.kept_until = None);
     }
 
-    /// Checks at intervals for leases and queue entries that are not renewed any more. Returns
-    /// whether one of them may be kept alive nevertheless. Forgets leases without renewal for a
+    /// Periodically checks for leases and queue entries that are no longer renewed. Returns whether
+    /// a session may keep such an entry alive. Also forgets leases that have not been renewed for a
     /// long time.
     pub(crate) fn finds_strays(&self, now: Instant) -> bool {
         {

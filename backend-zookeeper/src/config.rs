@@ -20,7 +20,7 @@ use crate::layout::Layout;
 /// The crate documentation contains an example.
 #[derive(Clone)]
 pub struct ZooKeeperConfig {
-    /// The servers in the form `host:port`.
+    /// The servers, in the form `host:port`.
     pub(crate) servers: Vec<String>,
     pub(crate) layout: Layout,
     pub(crate) timeout: Duration,
@@ -34,8 +34,8 @@ pub struct ZooKeeperConfig {
 impl ZooKeeperConfig {
     /// The default time limit for a connection and for a reply.
     ///
-    /// Healthy ensembles reply within milliseconds, and many elections take less than this limit.
-    /// The limit is short enough for several renewal attempts within one TTL.
+    /// Healthy ensembles reply within milliseconds, and many elections finish within this limit.
+    /// The limit is also short enough for several renewal attempts within one TTL.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
     /// The default tick, which is the `tickTime` of ZooKeeper's sample configuration.
@@ -47,16 +47,16 @@ impl ZooKeeperConfig {
     /// Reads a URL such as `zookeeper://[user:password@]host[:port][,host[:port]…][/prefix]`.
     /// `zookeepers://` enables TLS.
     ///
-    /// The default port is 2181. User and password belong to ZooKeeper's scheme `digest`, and only
-    /// this user can access the created nodes. With `auth=sasl`, they belong to a SASL user
-    /// (DIGEST-MD5). The `prefix`, `timeout-ms` and `tick-ms` parameters correspond to
-    /// [`prefix`](Self::prefix), [`timeout`](Self::timeout) and [`tick`](Self::tick). With TLS, the
-    /// parameters `ca`, `cert` and `key` are paths of PEM files.
+    /// The default port is 2181. The user and password belong to ZooKeeper's `digest` scheme, and
+    /// only this user can access the created nodes. With `auth=sasl`, the user and password belong
+    /// to a SASL user (DIGEST-MD5). The `prefix`, `timeout-ms` and `tick-ms` parameters correspond
+    /// to [`prefix`](Self::prefix), [`timeout`](Self::timeout) and [`tick`](Self::tick). With TLS,
+    /// the parameters `ca`, `cert` and `key` are paths of PEM files.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`] if the URL is not valid. Returns [`ErrorKind::Unsupported`]
-    /// if it needs TLS or SASL and the Cargo feature `tls` or `sasl` is disabled. No error shows
+    /// if it requires TLS or SASL and the `tls` or `sasl` Cargo feature is disabled. No error shows
     /// the URL, because it may contain a password.
     ///
     /// ```
@@ -100,8 +100,8 @@ impl ZooKeeperConfig {
         })
     }
 
-    /// Sets the parent node of all locks. Default: `/lock`. Curator's path of the lock `job` is
-    /// then `/lock/job`.
+    /// Sets the parent node of all locks. The default is `/lock`, for which Curator's path of the
+    /// lock `job` is `/lock/job`.
     ///
     /// Applications that share an ensemble need different prefixes.
     ///
@@ -114,7 +114,7 @@ impl ZooKeeperConfig {
         Ok(self)
     }
 
-    /// Sets the time limit for connecting to a server and for each reply. Default:
+    /// Sets the time limit for connecting to a server and for each reply. The default is
     /// [`ZooKeeperConfig::DEFAULT_TIMEOUT`].
     ///
     /// # Errors
@@ -128,11 +128,11 @@ impl ZooKeeperConfig {
         Ok(self)
     }
 
-    /// Sets the `tickTime` of the servers, by which sessions may expire late. Default:
+    /// Sets the servers' `tickTime`. Sessions may expire late by up to this time. The default is
     /// [`ZooKeeperConfig::DEFAULT_TICK`].
     ///
-    /// Clients cannot ask servers for this value. Waiters use it to estimate when the lease of a
-    /// dead holder expires. Mutual exclusion does not depend on it.
+    /// Clients cannot query this value. Waiters use the tick to estimate when a dead holder's lease
+    /// expires. Mutual exclusion does not depend on the tick.
     ///
     /// # Errors
     ///
@@ -146,8 +146,8 @@ impl ZooKeeperConfig {
     }
 
     /// Sets the clock that measures the validity of sessions. Use the clock of the
-    /// [client](leasehold_core::Builder::clock). Network timeouts always use real time. Default:
-    /// [`SystemClock`].
+    /// [client](leasehold_core::Builder::clock). Network timeouts always use real time. The default
+    /// is [`SystemClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
@@ -155,7 +155,7 @@ impl ZooKeeperConfig {
     }
 
     /// Returns the client crate's settings for a connection to one server. The connection fails
-    /// instead of reconnecting, and the session outlives it for the time `session`.
+    /// instead of reconnecting, and the session outlives the connection for the time `session`.
     pub(crate) fn connector(&self, session: Duration) -> Connector {
         self.connector.clone().with_fail_eagerly().with_session_timeout(session)
     }
@@ -166,7 +166,7 @@ impl ZooKeeperConfig {
         format!("{scheme}://{server}")
     }
 
-    /// Returns whether the client crate gets addresses instead of names.
+    /// Returns whether the client crate receives addresses instead of names.
     pub(crate) fn resolves(&self) -> bool {
         !self.is_secure
     }

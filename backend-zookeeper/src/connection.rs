@@ -1,8 +1,8 @@
-//! Connects to the ensemble. Each connection goes to one server.
+//! Connects to the ensemble. Each connection leads to one server.
 //!
-//! The client crate reconnects automatically. It then sends requests that arrived in the meantime,
-//! even for callers that were dropped. Leasehold therefore discards a connection as soon as it is
-//! lost, and the next request opens a new one.
+//! The client crate reconnects automatically, and sends requests that arrived in the meantime, even
+//! for callers that were dropped. Leasehold therefore discards a connection as soon as it is lost,
+//! and the next request opens a new connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::session::Use;
 /// that is silent for two fifths of this time is considered down.
 const READING_SESSION: Duration = Duration::from_secs(5);
 
-/// The shortest TTL, even if a server allows shorter ones. The client crate gives a connection
+/// The shortest TTL, even if a server allows shorter TTLs. The client crate gives a connection
 /// attempt two fifths of the session timeout.
 pub(crate) const MIN_TTL: Duration = Duration::from_secs(1);
 
@@ -37,19 +37,19 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The required session timeout if no lease is attached to the session.
 const ANY: Duration = Duration::ZERO;
 
-/// If a caller drops a request or a connection attempt after this time, the server probably does
-/// not answer. Healthy ensembles reply within milliseconds.
+/// The time after which a dropped request or connection attempt indicates that the server is not
+/// replying. Healthy ensembles reply within milliseconds.
 const SUSPICIOUS: Duration = Duration::from_millis(300);
 
-/// A refusal takes one round trip, so the next server is asked after at most this part of the time
-/// limit.
+/// The part of the time limit that may be used to detect that a server refuses connections. A
+/// refusal takes one round trip, so the next server can be tried soon.
 const REFUSAL: u32 = 10;
 
-/// The pause before the next attempt when other clients use the last available connection. They
-/// need about this time to renew a session.
+/// The pause before the next attempt if other clients use the last available connection. A client
+/// needs about this time to renew a session.
 const OTHERS: Duration = Duration::from_millis(10);
 
-/// How long to wait for the last available connection. Afterwards, a holder gives up its main
+/// How long to wait for the last available connection. After this time, a holder gives up its main
 /// connection to save time for the renewal.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -58,7 +58,7 @@ pub(crate) struct Servers {
     config: ZooKeeperConfig,
     addresses: Addresses,
     driver: Driver,
-    /// A counter that increases whenever another server is used.
+    /// A counter that increases with each switch to a different server.
     turn: Arc<AtomicUsize>,
     /// The connection for requests that do not belong to the session of a lease.
     main: Mutex<Option<Arc<Link>>>,
@@ -93,7 +93,8 @@ impl Servers {
 
     /// Returns the connection for requests that do not belong to the session of a lease.
     pub(crate) async fn main(&self) -> Result<Arc<Link>, Failure> {
-        // A caller that waits for another caller's connection attempt has the same time limit.
+        // The time limit also applies to a caller that waits for a different caller's connection
+        // attempt.
         let servers = u32::try_from(self.config.servers.len()).unwrap_or(u32::MAX);
         let waited = timeout(self.config.timeout * servers, self.main.lock()).await;
         let mut main = waited.map_err(|_| Failure::ServerDown(error::unreachable()))?;
@@ -106,11 +107,11 @@ impl Servers {
         Ok(Arc::clone(main.insert(Arc::new(link))))
     }
 
-    /// Returns the shortest and the longest session timeout that a server allows.
+    /// Returns the shortest and longest session timeouts that a server allows.
     ///
     /// Servers limit the number of connections per address. A new client needs two connections: the
-    /// main connection, which it keeps, and a short one. New clients therefore leave the last
-    /// available connection to clients that renew a lease.
+    /// main connection, which it keeps, and a short-lived connection. New clients therefore leave
+    /// the last available connection to clients that renew a lease.
     pub(crate) async fn range(&self) -> Result<(Duration, Duration), Failure> {
         self.find_room().await?;
         self.main().await?;
@@ -120,7 +121,7 @@ impl Servers {
             // The server may still count the previous connection.
             match self.patiently(&self.config.connector(MIN_TTL), ANY).await {
                 // The client crate has stopped trying before the caller's time limit, although the
-                // servers have just answered.
+                // servers have just replied.
                 Err(Failure::ServerDown(_) | Failure::NoRoom(_))
                     if began.elapsed() < self.config.timeout => {}
                 connected => break connected?.session_timeout(),
@@ -129,8 +130,8 @@ impl Servers {
         Ok((shortest, longest))
     }
 
-    /// Selects a server that accepts two more connections. The check uses the last available
-    /// connection for a moment and does not create a session.
+    /// Selects a server that accepts two additional connections. The check briefly uses the last
+    /// available connection and does not create a session.
     async fn find_room(&self) -> Result<(), Failure> {
         let mut full = Ok(());
         for _ in 0..self.config.servers.len() {
@@ -152,7 +153,7 @@ impl Servers {
     }
 
     /// Returns the addresses of a server in the order of the attempts. With TLS, the client crate
-    /// needs the name, because it compares the name with the certificate.
+    /// must receive the name, because it compares the name with the certificate.
     async fn addresses(&self, server: &str) -> Result<Vec<String>, Failure> {
         match self.config.resolves() {
             true => self.addresses.of(server).await,
@@ -168,8 +169,8 @@ impl Servers {
         Ok(link.that_leaves_its_session())
     }
 
-    /// Connects to a session again. If the leader then commits a write of this connection, the
-    /// session time has started again.
+    /// Connects to a session again. If the leader then commits a write on this connection, the
+    /// session time has restarted.
     pub(crate) async fn attach(
         &self,
         of: Use,
@@ -182,8 +183,8 @@ impl Servers {
         Ok(link.that_leaves_its_session())
     }
 
-    /// Connects on behalf of a holder. If necessary, the main connection is closed to make room,
-    /// because leases depend on this connection.
+    /// Connects on behalf of a holder. If necessary, the main connection is closed to free a slot,
+    /// because leases depend on the new connection.
     async fn connect_for(
         &self,
         of: Use,
@@ -192,8 +193,8 @@ impl Servers {
     ) -> Result<Link, Failure> {
         match self.patiently(connector, least).await {
             Err(Failure::NoRoom(_)) if of == Use::Locks => {
-                // The lock prevents the main connection from being opened again before this
-                // connection.
+                // While the mutex is locked, the main connection cannot be reopened before this
+                // connection is open.
                 let mut main = timeout(PATIENCE * 2, self.main.lock()).await;
                 if let Some(link) = main.as_mut().ok().and_then(|main| main.take()) {
                     link.give_up();
@@ -201,7 +202,7 @@ impl Servers {
                 let link = self.patiently(connector, least).await?;
                 drop(main);
                 // Reopen the main connection before a new client uses the free slot. If there is no
-                // free slot, the next request reopens it.
+                // free slot, the next request reopens the main connection.
                 drop(timeout(OTHERS * 5, self.main()).await);
                 Ok(link)
             }
@@ -209,7 +210,7 @@ impl Servers {
         }
     }
 
-    /// Connects. Waits for a moment if other clients use the last available connection.
+    /// Connects. Waits briefly if other clients use the last available connection.
     async fn patiently(&self, connector: &Connector, least: Duration) -> Result<Link, Failure> {
         let began = Instant::now();
         loop {
@@ -220,7 +221,7 @@ impl Servers {
         }
     }
 
-    /// Connects to the current server, or to the next server if the current one is unusable. The
+    /// Connects to the current server, or to the next server if the current server is unusable. The
     /// session timeout must be at least `least`.
     async fn connect(&self, connector: &Connector, least: Duration) -> Result<Link, Failure> {
         let mut unusable = None;
@@ -236,7 +237,7 @@ impl Servers {
                 Err(failure) => failure.at(self.server(turn)),
             };
             self.leave(turn);
-            // An error that an operator must fix is more useful than a temporary one.
+            // An error that an operator must fix is more useful than a temporary error.
             if unusable.is_none() || !matches!(failure, Failure::ServerDown(_)) {
                 unusable = Some(failure);
             }
@@ -259,7 +260,7 @@ impl Servers {
         Link::new(self, turn, client, task).that_lasts(least)
     }
 
-    /// Connects to a server at any of its addresses. The time until the session is created is
+    /// Connects to a server at one of its addresses. The time until the session is created is
     /// divided equally among the addresses.
     async fn reach(
         &self,
@@ -308,7 +309,7 @@ impl Servers {
 /// Switches to the next server because the server of this turn has failed.
 fn leave(turns: &AtomicUsize, turn: usize) {
     let next = turn.wrapping_add(1);
-    // An error means that another caller has already switched.
+    // An error means that a different caller has already switched.
     let _ = turns.compare_exchange(turn, next, Ordering::Relaxed, Ordering::Relaxed);
 }
 
@@ -318,7 +319,8 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// A connection attempt. If the caller is dropped after a long wait, the next server is used.
+/// A connection attempt. If the caller is dropped after a long wait, the attempt switches to the
+/// next server.
 struct Attempt<'a> {
     servers: &'a Servers,
     turn: usize,
@@ -369,7 +371,7 @@ impl Link {
     }
 
     /// Rejects a server whose session timeout is too short, even for a session that was created on
-    /// another server.
+    /// a different server.
     ///
     /// A longer session timeout is harmless, because shorter TTLs are rejected earlier.
     fn that_lasts(self, least: Duration) -> Result<Self, Failure> {
@@ -394,13 +396,13 @@ impl Link {
         &self.client
     }
 
-    /// Returns the session timeout that the server has chosen. It may differ from the requested
-    /// timeout.
+    /// Returns the session timeout that the server has chosen. The server's timeout may differ from
+    /// the requested timeout.
     pub(crate) fn session_timeout(&self) -> Duration {
         self.client.session_timeout()
     }
 
-    /// Returns whether the connection can be used, as far as the client knows.
+    /// Returns whether, to the client's knowledge, the connection is usable.
     pub(crate) fn is_alive(&self) -> bool {
         !*self.gone.borrow() && self.client.state() == SessionState::SyncConnected
     }
@@ -432,20 +434,21 @@ impl Link {
         Err(failure)
     }
 
-    /// Closes the connection without sending anything more, including queued requests.
+    /// Closes the connection without sending further data, including queued requests.
     pub(crate) fn give_up(&self) {
         give_up(&self.gone, &self.task);
     }
 
     /// Waits until the connection is lost or closed.
     ///
-    /// After that, the client crate's watchers panic when they are polled.
+    /// After the connection is gone, the client crate's watchers panic when they are polled.
     pub(crate) async fn gone(&self) {
         until(&mut self.gone.subscribe()).await;
     }
 }
 
-/// Tasks that wait for the loss are notified before the client crate's watchers.
+/// Closes a connection. Tasks that wait for its loss are notified before the client crate's
+/// watchers.
 fn give_up(gone: &watch::Sender<bool>, task: &AbortHandle) {
     gone.send_replace(true);
     task.abort();
@@ -491,7 +494,7 @@ mod tests {
 
     use super::*;
 
-    /// A name that the tests resolve.
+    /// A host name that the tests resolve.
     const NAME: &str = "db.example:2181";
 
     const TTL: Duration = Duration::from_secs(10);

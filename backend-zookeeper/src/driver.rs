@@ -22,9 +22,9 @@ use crate::sync::locked;
 /// connections as soon as it has accepted them.
 const SILENCE: Duration = Duration::from_millis(10);
 
-/// The thread that drives connections, so that they do not end with the runtime of a caller.
+/// The thread that drives connections, so that connections do not end with a caller's runtime.
 pub(crate) struct Driver {
-    /// `None` after the driver was dropped.
+    /// The runtime, or `None` after the driver was dropped.
     runtime: Option<Runtime>,
     pub(crate) handle: Handle,
 }
@@ -56,8 +56,8 @@ impl Driver {
         Ok((client, task))
     }
 
-    /// Finds out with another connection why a server did not create a session, within `limit`. The
-    /// client crate does not report the reason.
+    /// Opens an additional connection to determine, within `limit`, why a server did not create a
+    /// session. The client crate does not report the reason.
     pub(crate) async fn why_down(&self, address: String, limit: Duration) -> Failure {
         let closes = self.handle.spawn(async move { timeout(limit, closes(&address)).await });
         match closes.await {
@@ -68,7 +68,7 @@ impl Driver {
         }
     }
 
-    /// Returns whether a server refuses one of two new connections.
+    /// Returns whether a server rejects one of two new connections.
     pub(crate) async fn is_full(&self, address: String, limit: Duration) -> bool {
         let answer = self.handle.spawn(async move { timeout(limit, answer_of(&address)).await });
         matches!(answer.await, Ok(Ok(Err(error))) if is_end(&error))
@@ -102,7 +102,7 @@ async fn closes(address: &str) -> io::Result<bool> {
         Err(error) if is_end(&error) => return Ok(true),
         connected => connected?,
     };
-    // Other clients may need the connection, so it is closed soon.
+    // The connection is closed soon, because other clients may need it.
     let read = timeout(SILENCE, stream.read_u8()).await;
     Ok(matches!(read, Ok(Err(error)) if is_end(&error)))
 }
@@ -110,13 +110,13 @@ async fn closes(address: &str) -> io::Result<bool> {
 impl Drop for Driver {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Waiting for the end of a runtime is not allowed inside another runtime.
+            // Inside a runtime, waiting for the end of a runtime is not allowed.
             runtime.shutdown_background();
         }
     }
 }
 
-/// A task that connects. It is aborted when its caller stops waiting.
+/// A task that connects, which is aborted when its caller stops waiting.
 struct Connecting(JoinHandle<Result<Client, ClientError>>);
 
 impl Future for Connecting {
@@ -135,7 +135,7 @@ impl Drop for Connecting {
 }
 
 /// Sets the runtime for the client crate's tasks. The client crate uses the runtime of the thread
-/// that polls it.
+/// that polls its futures.
 struct Scoped<F> {
     spawner: Spawner,
     future: Pin<Box<F>>,
@@ -151,7 +151,7 @@ impl<F: Future> Future for Scoped<F> {
     }
 }
 
-/// Spawns the client crate's tasks and remembers the last one.
+/// Spawns the client crate's tasks and keeps the handle of the last task.
 struct Spawner {
     handle: Handle,
     spawned: Arc<StdMutex<Option<AbortHandle>>>,

@@ -1,4 +1,4 @@
-//! An entry: the node of a holder or a waiter, and the meaning of its data.
+//! Entries, which are the nodes of holders and waiters, and the meaning of their data.
 
 use std::str;
 use std::time::Duration;
@@ -16,14 +16,15 @@ const HELD: &str = "held";
 /// The first word in the data of a waiter.
 const QUEUED: &str = "queued";
 
-/// Replaces the token in the data of a claim that holds the lock only if its node has the number
-/// that follows. See [`State::HeldAs`].
+/// The character before a node number in the data of a claim that holds the lock only if its node
+/// has this number. The character and the number take the place of the token, see
+/// [`State::HeldAs`].
 const IF_NUMBERED: char = '@';
 
-/// The data by which Curator asks a holder to finish.
+/// The data with which Curator asks a holder to finish.
 pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
 
-/// The number of bits by which a zxid is shifted to make a token. Each grant has this range of
+/// The number of bits by which a zxid is shifted to obtain a token. Each grant has this range of
 /// numbers for hand-offs. Even after centuries of elections, tokens stay below 2^53, the largest
 /// integer that JSON parsers read exactly.
 pub(crate) const SHIFT: u32 = 8;
@@ -42,8 +43,8 @@ pub(crate) fn token(zxid: i64) -> u64 {
     u64::try_from(zxid).unwrap_or_default() << SHIFT
 }
 
-/// Returns the data of a new node in this state. If the node holds the lock, its creation is the
-/// grant.
+/// Returns the data of a new node in this state. If the node holds the lock, the creation of the
+/// node is the grant.
 pub(crate) fn data(state: State, lease: &Lease) -> Vec<u8> {
     write(state, lease, 0)
 }
@@ -61,17 +62,17 @@ impl Entry {
         state.is_none_or(|state| state == State::Held)
     }
 
-    /// Returns whether Curator's `Revoker` asks the holder to finish.
+    /// Returns whether Curator's `Revoker` has asked the holder to finish.
     pub(crate) fn is_asked_by_curator(&self) -> bool {
         self.data == REVOKE
     }
 
-    /// Returns whether the data were written after the creation of the node.
+    /// Returns whether the data was written after the node was created.
     pub(crate) fn is_touched(&self) -> bool {
         self.stat.version > 0
     }
 
-    /// Returns whether another program created the node.
+    /// Returns whether a foreign program created the node.
     pub(crate) fn is_foreign(&self) -> bool {
         self.text.is_none()
     }
@@ -92,13 +93,13 @@ impl Entry {
         }
     }
 
-    /// Returns the data for a moved node. They contain the token, because the creation of the node
+    /// Returns the data for a moved node. The data contains the token, because the node's creation
     /// is no longer the grant.
     pub(crate) fn moved(&self, lease: &Lease) -> Vec<u8> {
         write(State::Held, lease, self.token())
     }
 
-    /// Returns how long the entry stays at most without renewal.
+    /// Returns the maximum time for which the entry remains without renewal.
     pub(crate) fn ttl(&self) -> Option<Duration> {
         self.text.as_ref().map(|text| text.ttl)
     }

@@ -12,11 +12,11 @@ pub(crate) const BACKEND: &str = "zookeeper";
 /// A failed request, and what it means for the caller.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The server cannot be reached or cannot serve. Nothing was applied, and another server may
-    /// serve.
+    /// The server cannot be reached or cannot serve requests. Nothing was applied, and a different
+    /// server may serve the request.
     ServerDown(Error),
-    /// The server did not create a session, but it or another server may do so soon. Nothing was
-    /// applied.
+    /// The server did not create a session, but a later attempt or a different server may succeed.
+    /// Nothing was applied.
     NoRoom(Error),
     /// The connection broke, or no reply arrived in time. The request may have been applied.
     Unknown(Error),
@@ -24,7 +24,7 @@ pub(crate) enum Failure {
     SessionGone(Error),
     /// The nodes did not match the conditions of the request. Nothing was applied.
     Mismatch(ClientError),
-    /// Any other error.
+    /// A different error.
     Final(Error),
 }
 
@@ -79,7 +79,7 @@ impl Failure {
         matches!(self, Self::Final(error) if error.kind() == ErrorKind::Denied)
     }
 
-    /// Maps the failure of a request that may be repeated, because it changes nothing that matters.
+    /// Maps the failure of a request that may be retried, because it does not change relevant data.
     pub(crate) fn of_a_look(self) -> Self {
         match self {
             Self::Unknown(error) => {
@@ -140,7 +140,7 @@ pub(crate) fn request(error: ClientError) -> Failure {
             let message = "the server answered something unexpected";
             Failure::Final(new(ErrorKind::Unexpected, message, error))
         }
-        // The client crate also returns `UnexpectedError` for a connection that was closed.
+        // The client crate also returns `UnexpectedError` for a closed connection.
         error => {
             let message = "the connection broke, outcome unknown";
             Failure::Unknown(new(ErrorKind::Indeterminate, message, error))

@@ -16,8 +16,8 @@ pub(crate) struct Layout {
     prefix: Arc<str>,
 }
 
-/// The child of a lock's node that exists while all holders are asked to finish. Its name sorts
-/// after all holders and waiters, because some programs sort all children.
+/// The child of a lock's node that exists while a revocation request to all holders applies. The
+/// child's name sorts after all holders and waiters, because some programs sort all children.
 pub(crate) const REVOCATION: &str = "revoke";
 
 impl Layout {
@@ -56,13 +56,14 @@ impl Layout {
         format!("{}/{name}", self.lock(key))
     }
 
-    /// Returns the path of the node that exists while only the holder of this lease is asked to
-    /// finish.
+    /// Returns the path of the node that exists while a revocation request for only this lease
+    /// applies.
     pub(crate) fn revocation_of(&self, key: &LockKey, lease: Fingerprint) -> String {
         format!("{}-{lease}", self.revocation(key))
     }
 
-    /// Returns the path of the node that exists while all holders of `key` are asked to finish.
+    /// Returns the path of the node that exists while a revocation request to all holders of `key`
+    /// applies.
     pub(crate) fn revocation(&self, key: &LockKey) -> String {
         self.node(key, REVOCATION)
     }
@@ -89,16 +90,16 @@ fn segment(key: &LockKey) -> String {
 }
 
 impl Default for Layout {
-    /// Uses the prefix `/lock`.
+    /// Creates a layout with the prefix `/lock`.
     fn default() -> Self {
         Self { prefix: "/lock".into() }
     }
 }
 
-/// Returns the tag of a lease, which is visible in ZooKeeper. The tag is derived from the lease id
+/// Returns the tag of a lease, which is visible in ZooKeeper. The tag is derived from the lease ID
 /// and does not reveal it.
 ///
-/// It has the position and the format of Curator's protection id, which is a UUID.
+/// The tag has the position and the format of Curator's protection ID, which is a UUID.
 pub(crate) fn tag(lease: &Lease) -> String {
     /// A random namespace for tags of this backend.
     const NAMESPACE: Uuid = Uuid::from_u128(0x2f6a_90b1_7c1e_4d0a_a35e_5a83_0b64_90d2);

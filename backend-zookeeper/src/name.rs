@@ -1,14 +1,14 @@
-//! The names of the nodes of holders and waiters. A name contains everything that determines its
-//! order.
+//! The names of the nodes of holders and waiters. A name contains everything that determines the
+//! node's position in the queue.
 //!
 //! | name | used for |
 //! | --- | --- |
-//! | `_c_<tag>-lock-NNNNNNNNNN` | a mutex, as Curator's `InterProcessMutex` |
-//! | `_c_<tag>-__READ__NNNNNNNNNN`, `_c_<tag>-__WRIT__NNNNNNNNNN` | a reader, a writer, as Curator's `InterProcessReadWriteLock` |
+//! | `_c_<tag>-lock-NNNNNNNNNN` | a mutex, as in Curator's `InterProcessMutex` |
+//! | `_c_<tag>-__READ__NNNNNNNNNN`, `_c_<tag>-__WRIT__NNNNNNNNNN` | a reader or a writer, as in Curator's `InterProcessReadWriteLock` |
 //! | `_c_<tag>-unit-<state>-<units>-<limit>-NNNNNNNNNN` | permits of a semaphore; the state is `h`, `q` or a number, see [`State`] |
 //!
 //! The server assigns the number. The tag belongs to a [lease](crate::layout::tag), or is Curator's
-//! protection id, which is optional.
+//! protection ID, which is optional.
 
 use leasehold_core::backend::Share;
 
@@ -23,8 +23,8 @@ const READ: &str = "__READ__";
 const WRITE: &str = "__WRIT__";
 const UNIT: &str = "unit-";
 
-/// Claims with larger numbers are refused. The server's numbers soon become negative, and negative
-/// numbers sort first.
+/// The largest number of a claim that is not rejected. The server's numbers soon become negative,
+/// and negative numbers sort first.
 pub(crate) const LAST_NUMBER: u32 = (1 << 31) - (1 << 20);
 
 /// Whether an entry holds the lock.
@@ -32,11 +32,11 @@ pub(crate) const LAST_NUMBER: u32 = (1 << 31) - (1 << 20);
 pub(crate) enum State {
     Held,
     Queued,
-    /// The entry holds the lock if its node has this number, and waits otherwise.
+    /// If its node has this number, the entry holds the lock. Otherwise, the entry waits.
     ///
     /// A claim reads the queue before its node is created. If the node gets the number that was
-    /// next at that time, no other node was created in between. Creating the node has then granted
-    /// the claim, and no second write is necessary.
+    /// next at that time, no node was created in the meantime. Creating the node has then granted
+    /// the claim, and a second write is not necessary.
     HeldAs(u32),
 }
 
@@ -55,7 +55,7 @@ impl State {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Name {
     pub(crate) text: String,
-    /// The tag, or an empty text if there is none.
+    /// The tag, or an empty string if the name does not contain a tag.
     pub(crate) tag: String,
     pub(crate) share: Share,
     /// The state, or `None` if only the order of the nodes determines it.
@@ -97,7 +97,7 @@ impl Name {
         }
     }
 
-    /// Returns the name of a claim that sorts after all other claims.
+    /// Returns the name of a claim that sorts after all existing claims.
     pub(crate) fn last(tag: &str, share: Share) -> Self {
         let text = format!("{}{}", Self::head(tag, share, State::Queued), u32::MAX);
         Self::read(&text).expect("it has as many digits")
@@ -112,7 +112,7 @@ impl Name {
         Self::read(&text).expect("a name that was read and written anew is one")
     }
 
-    /// Returns the sort key. The text is needed because Curator can create two nodes of one client
+    /// Returns the sort key. The text is necessary because one Curator client can create two nodes
     /// with the same number.
     pub(crate) fn order(&self) -> (u32, &str) {
         (self.number, &self.text)
@@ -123,7 +123,7 @@ impl Name {
     }
 }
 
-/// Splits off the tag at the position of Curator's protection id, if there is one.
+/// Splits off the tag at the position of Curator's protection ID, if the name contains one.
 fn protection(head: &str) -> (&str, &str) {
     let protected = head.strip_prefix("_c_").and_then(|rest| rest.split_at_checked(TAG));
     match protected {

@@ -1,5 +1,4 @@
-//! The queue of a lock, and the rule that admits the next claim. The rule is the same for all lock
-//! types.
+//! The queue of a lock, and the rule that admits the next claim. All lock types use the same rule.
 
 use leasehold_core::backend::Share;
 use zookeeper_client::Stat;
@@ -7,16 +6,16 @@ use zookeeper_client::Stat;
 use crate::layout::REVOCATION;
 use crate::name::{Name, State};
 
-/// The holders and waiters of a lock, as one request has listed them.
+/// The holders and waiters of a lock, as listed by a single request.
 ///
-/// The node with the lowest number holds the lock. An outdated list may contain deleted nodes. It
-/// never misses a node that was created before a node in the list, because numbers follow the order
-/// of changes.
+/// The node with the lowest number holds the lock. An outdated list may contain deleted nodes. If a
+/// node is in the list, the list also contains all nodes that were created earlier and still exist,
+/// because numbers follow the order of changes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
     /// The entries in order.
     entries: Vec<Name>,
-    /// Whether all holders are asked to finish.
+    /// Whether a revocation request to all holders applies.
     pub(crate) is_asked: bool,
     /// The data version of the lock's node, which grants of permits compare.
     pub(crate) version: i32,
@@ -24,8 +23,8 @@ pub(crate) struct Queue {
     pub(crate) changed: i64,
     /// The number that the next node gets.
     pub(crate) next: u32,
-    /// The zxid that created the lock's node, or 0 if there is no node. The numbers start again for
-    /// each new node.
+    /// The zxid that created the lock's node, or 0 if there is no node. The numbering restarts with
+    /// each new lock node.
     pub(crate) made: i64,
 }
 
@@ -35,7 +34,7 @@ pub(crate) enum Verdict {
     /// The claim is compatible with all holders of the lock and with all waiters before it.
     Admitted,
     Refused,
-    /// The lock is held as another lock type.
+    /// The lock is held as a different lock type.
     OtherKind,
 }
 
@@ -94,7 +93,8 @@ impl Queue {
         self.entries.iter().any(|entry| entry.share.limit() != share.limit())
     }
 
-    /// Returns the entry that blocks `own`. Returns `None` if several entries block it together.
+    /// Returns the entry that blocks `own`, or `None` if a combination of several entries blocks
+    /// `own`.
     pub(crate) fn predecessor(&self, own: &Name) -> Option<&Name> {
         let mut before = self.entries.iter().filter(|entry| entry.order() < own.order());
         match own.share {
@@ -105,16 +105,16 @@ impl Queue {
     }
 }
 
-/// Returns the number that the next child of this node gets, which is the number of all children
-/// ever created.
+/// Returns the number that the next child of this node gets, which is the total number of children
+/// created so far.
 ///
 /// `cversion` counts each creation and each deletion of a child once.
 fn next_number(stat: &Stat) -> u32 {
     stat.cversion.wrapping_add(stat.num_children).cast_unsigned() / 2
 }
 
-/// Returns whether `own` must be compatible with `other`. This applies to earlier entries, and to
-/// later entries that hold permits under a larger limit.
+/// Returns whether `own` must be compatible with `other`. The result is `true` for earlier entries,
+/// and for later entries that hold permits under a larger limit.
 fn is_in_the_way(other: &Name, own: &Name) -> bool {
     let holds_past = own.state.is_some()
         && other.state == Some(State::Held)

@@ -1,15 +1,15 @@
-//! Manages ZooKeeper sessions. All renewed leases with the same TTL share one session, and every
-//! other lease has its own.
+//! Manages ZooKeeper sessions. All renewed leases with the same TTL share one session. Every lease
+//! that is not renewed has a separate session.
 //!
-//! A session expires one timeout after the leader's last contact with it. A reply from another
-//! server does not show when that was, because servers forward session activity only every half
-//! tick. Leasehold therefore renews a session by connecting to it again, which the leader must
-//! confirm. The leader then restarts the session time. A write on the same connection shows that
-//! the leader still leads.
+//! A session expires one timeout after the leader's last contact with it. A reply from a server
+//! other than the leader does not show when that contact was, because servers forward session
+//! activity only every half tick. Leasehold therefore renews a session by reconnecting to it, which
+//! the leader must confirm and which restarts the session time. A write on the same connection
+//! shows that the leader is still the leader.
 //!
-//! A connection is closed soon, because servers limit the connections per address, and other
-//! clients need connections for their renewals. The client crate does not send pings on such a
-//! young connection, so only renewals keep a session alive.
+//! A connection is closed soon, because servers limit the number of connections per address, and
+//! all clients need connections for their renewals. The client crate does not send pings on such a
+//! short-lived connection, so only renewals keep a session alive.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,45 +27,46 @@ use crate::connection::{Link, MIN_TTL, Servers};
 use crate::error::{self, Failure};
 use crate::sync::locked;
 
-/// An acquisition reconnects to a session that has used up more than this part of its TTL. A lease
-/// then starts with nearly all of its TTL. The client crate sends pings after three twentieths.
+/// The part of its TTL that a session may have used up before an acquisition reconnects to it. With
+/// one twelfth, a lease starts with nearly all of its TTL. The client crate sends pings after three
+/// twentieths.
 const FRESH: u32 = 12;
 
 /// The corresponding part for waiters. A queue entry may expire earlier than requested, because no
 /// holder depends on it.
 const FRESH_PLACE: u32 = 3;
 
-/// How long a connection to a holders' session is kept at most. Consecutive acquisitions share the
-/// connection.
+/// The maximum time for which a connection to a holders' session is kept. Consecutive acquisitions
+/// share the connection.
 const SHARED: Duration = Duration::from_millis(250);
 
-/// How long a connection to a waiters' session is kept at most. Many waiters that arrive together
-/// share the connection.
+/// The maximum time for which a connection to a waiters' session is kept. Many waiters that arrive
+/// together share the connection.
 const SHARED_PLACE: Duration = Duration::from_millis(5);
 
 /// The sessions of a client.
 ///
 /// A session is kept alive only by the renewals of the leases that are attached to it. After a lost
-/// reply, a failed release or a missing renewal, a lease may be attached that no caller will renew.
-/// The client then stops renewing this session. The next renewal creates a new session, and all
-/// renewed leases move to it. Abandoned leases expire with the old session.
+/// reply, a failed release or a missing renewal, a lease that no caller will renew may be attached
+/// to the session. The client then stops renewing this session. The next renewal creates a new
+/// session, and all renewed leases move to it. Abandoned leases expire with the old session.
 pub(crate) struct Sessions {
     clock: Arc<dyn Clock>,
-    /// The sessions by use and TTL.
+    /// The sessions, by use and TTL.
     current: StdMutex<HashMap<(Use, Duration), Slot>>,
     /// Counts the events that may have left an abandoned lease behind.
     doubts: AtomicU64,
 }
 
-/// A session, if there is one. The caller that creates or reconnects the session locks the slot.
+/// An optional session. The caller that creates or reconnects the session locks the slot.
 type Slot = Arc<Mutex<Option<Arc<Session>>>>;
 
-/// What a session is used for.
+/// The use of a session.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Use {
-    /// Holders. The session is kept alive only by their renewals.
+    /// A session for holders, which only their renewals keep alive.
     Locks,
-    /// Waiters.
+    /// A session for waiters.
     Places,
 }
 
@@ -77,14 +78,15 @@ pub(crate) struct Session {
     /// The number of doubts when the session was created.
     doubts: u64,
     state: Mutex<Attached>,
-    /// The current connection. `None` after it was closed, so that nothing keeps the session alive.
+    /// The current connection, or `None` after it was closed, so that nothing keeps the session
+    /// alive.
     link: StdMutex<Option<Arc<Link>>>,
-    /// Read-locked by requests in progress. A newer connection ends the previous one, so
+    /// Read-locked by requests in progress. A newer connection ends the previous connection, so
     /// reconnecting waits for these requests.
     uses: Arc<RwLock<()>>,
 }
 
-/// The last connection attempt of a session. The caller that reconnects keeps this locked.
+/// The last connection attempt of a session. The caller that reconnects keeps this value locked.
 struct Attached {
     info: SessionInfo,
     /// The time just before the last successful connection attempt.
@@ -95,9 +97,9 @@ struct Attached {
 pub(crate) struct Hook {
     pub(crate) session: Arc<Session>,
     pub(crate) link: Arc<Link>,
-    /// When the session expires without another renewal.
+    /// The time when the session expires without a further renewal.
     pub(crate) good_until: Instant,
-    /// Prevents other callers from reconnecting to the session in the meantime.
+    /// Prevents concurrent callers from reconnecting to the session in the meantime.
     _used: Option<OwnedRwLockReadGuard<()>>,
 }
 
@@ -129,7 +131,7 @@ impl Sessions {
     /// Returns the session for leases with this TTL, after a connection attempt that started after
     /// this call.
     ///
-    /// Calls that arrive during such an attempt share the next one.
+    /// Calls that arrive during a connection attempt share the next attempt.
     pub(crate) async fn renewed(
         &self,
         servers: &Servers,
@@ -137,7 +139,7 @@ impl Sessions {
         ttl: Duration,
     ) -> Result<Hook, Failure> {
         let since = self.clock.now();
-        // Other calls of the same turn, for example the calls of a batch, share the attempt.
+        // All calls in the same turn, for example the calls of a batch, share the attempt.
         yield_now().await;
         self.kept(servers, of, ttl, |_, kept_at| kept_at >= since).await
     }
@@ -170,7 +172,7 @@ impl Sessions {
     }
 
     /// Returns when a waiter's queue entry on this session expires. Returns `None` if the entry
-    /// must move to another session or must be renewed now.
+    /// must move to a different session or must be renewed now.
     pub(crate) async fn keeps_place(&self, session: &Session, ttl: Duration) -> Option<Instant> {
         let is_right = (session.of, session.ttl) == (Use::Places, counted(ttl));
         if !is_right || session.doubts != self.doubts.load(Ordering::Relaxed) {
@@ -180,10 +182,11 @@ impl Sessions {
         (self.clock.now().since(kept_at) <= ttl / FRESH_PLACE).then(|| kept_at + session.ttl)
     }
 
-    /// Ensures that the servers do not accept any request that was sent until `sent_at`.
+    /// Ensures that the servers no longer accept requests that were sent before or at `sent_at`.
     ///
-    /// Servers reject requests on a connection when the session has a newer one. All unconfirmed
-    /// requests share one new connection, because a slow server can leave hundreds of them.
+    /// Servers reject requests on a connection if the session has a newer connection. All
+    /// unconfirmed requests share one new connection, because a slow server can leave hundreds of
+    /// requests unconfirmed.
     pub(crate) async fn settle(
         &self,
         servers: &Servers,
@@ -226,7 +229,7 @@ impl Sessions {
         {
             return Ok(session.hook(link, state.kept_at));
         }
-        // Requests that do not end within this time get no reply.
+        // Requests that do not complete within this time do not get a reply.
         let unused = timeout(servers.timeout(), Arc::clone(&session.uses).write_owned()).await;
         if let Some(link) = session.take_link() {
             link.give_up();
@@ -249,25 +252,25 @@ impl Sessions {
     fn slot(&self, of: Use, ttl: Duration) -> Slot {
         let now = self.clock.now();
         let mut current = locked(&self.current);
-        // Drops sessions whose TTLs are no longer in use.
+        // Sessions whose TTLs are no longer in use are dropped.
         current.retain(|_, slot| Arc::strong_count(slot) > 1 || is_in_use(slot, now));
         Arc::clone(current.entry((of, counted(ttl))).or_default())
     }
 }
 
 impl Session {
-    /// The caller must have locked the state, or must be the only user of the session. Otherwise
-    /// another caller could reconnect in the meantime.
+    /// The caller must have locked the state, or must be the only user of the session. Otherwise, a
+    /// concurrent caller could reconnect in the meantime.
     fn hook(self: &Arc<Self>, link: Arc<Link>, kept_at: Instant) -> Hook {
         let used = Arc::clone(&self.uses).try_read_owned().ok();
         let good_until = kept_at + self.ttl;
         Hook { session: Arc::clone(self), link, good_until, _used: used }
     }
 
-    /// Closes the connection. The session lasts for one TTL from the time of the connection.
+    /// Closes the connection. The session lasts for one TTL after the connection was opened.
     ///
-    /// This does not wait for `state`. A caller that reconnects holds `state` and waits for the
-    /// users of the current connection, and the caller of this function may be one of them.
+    /// This method does not wait for `state`. A caller that reconnects locks `state` and waits for
+    /// the users of the current connection, one of which may be the caller of this method.
     pub(crate) fn close(&self) {
         drop(self.take_link());
     }
@@ -317,8 +320,8 @@ fn is_in_use(slot: &Slot, now: Instant) -> bool {
     session.state.try_lock().map_or(true, |state| now < state.kept_at + session.ttl)
 }
 
-/// Waits while other callers use the session, but not longer than the time limit for a reply. If
-/// the ensemble does not answer, all waiting callers then fail at the same time.
+/// Waits while concurrent callers use the session, but not longer than the time limit for a reply.
+/// With this limit, all waiting callers fail at the same time if the ensemble does not reply.
 async fn in_time<T>(servers: &Servers, waiting: impl Future<Output = T>) -> Result<T, Failure> {
     let waited = timeout(servers.timeout(), waiting).await;
     waited.map_err(|_| Failure::ServerDown(error::unreachable()))

@@ -1,5 +1,5 @@
-//! Mutexes that ignore poisoning. Their data is consistent after every statement, so a panic cannot
-//! corrupt it.
+//! Mutexes that ignore poisoning. The protected data is consistent after every statement, so a
+//! panic cannot corrupt it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

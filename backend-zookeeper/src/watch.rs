@@ -1,10 +1,9 @@
-//! Notifies watches of changes in the ensemble. A few nodes are watched, on the connection for
-//! reads.
+//! Notifies watches of changes in the ensemble. All watched nodes share the connection for reads.
 //!
 //! A waiter watches its own node and its predecessor. A holder watches its own node, but only after
-//! it has held the lock for a moment. An observer watches all children of a lock's node. A watch
+//! it has held the lock for some time. An observer watches all children of a lock's node. A watch
 //! starts with a read that shows whether anything has changed since the last read, so no change is
-//! missed. If the watch of a waiter or an observer fails, it is notified too.
+//! missed. If the watch of a waiter or an observer fails, the waiter or observer is also notified.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,16 +23,17 @@ use crate::error::Failure;
 use crate::layout::{Layout, tag};
 use crate::sync::locked;
 
-/// How long a lock must be held before its node is watched. Locks that are held only for a moment
-/// do not need the request.
+/// How long a lock must be held before its node is watched. The delay avoids the request for locks
+/// that are held only briefly.
 const WATCH_HELD_AFTER: Duration = Duration::from_millis(100);
 
-/// The pause after a watch has failed, before it is notified or started again. The pause protects
-/// servers that do not answer.
+/// The pause after a watch has failed, before its caller is notified or the watch is restarted. The
+/// pause protects servers that do not reply.
 const REST: Duration = Duration::from_millis(200);
 
-/// How many holders' watches start at the same time. After a lost connection, thousands of watches
-/// may start again. The timeout of a request must not include the time for all other nodes.
+/// The maximum number of holders' watches that start at the same time. After a lost connection,
+/// thousands of watches may restart, and the timeout of a request must not include the time for the
+/// requests of all nodes.
 const HOLDERS_AT_ONCE: usize = 64;
 
 /// Notifies watches of changes in the ensemble.
@@ -82,13 +82,14 @@ impl News {
         watch.with_attached(Aborted(task.abort_handle()))
     }
 
-    /// Returns a watch for a caller that may have to wait. No request is sent before it waits.
+    /// Returns a watch for a caller that may have to wait. No request is sent before the caller
+    /// waits.
     pub(crate) fn watch_claim(&self, claim: &Claim) -> KeyWatch {
         self.waiters.watch(claim.lease())
     }
 
-    /// Returns a watch for a caller that may hold the lock. No request is sent before it has held
-    /// the lock for a moment.
+    /// Returns a watch for a caller that may hold the lock. No request is sent before the caller
+    /// has held the lock for some time.
     pub(crate) fn watch_lease(&self, lease: &Lease) -> KeyWatch {
         self.holders.watch(lease)
     }
@@ -119,8 +120,8 @@ impl News {
                 match follow(&servers, &room, &own, &mut seen, tell).await {
                     Ok(()) => {}
                     Err(failure) if failure.is_absence() => return tell(),
-                    // The next watch reports all changes since `seen`. Notifying all leases now
-                    // would add load to a slow server.
+                    // The next watch reports all changes since `seen`. Notifying all leases at this
+                    // point would add load to a slow server.
                     Err(_) => sleep(REST).await,
                 }
             }
@@ -150,7 +151,7 @@ struct Watched {
     task: Option<(Purpose, Aborted)>,
 }
 
-/// Which nodes are watched.
+/// The purpose of a watching task, which determines the watched nodes.
 #[derive(Debug, Eq, PartialEq)]
 enum Purpose {
     Waits(String, Target),
@@ -259,8 +260,8 @@ async fn target_changed(servers: &Servers, target: &Target) -> Result<(), Failur
     Ok(())
 }
 
-/// Waits until a node is deleted or its data change. Fails immediately if the node does not exist
-/// or belongs to another user, because servers do not report its events to this user.
+/// Waits until a node is deleted or its data changes. Fails immediately if the node does not exist
+/// or belongs to a different user, because servers do not report the node's events to this user.
 async fn changed(servers: &Servers, node: &str) -> Result<(), Failure> {
     let link = servers.main().await?;
     let (_, _, watcher) = link.reply(link.client().get_and_watch_data(node)).await?;
@@ -272,9 +273,9 @@ async fn changed(servers: &Servers, node: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Notifies the holder if the data of its node were written since they were `seen`, or since the
-/// creation of the node. Then waits until the node is deleted or its data change. Fails immediately
-/// if the node does not exist.
+/// Notifies the holder if the node's data was written after the zxid `seen`, or after the node was
+/// created if `seen` is `None`. Then waits until the node is deleted or its data changes. Fails
+/// immediately if the node does not exist.
 async fn follow(
     servers: &Servers,
     room: &Semaphore,
@@ -302,7 +303,7 @@ async fn observe(servers: &Servers, node: &str, tell: impl Fn()) -> Result<(), F
     let link = servers.main().await?;
     let watching = link.client().watch(node, AddWatchMode::PersistentRecursive);
     let mut watcher = link.reply(watching).await?;
-    // A change may have happened before the watch was in force.
+    // A change may have occurred before the watch was in force.
     tell();
     loop {
         let event = select! {

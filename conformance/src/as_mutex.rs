@@ -1,4 +1,4 @@
-//! A mutex that is implemented with another lock type.
+//! A mutex implemented with a different lock type.
 
 use async_trait::async_trait;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
@@ -10,12 +10,12 @@ use leasehold_core::{Error, LockKey};
 
 use crate::case::Need;
 
-/// A backend whose mutexes use another lock type of `B`. It runs the complete suite on this lock
-/// type.
+/// A backend whose mutexes use a different lock type of `B`, so that the complete suite can test
+/// that lock type.
 ///
-/// It does not declare permits, a queue, several keys at a time or quorum membership, because `B`
-/// itself is tested for these features. It does not declare spare tokens either, because only
-/// mutexes use them.
+/// The backend does not declare permits, a queue, several keys at a time or quorum membership,
+/// because the suite tests these features on `B` itself. The backend does not declare spare tokens,
+/// because only mutexes use them.
 ///
 /// ```
 /// use leasehold_conformance::AsMutex;
@@ -32,18 +32,18 @@ pub struct AsMutex<B> {
 }
 
 impl<B> AsMutex<B> {
-    /// The features that this backend never declares. Use it for
+    /// The features that this backend never declares. Use this constant for
     /// [`Harness::LACKS`](crate::Harness::LACKS).
     pub const LACKS: &[Need] = &[Need::Membership, Need::Queue, Need::Together, Need::Units];
 }
 
 impl<B: LockBackend> AsMutex<B> {
-    /// Implements a mutex as the only permit of a semaphore.
+    /// Creates a backend whose mutexes are semaphores with a single permit.
     pub fn semaphore(inner: B) -> Self {
         Self { inner, share: Share::Units { units: 1, limit: 1 } }
     }
 
-    /// Implements a mutex as the write lock of a reader-writer lock.
+    /// Creates a backend whose mutexes are the write locks of reader-writer locks.
     pub fn write_lock(inner: B) -> Self {
         Self { inner, share: Share::WRITER }
     }

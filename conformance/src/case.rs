@@ -35,23 +35,23 @@ use crate::scene::Scene;
 pub struct Case {
     /// The name of the module that contains the case.
     pub group: &'static str,
-    /// What the case checks, as a sentence that can be false.
+    /// The statement that the case checks.
     pub name: &'static str,
     /// The part of a lock that the case tests.
     pub subject: Subject,
-    /// The numbers of the case in the catalogue of hazards, which is `docs/hazards.md` in the
-    /// repository.
+    /// The numbers of the hazards that the case covers, from the catalogue in `docs/hazards.md` of
+    /// the repository.
     pub numbers: &'static [u16],
-    /// The features that the backend must declare and the hooks that the harness must have.
+    /// The features that the backend must declare and the hooks that the harness must support.
     pub needs: &'static [Need],
-    /// Why this harness skips the case, as far as its constants show.
+    /// Why this harness skips the case, if its constants alone decide that.
     pub skips: Option<Need>,
     pub(crate) store: Profile,
     pub(crate) body: Body,
 }
 
 impl Case {
-    /// Returns the group and the name in the format of test runners.
+    /// Returns the group and the name in the format that test runners use.
     pub fn path(&self) -> String {
         format!("{}::{}", self.group, self.name)
     }
@@ -91,9 +91,9 @@ pub(crate) enum Body {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Subject {
-    /// The client: queue, retries, renewals and guards. A store only adds latency to these cases.
-    /// They run on harnesses in [virtual time](crate::Time::Virtual). To run them on all harnesses,
-    /// set the environment variable `LEASEHOLD_CONFORMANCE_ALL`.
+    /// The client: queue, retries, renewals and guards. A store only adds latency to cases that
+    /// test the client, so these cases run on harnesses in [virtual time](crate::Time::Virtual). To
+    /// run them on all harnesses, set the environment variable `LEASEHOLD_CONFORMANCE_ALL`.
     Layers,
     /// The client and its store under load.
     Load,
@@ -124,7 +124,7 @@ impl fmt::Display for Subject {
 /// [`Case::run`] returns this type.
 pub type Outcome = Result<(), Skipped>;
 
-/// Why a case was not run: the store lacks this feature or hook.
+/// The reason why a case was not run: the store lacks this feature or hook.
 ///
 /// [`Case::run`] returns this type as an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -137,11 +137,11 @@ pub struct Skipped(pub Need);
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Need {
-    /// The hook [`Harness::advance`](crate::Harness::advance).
+    /// The [`Harness::advance`](crate::Harness::advance) hook.
     Advance,
-    /// The disturbance [`Disturbance::BlackHole`](crate::Disturbance::BlackHole).
+    /// The [`Disturbance::BlackHole`](crate::Disturbance::BlackHole) disturbance.
     BlackHole,
-    /// The disturbance [`Disturbance::Disconnect`](crate::Disturbance::Disconnect).
+    /// The [`Disturbance::Disconnect`](crate::Disturbance::Disconnect) disturbance.
     Disconnect,
     /// The [`Feature::ForceRelease`] feature.
     ForceRelease,
@@ -151,16 +151,17 @@ pub enum Need {
     List,
     /// The [`Feature::Membership`] feature.
     Membership,
-    /// The disturbance [`Disturbance::Pause`](crate::Disturbance::Pause).
+    /// The [`Disturbance::Pause`](crate::Disturbance::Pause) disturbance.
     Pause,
     /// The [`Feature::Push`] feature.
     Push,
     /// The [`Feature::Queue`] feature.
     Queue,
-    /// The disturbance [`Disturbance::Restart`](crate::Disturbance::Restart).
+    /// The [`Disturbance::Restart`](crate::Disturbance::Restart) disturbance.
     Restart,
-    /// A selection by the harness: [`Harness::GROUPS`](crate::Harness::GROUPS) must contain the
-    /// case's group, and [`Harness::SUBJECTS`](crate::Harness::SUBJECTS) must contain its subject.
+    /// The harness must select the case: [`Harness::GROUPS`](crate::Harness::GROUPS) must contain
+    /// the case's group, and [`Harness::SUBJECTS`](crate::Harness::SUBJECTS) must contain its
+    /// subject.
     Selection,
     /// The [`Feature::Revocation`] feature.
     Revocation,
@@ -197,7 +198,7 @@ impl Need {
         Self::VirtualTime,
     ];
 
-    /// Returns the feature of the backend, or `None` for a hook of the harness.
+    /// Returns the backend feature, or `None` for a hook of the harness.
     pub const fn feature(self) -> Option<Feature> {
         match self {
             Self::ForceRelease => Some(Feature::ForceRelease),

@@ -11,22 +11,21 @@ use crate::pool::Sharing;
 use crate::profile::Profile;
 use crate::scene::Scene;
 
-/// A row in the page's table of stores.
+/// A row of the page's table of stores.
 ///
 /// [`assert_documented`] compares this row with the page.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Store {
     name: String,
     has: Vec<Need>,
-    /// The names of the groups that the store runs. Empty if it runs all groups.
+    /// The names of the groups that run on the store. The list is empty if all groups run.
     groups: Vec<String>,
-    /// The subjects that the store runs.
+    /// The subjects whose cases run on the store.
     subjects: Vec<Subject>,
 }
 
 impl Store {
-    /// Returns the row for the harness `H`, with the features of its backend and the hooks of the
-    /// harness.
+    /// Returns the row for the harness `H`, with its backend's features and its hooks.
     pub fn of<H: Harness>() -> Self {
         let store = Profile::of::<H>();
         let capabilities = store.runtime().block_on(async {
@@ -109,7 +108,7 @@ pub fn assert_documented<H: Harness>(page: &str) {
     assert!(page.lines().any(|line| line == row), "the page should say:\n{row}");
 }
 
-/// Returns the table that shows which store runs which case.
+/// Returns a table that shows which cases run on which store.
 ///
 /// The page `docs/conformance.md` in the repository contains this table.
 pub fn case_table(cases: &[Case], stores: &[Store]) -> String {

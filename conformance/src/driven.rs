@@ -1,4 +1,4 @@
-//! Driven time: the suite moves the clocks of the client and of the store together, and only while
+//! Driven time: the suite advances the clocks of the client and the store together, and only while
 //! no call is in progress.
 
 mod calls;
@@ -18,15 +18,15 @@ pub(crate) use observed::Observed;
 
 use crate::profile::AnyHarness;
 
-/// How many turns of the runtime the driver waits before it considers the tasks idle. Each turn
-/// runs all ready tasks and reads replies. A notification passes through a few tasks, one turn
-/// each, before it causes a call.
+/// The number of runtime turns after which the driver considers the tasks idle. Each turn runs all
+/// ready tasks and reads replies. A notification passes through a few tasks, one turn each, before
+/// it causes a call.
 const TURNS: usize = 16;
 
 /// Runs `case` in driven time.
 ///
-/// The runtime must have a single thread. [`yield_now`] then returns when no other task is ready
-/// and the network was polled.
+/// The runtime must have a single thread. On such a runtime, [`yield_now`] returns when no other
+/// task is ready and the network was polled.
 pub(crate) async fn run<T>(
     harness: &dyn AnyHarness,
     clock: &DrivenClock,
@@ -38,14 +38,14 @@ pub(crate) async fn run<T>(
             step(harness, clock, calls).await;
         }
     };
-    // Each future is polled only when it is woken itself, so the case is polled as rarely as in
+    // Each future is polled only after its own wake-up, so the case is polled no more often than in
     // real time.
     let both: [Pin<Box<dyn Future<Output = T> + '_>>; 2] = [Box::pin(case), Box::pin(drive)];
     let mut both = FuturesUnordered::from_iter(both);
     both.next().await.expect("the driver does not end")
 }
 
-/// Moves time to the next timer, unless a call was made in the meantime.
+/// Advances time to the next timer, unless a call was made in the meantime.
 async fn step(harness: &dyn AnyHarness, clock: &DrivenClock, calls: &Calls) {
     clock.has_timer().await;
     calls.over().await;
@@ -59,15 +59,15 @@ async fn step(harness: &dyn AnyHarness, clock: &DrivenClock, calls: &Calls) {
     let Some(due) = clock.next_timer() else { return };
     let Some(moving) = calls.begin_move(begun) else { return };
     let by = due.since(clock.now());
-    // The client's clock moves first, so that the client considers a lease expired before the store
-    // does. Some stores may read their clock in between.
+    // The client's clock advances first, so that the client considers a lease expired before the
+    // store does. Some stores may read their clock between the two steps.
     clock.advance(by);
     harness.advance_store(by).await;
     drop(moving);
     clock.wake();
 }
 
-/// Runs all ready tasks, and the tasks that they wake.
+/// Runs all ready tasks and the tasks that they wake.
 async fn settle() {
     for _ in 0..TURNS {
         yield_now().await;
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::harness::Harness;
 
-    /// A store that gets the time over a connection.
+    /// A store that receives the time over a connection.
     #[derive(Clone, Default)]
     struct Far(Arc<AtomicU64>);
 

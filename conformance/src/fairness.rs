@@ -1,7 +1,7 @@
 //! Checks that a lock is first come, first served across processes.
 //!
-//! A test starts its own program several times. Each of these processes runs another test, in which
-//! clients [`take_turns`](Contest::take_turns):
+//! A test starts its own program several times. Each process runs a second test, in which clients
+//! [`take_turns`](Contest::take_turns):
 //!
 //! ```no_run
 //! use leasehold_conformance::fairness::Contest;
@@ -10,7 +10,7 @@
 //!
 //! const CONTEST: Contest = Contest::new(20);
 //!
-//! // Runs the clients of one process. Does nothing when it runs as an ordinary test.
+//! // Runs the clients of one process. As an ordinary test, this function does nothing.
 //! # async fn a_process() {
 //! let connect = async |server| MemoryBackend::new(); // in a real test: a shared store
 //! CONTEST.take_turns(LockOptions::new().fair(true), connect).await;
@@ -38,10 +38,11 @@ use leasehold_core::{Error, LockClient, LockKey, LockOptions};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
-/// The text that a client prints before it describes an acquisition.
+/// The prefix of a line in which a client describes an acquisition.
 const MARK: &str = "acquired ";
 
-/// The environment variable with the server, which the test sets in the processes that it starts.
+/// The environment variable that contains the server's address. The test sets this variable for the
+/// processes that it starts.
 const SERVER: &str = "LEASEHOLD_FAIRNESS_SERVER";
 
 const PROCESSES: usize = 4;
@@ -49,9 +50,9 @@ const PROCESSES: usize = 4;
 /// The number of clients in each process.
 const CLIENTS: usize = 4;
 
-/// Sixteen clients in four processes that all acquire one lock.
+/// A contest of sixteen clients in four processes for one lock.
 ///
-/// The example of [`fairness`](self) shows how to use it.
+/// The example of [`fairness`](self) runs a contest.
 #[derive(Clone, Copy, Debug)]
 pub struct Contest {
     rounds: usize,
@@ -68,9 +69,10 @@ impl Contest {
     /// [`assert_first_come_first_served`](Self::assert_first_come_first_served) has started the
     /// process.
     ///
-    /// Each client connects to the given server, and repeatedly acquires and releases the lock. It
-    /// also cancels some acquisitions at random times. For each acquisition, it prints when the
-    /// request was sent, when the store acknowledged it, and the token of the grant.
+    /// Each client connects to the given server, and repeatedly acquires and releases the lock.
+    /// Each client also cancels some acquisitions at random times. For each acquisition, the client
+    /// prints when the request was sent, when the store acknowledged it, and the token of the
+    /// grant.
     ///
     /// # Panics
     ///
@@ -78,8 +80,8 @@ impl Contest {
     ///
     /// # Cancel safety
     ///
-    /// If this method is dropped, nothing more is printed. Acquisitions in progress are cancelled
-    /// and the lock is released in the background, as long as the runtime exists. Otherwise the
+    /// If this method is dropped, it stops printing. Acquisitions in progress are cancelled and the
+    /// lock is released in the background, as long as the runtime exists. Without a runtime, the
     /// lease expires after its TTL.
     pub async fn take_turns<B: LockBackend>(
         self,
@@ -94,17 +96,17 @@ impl Contest {
         clients.join_all().await;
     }
 
-    /// Runs several processes of this program, each with the test `test`. This test must [take
-    /// turns](Self::take_turns) on `server`.
+    /// Runs several processes of this program, each with the test `test`. The test `test` must call
+    /// [`take_turns`](Self::take_turns) with `server`.
     ///
     /// # Panics
     ///
-    /// Panics if a process fails. Also panics if a claim was served before another claim whose
-    /// queue entry the store had acknowledged earlier.
+    /// Panics if a process fails. Also panics if a claim was served before a claim whose queue
+    /// entry the store had acknowledged earlier.
     ///
     /// # Cancel safety
     ///
-    /// If this method is dropped, the processes continue until they end.
+    /// If this method is dropped, the processes continue until they finish.
     pub async fn assert_first_come_first_served(self, test: &str, server: &str) {
         let process = || {
             let program = env::current_exe().expect("a test knows its program");
@@ -131,7 +133,7 @@ async fn take_turns<B: LockBackend>(backend: B, options: LockOptions, rounds: us
         take(&noted);
         let guard = if (round + cancelled) % 5 == 4 {
             cancelled += 1;
-            // A random time, up to a full turn and a part of the queue.
+            // The wait is random and lasts for at most a full turn plus a part of the queue.
             let patience = Duration::from_micros(fastrand::u64(..12_000));
             match timeout(patience, mutex.lock()).await {
                 Ok(guard) => guard,
@@ -150,7 +152,7 @@ async fn take_turns<B: LockBackend>(backend: B, options: LockOptions, rounds: us
     client.shutdown(Duration::from_secs(5)).await.expect("the store answers");
 }
 
-/// Runs processes until they end, and returns the acquisitions that their clients printed.
+/// Runs the processes until they exit, and returns the acquisitions that their clients printed.
 fn run(processes: Vec<Command>) -> Vec<Acquired> {
     let running: Vec<_> = processes.into_iter().map(Process::start).collect();
     let readers: Vec<_> =
@@ -161,10 +163,11 @@ fn run(processes: Vec<Command>) -> Vec<Acquired> {
         .collect()
 }
 
-/// Returns how many acquisitions were requested after a later grant had been acknowledged.
+/// Returns the number of acquisitions that were requested only after a later grant had been
+/// acknowledged.
 fn inversions(mut acquired: Vec<Acquired>) -> usize {
-    // Starts at the last grant. No later grant may have been acknowledged before an earlier one was
-    // requested.
+    // The loop starts at the last grant. No later grant may have been acknowledged before an
+    // earlier grant was requested.
     acquired.sort_by_key(|acquired| acquired.token);
     let mut earliest_acknowledged = u64::MAX;
     let mut inversions = 0;
@@ -175,19 +178,19 @@ fn inversions(mut acquired: Vec<Acquired>) -> usize {
     inversions
 }
 
-/// Returns the nanoseconds since a moment that is the same for all processes of a machine.
+/// Returns the nanoseconds since a reference time that all processes of a machine share.
 fn nanos(instant: Instant) -> u128 {
     instant.since(Instant::from_zero(Duration::ZERO)).as_nanos()
 }
 
-/// When an acquisition was first sent, and when the store first answered.
+/// The time when an acquisition was first sent, and the time of the store's first reply.
 type Noted = Arc<Mutex<Option<(Instant, Instant)>>>;
 
 fn take(noted: &Noted) -> Option<(Instant, Instant)> {
     noted.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// A backend that records these times.
+/// A backend that records when each acquisition was sent and acknowledged.
 #[derive(Debug)]
 struct Noting<B> {
     inner: B,
@@ -229,7 +232,7 @@ impl<B: LockBackend> LockBackend for Noting<B> {
     }
 }
 
-/// An acquisition, as its client printed it.
+/// An acquisition, as printed by its client.
 struct Acquired {
     sent: u64,
     acknowledged: u64,

@@ -1,4 +1,4 @@
-//! What the suite needs to know about a store.
+//! The interface between the suite and a store.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::case::{Need, Subject};
 ///
 /// Each case starts a store with [`start`](Self::start), and creates as many clients of it as it
 /// needs. If starting a store is expensive, cases may share one, because every case uses different
-/// keys. The store may also be [pooled](Self::POOLED).
+/// keys. A harness can also [pool](Self::POOLED) its stores.
 ///
-/// The documentation of the crate contains a complete harness.
+/// The crate's documentation contains a complete harness.
 #[async_trait]
 pub trait Harness: Send + Sync + Sized + 'static {
     /// The backend under test.
@@ -30,20 +30,22 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// [`advance`](Self::advance) works.
     const HOOKS: &[Need] = &[];
 
-    /// The features that the backend does not declare. A case that needs one of them is skipped
-    /// without starting a store.
+    /// The features that the backend does not declare. The suite skips a case that needs one of
+    /// these features, without starting a store.
     ///
-    /// If a feature is missing here, each such case starts a store and asks the backend.
+    /// If this list omits an undeclared feature, each case that needs the feature starts a store to
+    /// query the backend.
     const LACKS: &[Need] = &[];
 
     /// The groups of cases that run by default.
     ///
-    /// If a backend has several harnesses, one of them should run all groups. Each other harness
-    /// should run only the groups in which it may differ. Set the environment variable
-    /// `LEASEHOLD_CONFORMANCE_ALL` to run all groups on every harness.
+    /// If a backend has several harnesses, one of them should run all groups. Each of the remaining
+    /// harnesses should run only the groups in which its behavior may differ. Set the environment
+    /// variable `LEASEHOLD_CONFORMANCE_ALL` to run all groups on every harness.
     const GROUPS: Groups = Groups::All;
 
-    /// How much of each long case runs. The default depends on the [kind of time](Time::rounds).
+    /// How many rounds of each long case run. The default depends on the [kind of
+    /// time](Time::rounds).
     const ROUNDS: Rounds = Self::TIME.rounds();
 
     /// The subjects of the cases that run by default. The default depends on the [kind of
@@ -53,17 +55,17 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// and one in real time for the network and the load.
     const SUBJECTS: &[Subject] = Self::TIME.subjects();
 
-    /// Whether cases share stores in a test binary of [`Suites`](crate::Suites). Use it for stores
-    /// that are expensive to start.
+    /// Whether cases share stores in a test binary of [`Suites`](crate::Suites). Use this option
+    /// for stores that are expensive to start.
     ///
-    /// Most cases use one store at the same time. A few stores are used by one case after the
-    /// other: by cases in [driven time](Time::Driven), and by cases that disturb the store, list it
-    /// or put it under load. A case in which the store joins a quorum starts its own store. A store
-    /// is not used again after a case has failed on it.
+    /// Most cases share one store at the same time. A few additional stores serve one case at a
+    /// time. These stores are for cases that run in [driven time](Time::Driven), disturb the store,
+    /// list its keys or put it under load. A case in which the store joins a quorum starts its own
+    /// store. A store is not used again after a case has failed on it.
     ///
     /// [`start`](Self::start) and [`disturb`](Self::disturb) run on a runtime that outlives the
-    /// cases. Connections that other methods open must not outlive the call, because each case has
-    /// a separate runtime.
+    /// cases. Connections that any other method opens must not outlive the call, because each case
+    /// has a separate runtime.
     const POOLED: bool = false;
 
     /// Starts a store, or finds a running one.
@@ -72,8 +74,8 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// Creates a new client of the store with separate connections.
     async fn connect(&self) -> Self::Backend;
 
-    /// Creates a client for cases that use the backend directly. No client retries in these cases,
-    /// so this client may wait for replies as long as a very busy machine needs.
+    /// Creates a backend for cases that use the backend directly. These cases do not retry, so this
+    /// backend may wait for a reply for as long as a very busy machine needs.
     async fn connect_patiently(&self) -> Self::Backend {
         self.connect().await
     }
@@ -90,8 +92,8 @@ pub trait Harness: Send + Sync + Sized + 'static {
         }
     }
 
-    /// Returns the default options for the suite's clients. Their TTL comes from
-    /// [`timing`](Self::timing). Override this method to run the suite with other options.
+    /// Returns the default options for the suite's clients. The TTL comes from
+    /// [`timing`](Self::timing). Override this method to run the suite with different options.
     fn options(&self) -> LockOptions {
         LockOptions::new()
     }
@@ -103,25 +105,27 @@ pub trait Harness: Send + Sync + Sized + 'static {
         unreachable!("{disturbance:?} is not among the hooks of {}", Self::NAME);
     }
 
-    /// Moves the clock of the whole store forward. Returns when the store uses the new time.
+    /// Advances the clock of the whole store. Returns when the store uses the new time.
     ///
-    /// Called only in [driven time](Time::Driven), while the suite's clients have no call in
-    /// progress.
+    /// The suite calls this method only in [driven time](Time::Driven), while the suite's clients
+    /// have no call in progress.
     async fn advance_store(&self, by: Duration) {
         unreachable!("{} cannot advance its store by {by:?}", Self::NAME);
     }
 
-    /// Returns when the store has sent its clients all notifications of earlier changes.
+    /// Waits until the store has sent all notifications of earlier changes to its clients.
     ///
-    /// Called only in [driven time](Time::Driven). By default, it calls [`witness`](Self::witness)
-    /// once, because most stores send notifications before they answer a later request.
+    /// The suite calls this method only in [driven time](Time::Driven). The default implementation
+    /// calls [`witness`](Self::witness) once, because most stores send notifications before they
+    /// reply to a later request.
     async fn flush_news(&self) {
         let unused = LockKey::new("conformance/unused").expect("it is short and plain");
         self.witness(&unused).await;
     }
 
-    /// Returns a function that requests a reply from the store, to detect when the store stalls. A
-    /// call must return within one second, even while the store is [disturbed](Self::disturb).
+    /// Returns a function that requests a reply from the store, which the suite uses to detect
+    /// stalls of the store. A call must return within one second, even while the store is
+    /// [disturbed](Self::disturb).
     ///
     /// The suite calls the function every few milliseconds while it measures time. By default, only
     /// the machine that runs the suite is observed.
@@ -129,10 +133,10 @@ pub trait Harness: Send + Sync + Sized + 'static {
         Box::new(|| {})
     }
 
-    /// Makes all leases of `keys` older by `time`, as if this time had passed in the store.
+    /// Ages all leases of `keys` by `time`, as if this time had passed in the store.
     ///
-    /// Called only if [`HOOKS`](Self::HOOKS) contains [`Need::Advance`]. Harnesses in [driven
-    /// time](Time::Driven) do not need it.
+    /// The suite calls this method only if [`HOOKS`](Self::HOOKS) contains [`Need::Advance`].
+    /// Harnesses in [driven time](Time::Driven) do not need this method.
     async fn advance(&self, keys: &[LockKey], time: Duration) {
         unreachable!("{} cannot advance {keys:?} by {time:?}", Self::NAME);
     }
@@ -140,32 +144,34 @@ pub trait Harness: Send + Sync + Sized + 'static {
 
 /// The kind of time that a store uses.
 ///
-/// [`Harness::TIME`] selects it.
+/// [`Harness::TIME`] selects the kind of time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Time {
-    /// The suite moves the clocks of the store and of the clients together, and only while no call
-    /// is in progress. Cases that wait take no time, and a machine that stalls stops both clocks.
-    /// Use it for real stores whose clock the harness can set ([`Harness::advance_store`]), for
-    /// example with a function, an offset or a layer below the server.
+    /// The suite advances the clocks of the store and the clients together, and only while no call
+    /// is in progress. Waiting takes no real time, and if the machine stalls, both clocks stop. Use
+    /// this kind of time for real stores whose clock the harness can set
+    /// ([`Harness::advance_store`]), for example through a function, an offset or a layer below the
+    /// server.
     ///
     /// Each case has a runtime with a single thread. The suite waits until no call is in progress
-    /// and all notifications were handled ([`Harness::flush_news`]). It then moves its clock to the
-    /// next timer, moves the store by the same time, and wakes the timer. The clock of the store
-    /// should stand still in between. If it does not, set [`Timing::slack`] to the milliseconds
-    /// that a case takes.
+    /// and all notifications have been handled ([`Harness::flush_news`]). The suite then advances
+    /// its clock to the next timer, advances the store's clock by the same time, and wakes the
+    /// timer. The store's clock should not advance on its own. If it does, set [`Timing::slack`] to
+    /// the milliseconds that a case takes.
     ///
-    /// Network timeouts still use real time. Harnesses in real time run the cases for the network
-    /// and the load.
+    /// Network timeouts still use real time. The cases for the network and the load run on
+    /// harnesses in real time.
     Driven,
     /// The store uses its own clock, and cases wait in real time.
     Real,
-    /// The store uses Tokio's paused clock, so cases that only wait take no time. Use it for stores
-    /// without I/O whose clock is [`TokioClock`](leasehold_core::clock::TokioClock).
+    /// The store uses Tokio's paused clock, so cases that only wait take no time. Use this kind of
+    /// time for stores without I/O whose clock is
+    /// [`TokioClock`](leasehold_core::clock::TokioClock).
     Virtual,
 }
 
 impl Time {
-    /// Returns which part of the rounds of a long case runs with this kind of time.
+    /// Returns the part of a long case's rounds that runs with this kind of time.
     pub const fn rounds(self) -> Rounds {
         match self {
             Self::Driven => Rounds::Many,
@@ -176,8 +182,8 @@ impl Time {
 
     /// Returns the subjects of the cases that are useful with this kind of time.
     ///
-    /// To the client, a store is only latency, so the client is tested where time is free. Network
-    /// faults and load need real time.
+    /// For cases that test the client, a store is only latency, so these cases run where waiting
+    /// takes no time. Network faults and load need real time.
     pub const fn subjects(self) -> &'static [Subject] {
         match self {
             Self::Driven => &[Subject::Store],
@@ -187,23 +193,24 @@ impl Time {
     }
 }
 
-/// Which part of the rounds of a long case runs. Long cases make thousands of grants, run random
+/// The part of a long case's rounds that runs. Long cases make thousands of grants, run random
 /// operations or repeat races. Each run uses different operations and orders.
 ///
-/// [`Harness::ROUNDS`] selects it. With the environment variable `LEASEHOLD_CONFORMANCE_ALL`, all
-/// rounds run.
+/// [`Harness::ROUNDS`] selects the part. If the environment variable `LEASEHOLD_CONFORMANCE_ALL` is
+/// set, all rounds run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rounds {
     /// All rounds, for example 10,000 grants.
     All,
-    /// One fifth, for example 2,000 grants. Use it for stores that answer within microseconds.
+    /// One fifth, for example 2,000 grants. Use this value for stores that reply within
+    /// microseconds.
     Many,
     /// One twenty-fifth, for example 400 grants.
     Few,
 }
 
 impl Rounds {
-    /// Returns the number of rounds, out of `all`.
+    /// Returns how many of `all` rounds run.
     pub(crate) const fn of(self, all: usize) -> usize {
         match self {
             Self::All => all,
@@ -225,13 +232,15 @@ pub enum Groups {
 }
 
 impl Groups {
-    /// The groups for other topologies of a store, in which clients find the server in another way
-    /// or use several servers. Requests and watches then move between servers.
+    /// The groups for a store's additional topologies, in which clients find the server in a
+    /// different way or use several servers, with the consequence that requests and watches move
+    /// between servers.
     pub const OF_TOPOLOGY: Self =
         Self::Named(&["fencing", "lost", "mutual_exclusion", "renewal", "waiting"]);
 
-    /// The groups for mutexes that are implemented with another lock type
-    /// ([`AsMutex`](crate::AsMutex)). Only the store's operations on a single lease differ.
+    /// The groups for mutexes that are implemented with a different lock type
+    /// ([`AsMutex`](crate::AsMutex)). For such mutexes, only the store's operations on a single
+    /// lease differ.
     pub const OF_KIND: Self = Self::Named(&[
         "expiry",
         "fencing",
@@ -253,7 +262,7 @@ impl Groups {
 
 /// A disturbance of a store.
 ///
-/// [`Harness::disturb`] has an argument of this type.
+/// [`Harness::disturb`] takes an argument of this type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Disturbance {
@@ -263,7 +272,7 @@ pub enum Disturbance {
     BlackHole,
     /// Pauses the store until [`Disturbance::Heal`].
     Pause,
-    /// Kills the store and starts it again.
+    /// Kills and restarts the store.
     Restart,
     /// Ends all disturbances.
     Heal,
@@ -281,21 +290,22 @@ pub enum Disturbance {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Timing {
-    /// The TTL of most leases. One third of it must be long compared to short pauses of a busy
-    /// machine.
+    /// The TTL of most leases. One third of the TTL must be much longer than the short pauses of a
+    /// busy machine.
     pub ttl: Duration,
-    /// How late an event may be on a busy machine. It must be less than half of the TTL.
+    /// The maximum delay of an event on a busy machine. The slack must be less than half of the
+    /// TTL.
     pub slack: Duration,
-    /// How late an event may be while the machine does not [stall](crate::stalls).
+    /// The maximum delay of an event while the machine does not [stall](crate::stalls).
     pub prompt: Duration,
-    /// The longest TTL that the store supports, if it is less than twenty times `ttl`. It must be
-    /// at least five times `ttl`.
+    /// The longest TTL that the store supports, if it is less than twenty times `ttl`. This TTL
+    /// must be at least five times `ttl`.
     pub longest: Duration,
 }
 
 impl Timing {
     /// Returns the limits for real time: a TTL of 8 s, a slack of 3 s, and 250 ms while the machine
-    /// does not stall. Within 250 ms, several threads and processes can each wait for the CPU.
+    /// does not stall. The 250 ms leave time for several threads and processes to wait for the CPU.
     pub const fn new() -> Self {
         Self {
             ttl: Duration::from_secs(8),
@@ -306,7 +316,7 @@ impl Timing {
     }
 
     /// Returns the limits for virtual and driven time: a TTL of 8 s, and a slack of 50 ms for a few
-    /// timer steps. In these kinds of time, the machine cannot be busy.
+    /// timer steps. In these kinds of time, a busy machine does not cause delays.
     pub const fn exact() -> Self {
         let slack = Duration::from_millis(50);
         Self::new().with_slack(slack).with_prompt(slack)
@@ -334,7 +344,7 @@ impl Timing {
         self
     }
 
-    /// Sets how late an event may be while the machine does not stall.
+    /// Sets the maximum delay of an event while the machine does not stall.
     #[must_use]
     pub const fn with_prompt(mut self, prompt: Duration) -> Self {
         self.prompt = prompt;

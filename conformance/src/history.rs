@@ -1,13 +1,13 @@
 //! Runs real client processes, pauses and kills them, records their history, checks it, and renders
 //! it as a page.
 //!
-//! A [`Population`](population::Population) of processes works on one store. Each process calls
+//! A [`Population`](population::Population) of processes uses one store. Each process calls
 //! [`worker::run`], and reports to a [`Record`](record::Record) when it considers itself a holder.
 //! [`History::judge`](judge::History::judge) creates a [`Run`](run::Run) from the record, with all
 //! violated guarantees. [`report::html`] renders several runs.
 //!
-//! `leasehold verify` and the fault campaign of the repository use this module. It is not covered
-//! by semantic versioning.
+//! `leasehold verify` and the fault campaign of the repository use this module. The module is not
+//! covered by semantic versioning.
 
 pub mod event;
 pub mod fault;

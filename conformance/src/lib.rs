@@ -1,8 +1,7 @@
 //! The conformance suite for Leasehold backends, including your own.
 //!
-//! Implement [`Harness`] to start your store and to connect to it. Then call `suite!` in a test
-//! file. The macro expands to one `#[test]` per case, so your test runner shows each case
-//! separately.
+//! Implement [`Harness`] to start your store and connect to it. Then call `suite!` in a test file.
+//! The macro expands to one `#[test]` per case, so your test runner shows each case separately.
 //!
 //! ```
 //! use async_trait::async_trait;
@@ -36,18 +35,18 @@
 //! ```
 //!
 //! Each case has a [`Subject`]. In real time, `suite!` runs the cases for the store, the network
-//! and the load. It leaves out the cases for the client, because a store only adds latency to them.
-//! Set the environment variable `LEASEHOLD_CONFORMANCE_ALL` to run all cases.
+//! and the load. The macro omits the cases for the client, because a store only adds latency to
+//! these cases. Set the environment variable `LEASEHOLD_CONFORMANCE_ALL` to run all cases.
 //!
-//! If a test file has several harnesses, it can define `main` with [`Suites`] instead. Cases
-//! without a verdict are then shown as ignored.
+//! If a test file has several harnesses, it can define `main` with [`Suites`] instead. The test
+//! runner then shows skipped cases as ignored.
 //!
 //! If a case needs a feature that your backend does not declare ([`Need`]), the case is skipped.
 //! The suite counts it as skipped, never as passed. [`report`] runs the same cases and returns the
 //! outcomes as data.
 //!
-//! The list of cases and their needs is not covered by semantic versioning, because it grows with
-//! experience.
+//! The list of cases and their needs is not covered by semantic versioning, because cases are added
+//! over time.
 
 mod as_mutex;
 mod driven;

@@ -1,11 +1,11 @@
-//! Writes the log of a run to a file that all tests share.
+//! Writes the log of a run to a file shared by all tests.
 
 use std::env;
 use std::fs::File;
 use std::io::Write;
 
-/// Appends a line to the file in the environment variable `LEASEHOLD_CONFORMANCE_LOG`, if it is
-/// set.
+/// Appends a line to the file that the environment variable `LEASEHOLD_CONFORMANCE_LOG` names, if
+/// it is set.
 pub(crate) fn write(cells: &[&str]) {
     let Some(path) = env::var_os("LEASEHOLD_CONFORMANCE_LOG") else { return };
     let line = cells.join("\t") + "\n";

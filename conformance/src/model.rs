@@ -1,5 +1,5 @@
-//! Runs random operations on the store and on the state machine that specifies it, and compares the
-//! results.
+//! Runs random operations on the store and on the state machine that specifies its behavior, and
+//! compares the results.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -25,18 +25,18 @@ use crate::profile::Profile;
 use crate::run;
 use crate::scene::Scene;
 
-/// The unit of time in the model. It is long compared to the duration of the operations, so that no
-/// lease of the store expires between two steps.
+/// The unit of time in the model. This unit is much longer than an operation, so that no lease
+/// expires in the store between two steps.
 const STEP: Duration = Duration::from_secs(200);
 
-/// The maximum number of operations in a sequence. The average is half of it.
+/// The maximum number of operations in a sequence. The average is half of this number.
 const LONGEST: usize = 84;
 
-/// The maximum number of sequences. `TestRunner` runs all of them or fails. The operations are not
-/// counted, because their total is random and any minimum would sometimes fail.
+/// The maximum number of sequences. `TestRunner` runs all of them or fails. There is no minimum
+/// number of operations, because the total is random and any minimum would sometimes fail.
 const SEQUENCES: usize = 300;
 
-/// The number of keys, and of leases per key. Small numbers make operations conflict.
+/// The number of keys. There are only a few keys and leases per key, so that operations conflict.
 const KEYS: usize = 2;
 const LEASES: usize = 4;
 
@@ -67,22 +67,23 @@ const fn permits(units: u32, limit: u32) -> Share {
     Share::Units { units, limit }
 }
 
-/// The needs of the model, and the needs of the model with permits and queues.
+/// The needs of the model. `NEEDS_OF_ALL_KINDS` adds permits, queues and revocation.
 pub(crate) const NEEDS: &[Need] = &[Need::Advance, Need::ForceRelease, Need::Inspect];
 pub(crate) const NEEDS_OF_ALL_KINDS: &[Need] =
     &[Need::Advance, Need::ForceRelease, Need::Inspect, Need::Queue, Need::Revocation, Need::Units];
 
-/// An operation on the lease or the key with these numbers.
+/// An operation on the lease or key with the given numbers.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Every second lease is queued, and its queue entry is kept for this number of steps.
+    /// Requests a lease. Every second lease is queued, and the store keeps its queue entry for this
+    /// number of steps.
     Acquire {
         key: usize,
         lease: usize,
         steps: u32,
         place: u32,
     },
-    /// Requests one lease of each key, if both are exclusive.
+    /// Requests one lease of each key, if both leases are exclusive.
     AcquireAll {
         leases: [usize; KEYS],
         steps: u32,
@@ -102,12 +103,12 @@ enum Step {
         key: usize,
         lease: usize,
     },
-    /// Asks one holder, or all holders.
+    /// Requests the revocation of one lease, or of all leases.
     RequestRevocation {
         key: usize,
         lease: Option<usize>,
     },
-    /// Revokes one lease, or all leases.
+    /// Force-releases one lease, or all leases.
     ForceRelease {
         key: usize,
         lease: Option<usize>,
@@ -178,7 +179,7 @@ struct Pair<'a> {
     now: Instant,
     leases: Vec<Vec<Lease>>,
     last_tokens: [u64; KEYS],
-    /// When the holder of a lease was last asked individually to finish.
+    /// The time of the last revocation request to a single holder, by lease.
     asked_alone: HashMap<LeaseId, Instant>,
 }
 
@@ -278,8 +279,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Requests several leases. Every second lease would be queued, but these requests must not
-    /// create queue entries.
+    /// Requests several leases. Even leases that would otherwise be queued must not create queue
+    /// entries in such a request.
     async fn acquire_all(
         &mut self,
         step: &Step,
@@ -316,8 +317,8 @@ impl<'a> Pair<'a> {
     async fn renew(&mut self, step: &Step, lease: Lease) -> Result<(), TestCaseError> {
         let specified = self.machine.apply(Op::Renew(&lease), self.now);
         let renewal = self.backend.renew(&lease).await.map_err(store_failed)?;
-        // A store may forget a request to a single holder when the original lease would have
-        // expired. The holder has renewed before that.
+        // A store may forget a revocation request to a single holder once the original lease would
+        // have expired. The holder has renewed the lease before that.
         let may_be_forgotten = self.asked_alone.get(&lease.id()).is_some_and(|at| *at < self.now);
         if may_be_forgotten
             && specified == Specified::Renewal(Renewal::RevocationRequested)
@@ -343,7 +344,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Tokens may differ from the specification, but they must increase.
+    /// Tokens may differ from the specification but must increase.
     fn newer(&mut self, key: usize, grant: &Grant) -> Result<(), TestCaseError> {
         let last = &mut self.last_tokens[key];
         prop_assert!(grant.token() > *last, "token {} after {last}", grant.token());
@@ -371,7 +372,7 @@ fn all_granted(count: usize) -> Specified {
     Specified::AttemptAll(AttemptAll::Granted(vec![Grant::new(NonZeroU64::MIN); count]))
 }
 
-/// Converts the error for a key that is held as another lock type.
+/// Converts the error for a key that is held as a different lock type.
 fn wrong_type(error: Error) -> Result<Specified, TestCaseError> {
     match error.key() {
         Some(key) if error.kind() == ErrorKind::WrongType => Ok(Specified::WrongType(key.clone())),
@@ -383,7 +384,7 @@ fn store_failed(error: Error) -> TestCaseError {
     TestCaseError::fail(error.to_string())
 }
 
-/// Returns an outcome as text, without the token and with times in whole steps.
+/// Formats an outcome for comparison, without the token and with times in whole steps.
 fn comparable(outcome: &Specified) -> String {
     match outcome {
         Specified::Attempt(Attempt::Held(contention)) => refused(contention),

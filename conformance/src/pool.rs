@@ -1,4 +1,4 @@
-//! Stores that several cases of one process use.
+//! The stores that several cases of one process use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,29 +9,29 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 use crate::harness::{Disturbance, Time};
 use crate::profile::{AnyHarness, Profile};
 
-/// The number of stores of a harness that its cases use one after the other. Each store takes time
-/// to start and uses the CPU while it is idle.
+/// The number of stores of a harness that its cases use one at a time. Each store takes time to
+/// start, and uses the CPU even while idle.
 const EXCLUSIVE_STORES: usize = 2;
 
 const OUTLIVES: &str = "the pool outlives its cases";
 
-/// The stores of this process while a test binary runs its cases.
+/// The stores of this process, for as long as a test binary runs its cases.
 static POOL: Mutex<Option<Pool>> = Mutex::new(None);
 
 struct Pool {
-    /// Runs the tasks of the harnesses, such as proxies, because the runtime of a case ends with
-    /// the case.
+    /// The runtime of the harnesses' tasks, such as proxies. The tasks cannot run on a case's
+    /// runtime, which ends with the case.
     tasks: Handle,
-    /// Stores that cases use at the same time.
+    /// The stores that cases use at the same time.
     shared: HashMap<&'static str, Arc<OnceCell<Arc<dyn AnyHarness>>>>,
-    /// Stores that cases use one after the other.
+    /// The stores that cases use one at a time.
     exclusive: HashMap<&'static str, Exclusive>,
 }
 
-/// The stores of one harness that cases use one after the other.
+/// The stores of one harness that cases use one at a time.
 struct Exclusive {
     turns: Arc<Semaphore>,
-    /// Stores that a case has returned.
+    /// The stores that a case has returned.
     idle: Vec<Arc<dyn AnyHarness>>,
 }
 
@@ -54,7 +54,7 @@ struct Turn {
 }
 
 impl Use {
-    /// Disturbs the store on the runtime of the store. A harness that restarts its store opens new
+    /// Disturbs the store on the store's runtime. A harness that restarts its store opens new
     /// connections, which later cases use.
     pub(crate) async fn disturb(&self, disturbance: Disturbance) {
         let harness = Arc::clone(&self.harness);
@@ -66,14 +66,14 @@ impl Use {
     }
 }
 
-/// The cases with which a case shares its store.
+/// The cases that may share a store with a case.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Sharing {
-    /// Cases that run at the same time, and later cases.
+    /// Concurrent cases and later cases.
     Now,
     /// Later cases.
     Later,
-    /// No other case.
+    /// No other cases.
     Never,
 }
 
@@ -117,19 +117,19 @@ pub(crate) async fn take(store: &Profile, sharing: Sharing) -> Use {
     Use { harness, turn: Some(Turn { _permit: permit, tasks }) }
 }
 
-/// Returns a store, so that the next case can use it.
+/// Returns a store to the pool, for the next case.
 pub(crate) fn give_back(store: &Profile, used: Use) {
     if used.turn.is_some() {
         with_pool(store, |pool| pool.exclusive_of(store).idle.push(used.harness));
     }
 }
 
-/// Uses the pool. Returns `None` if each case has a separate store.
+/// Calls `work` with the pool. Returns `None` if each case has a separate store.
 fn with_pool<T>(store: &Profile, work: impl FnOnce(&mut Pool) -> T) -> Option<T> {
     lock().as_mut().filter(|_| store.is_pooled).map(work)
 }
 
-/// Starts a store that outlives the case.
+/// Starts a store on the runtime `tasks`, so that the store outlives the case.
 async fn start(tasks: &Handle, store: &Profile) -> Arc<dyn AnyHarness> {
     tasks.spawn(store.start()).await.expect("the store starts")
 }
@@ -164,7 +164,7 @@ mod tests {
 
     static STARTED: AtomicUsize = AtomicUsize::new(0);
     static STOPPED: AtomicUsize = AtomicUsize::new(0);
-    /// The task of a connection that a disturbance has opened.
+    /// The task of a connection that a disturbance opened.
     static OPENED: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
     struct Counted(MemoryBackend);

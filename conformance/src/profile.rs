@@ -1,4 +1,4 @@
-//! A harness without its type, so that the cases are compiled only once for all stores.
+//! A type-erased harness, so that the cases are compiled only once for all stores.
 
 use std::env;
 use std::pin::Pin;
@@ -59,12 +59,12 @@ impl Profile {
         builder.build().expect("a runtime can be made")
     }
 
-    /// Returns how many of all rounds of a long case this store runs.
+    /// Returns how many of `all` rounds of a long case run on this store.
     pub(crate) fn rounds(&self, all: usize) -> usize {
         if runs_everything() { all } else { self.rounds.of(all) }
     }
 
-    /// Returns why the harness skips a case, as far as its constants show.
+    /// Returns why the harness skips a case, if its constants alone decide that.
     pub(crate) fn skips(&self, group: &str, subject: Subject, needs: &[Need]) -> Option<Need> {
         if !runs_everything() && !self.groups.contains(group) {
             return Some(Need::Selection);
@@ -82,13 +82,13 @@ impl Profile {
         needs.iter().copied().find(|need| !has(need))
     }
 
-    /// Returns whether the harness has this hook.
+    /// Returns whether the harness supports this hook.
     pub(crate) fn offers(&self, hook: Need) -> bool {
         self.hooks.contains(&hook) || (hook == Need::Advance && self.time == Time::Driven)
     }
 }
 
-/// Returns whether all groups run on all harnesses, including the cases of the client in real time.
+/// Returns whether all groups run on all harnesses, including cases of the client in real time.
 fn runs_everything() -> bool {
     env::var_os("LEASEHOLD_CONFORMANCE_ALL").is_some()
 }

@@ -1,4 +1,4 @@
-//! The outcomes of the suite as data.
+//! The outcomes of the suite, as data.
 
 use std::any::Any;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::case::{Case, Skipped};
 use crate::harness::Harness;
 use crate::list::cases;
 
-/// The number of cases that run at the same time. Most cases wait most of the time.
+/// The number of cases that run at the same time. Most cases spend most of their time waiting.
 const AT_ONCE: usize = 8;
 
 /// The outcomes of all cases on one store.
@@ -33,8 +33,8 @@ enum Verdict {
 /// Runs all cases on the store of `H`, several at a time. The `examples/custom_backend.rs` example
 /// in the repository calls this function.
 ///
-/// Call it outside of a runtime, because each case creates one. Failed cases also print the reason
-/// immediately.
+/// Call this function outside of a runtime, because each case creates a runtime. A case that fails
+/// also prints the reason immediately.
 ///
 /// # Panics
 ///
@@ -91,7 +91,7 @@ impl Report {
         self.count(|verdict| matches!(verdict, Verdict::Skipped(_)))
     }
 
-    /// Returns the cases that failed, with the reasons.
+    /// Returns the failed cases, with the reasons.
     pub fn failures(&self) -> impl Iterator<Item = (Case, &str)> {
         self.verdicts.iter().filter_map(|(case, verdict)| match verdict {
             Verdict::Failed(message) => Some((*case, message.as_str())),

@@ -1,4 +1,4 @@
-//! Runs a case on a separate runtime, with a time limit, if its needs are fulfilled.
+//! Runs a case on a separate runtime, with a time limit, if the case's needs are met.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -14,7 +14,7 @@ use crate::profile::Profile;
 use crate::scene::Scene;
 use crate::stalls::{Measured, measure};
 
-/// The time limit of a case in TTLs. A store that never answers fails the case.
+/// The time limit of a case, in TTLs. If the store never replies, the case fails.
 const CASE_TTLS: u32 = 60;
 
 /// The needs of cases that cannot share their store at the same time, because they disturb the
@@ -44,7 +44,7 @@ pub(crate) fn on_scene(
         });
         let ends = async {
             // In driven time, a case may also wait for an event that does not occur while its clock
-            // stands still.
+            // does not advance.
             let ended = timeout(limit, scene.run(whole)).await.ok().flatten();
             ended.unwrap_or_else(|| panic!("the case does not end, after {limit:?}"))
         };
@@ -65,7 +65,7 @@ pub(crate) fn on_scene(
 /// Returns the cases with which a case may share its store.
 fn sharing(subject: Subject, needs: &[Need]) -> Sharing {
     if needs.contains(&Need::Membership) {
-        // A store never forgets the quorum that it has joined.
+        // A store never forgets the quorum that it joined.
         Sharing::Never
     } else if subject == Subject::Load || needs.iter().any(|need| DISTURBING.contains(need)) {
         Sharing::Later
@@ -74,7 +74,7 @@ fn sharing(subject: Subject, needs: &[Need]) -> Sharing {
     }
 }
 
-/// Returns an error with the first feature that the backend does not declare.
+/// Returns an error for the first feature that the backend does not declare.
 pub(crate) async fn require_features(scene: &Scene, needs: &[Need]) -> Outcome {
     let features = needs.iter().filter(|need| need.feature().is_some());
     for need in features {

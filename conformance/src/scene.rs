@@ -18,7 +18,8 @@ use crate::profile::Profile;
 use crate::silences::Silences;
 use crate::stalls::{Measured, Stalls, Void};
 
-/// How often a condition is checked per TTL. Each check may be a request on a separate connection.
+/// How often a condition is checked per TTL. Each check may send a request on a separate
+/// connection.
 const LOOKS: u32 = 400;
 
 /// A store and everything that a case needs to use it.
@@ -26,7 +27,7 @@ pub(crate) struct Scene {
     store: Profile,
     used: Use,
     clock: Arc<dyn Clock>,
-    /// The clock, if the suite moves it.
+    /// The clock, if the suite advances it.
     driven: Option<DrivenClock>,
     calls: Calls,
     silences: Silences,
@@ -34,7 +35,7 @@ pub(crate) struct Scene {
     /// Observes the machine from the start of the case.
     machine: Stalls,
     stalls: OnceLock<Stalls>,
-    /// Whether a disturbance keeps the store from answering. This does not count as a stall.
+    /// Whether a disturbance prevents the store from replying, which does not count as a stall.
     silent: Arc<AtomicBool>,
 }
 
@@ -65,7 +66,7 @@ impl Scene {
         }
     }
 
-    /// Runs `case`, and moves its time in driven time.
+    /// Runs `case`. In driven time, also advances the clocks.
     pub(crate) async fn run<T>(&self, case: impl Future<Output = T>) -> T {
         match &self.driven {
             Some(clock) => driven::run(&*self.used.harness, clock, &self.calls, case).await,
@@ -78,13 +79,12 @@ impl Scene {
         self.store.time
     }
 
-    /// Returns how many of all rounds of a long case this store runs.
+    /// Returns how many of `all` rounds of a long case run on this store.
     pub(crate) fn rounds(&self, all: usize) -> usize {
         self.store.rounds(all)
     }
 
-    /// Returns a key that no other case uses. When the case is over, the key must not exist any
-    /// more.
+    /// Returns a key that no other case uses. After the case, the key must no longer exist.
     pub(crate) fn key(&self) -> LockKey {
         let key = LockKey::new(format!("conformance/{:016x}", fastrand::u64(..)));
         let key = key.expect("it is short and plain");
@@ -127,7 +127,7 @@ impl Scene {
         Observed::new(self.busy(connects).await, self.calls.clone(), self.silences.clone())
     }
 
-    /// Stops driven time during a direct request to the store.
+    /// Awaits a direct request to the store, during which driven time does not advance.
     async fn busy<T>(&self, asking: impl Future<Output = T>) -> T {
         let _call = self.calls.begin().await;
         asking.await
@@ -159,13 +159,13 @@ impl Scene {
         self.used.harness.timing().slack
     }
 
-    /// Checks an event that has just occurred, `took` after it was due. It should have occurred
-    /// within `bound`.
+    /// Checks an event that has just occurred, `took` after it was due. The event should have
+    /// occurred within `bound`.
     ///
     /// # Errors
     ///
     /// Returns [`Void`] if the event was late and the machine stalled for at least that long since
-    /// it was due.
+    /// the event was due.
     ///
     /// # Panics
     ///
@@ -175,8 +175,8 @@ impl Scene {
         self.machine.in_time(event, took, bound)
     }
 
-    /// Returns a [`Void`] if the case waited for the store without success and the machine explains
-    /// this.
+    /// Returns a [`Void`] if the case waited for the store without success and a stall of the
+    /// machine explains that.
     pub(crate) fn void(&self) -> Option<Void> {
         self.silences.explained_by(&self.machine)
     }
@@ -186,7 +186,8 @@ impl Scene {
         self.used.harness.timing().prompt
     }
 
-    /// Observes the machine and the store from the first call on, for cases that measure time.
+    /// Starts to observe the machine and the store on the first call. Cases that measure time use
+    /// the returned stalls.
     ///
     /// In virtual and driven time, nothing stalls.
     pub(crate) fn stalls(&self) -> &Stalls {
@@ -205,13 +206,13 @@ impl Scene {
         }
     }
 
-    /// Checks that all `guards` were kept by renewals during the last `time`.
-    /// [`stalls`](Self::stalls) must have been called before that.
+    /// Checks that all `guards` were kept by renewals during the last `time`. The case must call
+    /// [`stalls`](Self::stalls) before this period starts.
     ///
     /// # Errors
     ///
     /// Returns [`Void`](crate::stalls::Void) if a guard was lost and the machine stalled for one
-    /// sixth of a TTL, which may cost a lease.
+    /// sixth of a TTL, which may cause the loss of a lease.
     ///
     /// # Panics
     ///
@@ -229,7 +230,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Returns a new lease that the case can request from a backend.
+    /// Creates a lease that the case can request from a backend.
     pub(crate) fn lease(&self, key: &LockKey) -> Lease {
         Lease::new(key, self.ttl())
     }
@@ -244,12 +245,13 @@ impl Scene {
         self.clock.now()
     }
 
-    /// Lets time pass.
+    /// Waits while `time` passes on the scene's clock.
     pub(crate) async fn pass(&self, time: Duration) {
         self.clock.sleep_until(self.now() + time).await;
     }
 
-    /// Awaits `future` for at most this time. `None` means that it was dropped before it finished.
+    /// Awaits `future` for at most this time. Returns `None` if the future did not complete in time
+    /// and was dropped.
     pub(crate) async fn within<T>(
         &self,
         time: Duration,
@@ -262,17 +264,17 @@ impl Scene {
         }
     }
 
-    /// Lets real time pass, so that requests and replies can make progress. In driven time, the
-    /// clock stands still.
+    /// Waits in real time, so that requests and replies can make progress. In driven time, the
+    /// clock does not advance.
     pub(crate) async fn blink(&self, time: Duration) {
         self.busy(tokio::time::sleep(time)).await;
     }
 
-    /// Makes all leases of `keys` older by `time` and a little more, because a lease may still be
-    /// valid at its exact end.
+    /// Ages all leases of `keys` by slightly more than `time`, because a lease may still be valid
+    /// at its exact end.
     pub(crate) async fn age(&self, keys: &[LockKey], time: Duration) {
-        // Outside of driven time, the calls themselves take a little time. Redis expires a lease
-        // with the next millisecond.
+        // Outside of driven time, the calls themselves take some time. Redis expires a lease at the
+        // next millisecond.
         const A_LITTLE: Duration = Duration::from_millis(2);
 
         match self.store.time {
@@ -296,7 +298,7 @@ impl Scene {
     ///
     /// # Panics
     ///
-    /// Panics if it is not true after `within` and the slack.
+    /// Panics if the condition is not true after `within` plus the slack.
     pub(crate) async fn until(
         &self,
         event: &str,
@@ -316,7 +318,7 @@ impl Scene {
     ///
     /// # Panics
     ///
-    /// Panics if the key is not free after `within` and the slack.
+    /// Panics if the key is not free after `within` plus the slack.
     pub(crate) async fn until_free(&self, key: &LockKey, within: Duration) {
         let condition = async || self.witness(key).await.is_none();
         self.until("the key is free", within, condition).await;
@@ -327,8 +329,8 @@ impl Scene {
         pool::give_back(&self.store, self.used);
     }
 
-    /// Checks the conditions that hold after every case. Its keys can be locked within one TTL, and
-    /// nothing is left under them.
+    /// Checks the conditions that must hold after every case: its keys can be locked within one
+    /// TTL, and the store keeps no data for them.
     pub(crate) async fn epilogue(&self) {
         let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let client = self.client().await;

@@ -1,5 +1,5 @@
-//! Records requests and conditions for which a case waited without success. A stalling machine
-//! explains them, and also the failure of the case.
+//! Records requests and conditions for which a case waited without success. If a stalling machine
+//! explains these waits, it also explains the failure of the case.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use tokio::time::Instant;
 
 use crate::stalls::{Stalls, Void};
 
-/// A shorter silence does not fail a case.
+/// The shortest silence that can fail a case.
 const SHORTEST: Duration = Duration::from_millis(250);
 
-/// The machine explains a silence if it stalled for at least this part of it. Several processes on
-/// the way to a reply wait for the CPU.
+/// Stalls explain a silence if they add up to at least one fourth of the silence. A reply depends
+/// on several processes, each of which waits for the CPU.
 const PART: u32 = 4;
 
-/// The silences that the clients of a case have experienced. Clones share them.
+/// The silences that the clients of a case have experienced. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Silences(Arc<Mutex<Vec<Silence>>>);
 
@@ -26,8 +26,8 @@ struct Silence {
     ended: Instant,
 }
 
-/// A request in progress, or a condition that a case waits for. If it is dropped without an answer,
-/// it becomes a silence.
+/// A request in progress, or a condition that a case waits for. If this value is dropped before a
+/// reply arrives, it becomes a silence.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     silences: Silences,
@@ -36,7 +36,7 @@ pub(crate) struct Waiting {
 }
 
 impl Silences {
-    /// Records that the store was asked.
+    /// Records that a request was sent to the store.
     pub(crate) fn ask(&self) -> Waiting {
         Waiting { silences: self.clone(), began: Instant::now(), is_answered: false }
     }
@@ -56,7 +56,7 @@ impl Silences {
 }
 
 impl Waiting {
-    /// Records the store's answer.
+    /// Records the store's reply.
     pub(crate) fn ends(mut self, error: Option<&Error>) {
         let is_silence = |error: &Error| {
             matches!(error.kind(), ErrorKind::Indeterminate | ErrorKind::Unavailable)

@@ -1,8 +1,8 @@
-//! Checks times reliably, even on a machine that stalls.
+//! Measures times reliably, even on a machine that stalls.
 //!
 //! Threads record when the machine does not run them. A check compares a delay with these stalls.
-//! An event in time passes. An event whose delay the stalls do not explain fails. Every other
-//! measurement is [`Void`] and must be repeated.
+//! An event that occurs in time passes. A late event fails unless the stalls explain the delay. If
+//! the stalls explain the delay, the measurement is [`Void`] and must be repeated.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -35,28 +35,28 @@ use tokio::time::{Instant, timeout};
 use crate::log;
 use processor::{Processor, processors};
 
-/// Short compared to the limits of checks, and long compared to the work of a beat. Observing a
-/// test takes 0.5 % of a core.
+/// The interval between two beats, which is much shorter than the limits of checks and much longer
+/// than the work of a beat. Observing a test takes 0.5 % of a core.
 const BEAT: Duration = Duration::from_millis(5);
 
-/// A delay of a sleep that does not count as a stall, because timers are coarse.
+/// A sleep that is late by up to this time does not count as a stall, because timers are coarse.
 const USUAL: Duration = Duration::from_millis(1);
 
 /// How long to wait for a late event.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The maximum number of measurements. More of them would hide an unsuitable machine or an
-/// intermittent defect.
+/// The maximum number of measurements. Additional measurements would hide an unsuitable machine or
+/// an intermittent defect.
 const MEASUREMENTS: usize = 3;
 
-/// The stalls of a machine during the time for which it is observed.
+/// The stalls of a machine during an observation.
 ///
-/// One thread per processor, and one thread for the server, sleep for 5 ms at a time and record how
-/// late they wake. If a processor is not available, only the threads that wait for it are delayed,
-/// and a thread on another processor notices nothing. All observations of a process share the
-/// threads of the processors, which end with the last observation.
+/// One thread per processor and one thread for the server sleep for 5 ms at a time and record how
+/// late they wake. Each processor needs a thread, because an unavailable processor delays only the
+/// threads that are waiting for it. All observations in a process share the processors' threads,
+/// which end with the last observation.
 ///
-/// The example of [`stalls`](self) shows how to use it.
+/// The example of [`stalls`](self) observes a short sleep.
 #[derive(Debug)]
 pub struct Stalls(Vec<Witness>);
 
@@ -70,9 +70,9 @@ static PROCESSORS: Mutex<Vec<Weak<Mutex<Beats>>>> = Mutex::new(Vec::new());
 struct Beats {
     started: Instant,
     last: Instant,
-    /// Shorter stalls are not recorded.
+    /// The minimum length of a recorded stall.
     shortest: Duration,
-    /// When each stall ended, and how long it was.
+    /// The end and the length of each stall.
     stalls: Vec<(Instant, Duration)>,
 }
 
@@ -91,7 +91,7 @@ pub struct Void {
 /// [`Stalls::in_time`] returns this type.
 pub type Measured<T = ()> = Result<T, Void>;
 
-/// How a case can end without a failure. Only a case that measures time may be void.
+/// The result of a case that did not fail. Only a case that measures time may be void.
 pub(crate) trait Ending {
     fn into_measured(self) -> Measured;
 }
@@ -118,8 +118,8 @@ impl Stalls {
         Self::watch_with(|| {})
     }
 
-    /// Observes the machine and a server. The thread calls `pulse` after each sleep. `pulse` should
-    /// request a reply from the server, so that stalls of the server count too.
+    /// Observes the machine and a server. A thread calls `pulse` after each sleep. `pulse` should
+    /// request a reply from the server, so that stalls of the server are recorded too.
     ///
     /// # Panics
     ///
@@ -135,8 +135,8 @@ impl Stalls {
         Self(shared())
     }
 
-    /// Observes only stalls that are longer than `shortest`. During an observation of several
-    /// hours, there are few of them.
+    /// Observes only stalls that are longer than `shortest`. Even an observation of several hours
+    /// records few such stalls.
     #[cfg(all(feature = "history", target_os = "linux"))]
     pub(crate) fn watch_those_over(
         shortest: Duration,
@@ -147,18 +147,18 @@ impl Stalls {
         Self(witnesses)
     }
 
-    /// Observes nothing. In virtual time, nothing stalls.
+    /// Creates an observation without stalls, for virtual time, in which nothing stalls.
     pub fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// Checks an event that has just occurred, `took` after it was due. It should have occurred
-    /// within `bound`.
+    /// Checks an event that has just occurred, `took` after it was due. The event should have
+    /// occurred within `bound`.
     ///
     /// # Errors
     ///
     /// Returns [`Void`] if the event was late and the machine stalled for at least that long since
-    /// it was due.
+    /// the event was due.
     ///
     /// # Panics
     ///
@@ -177,8 +177,7 @@ impl Stalls {
         Err(Void { measured: event.to_string(), stalled })
     }
 
-    /// Waits for an event that is due now and should occur within `bound`. Checks the time when it
-    /// occurs.
+    /// Waits for an event that is due now, and checks that it occurs within `bound`.
     ///
     /// # Errors
     ///
@@ -187,8 +186,8 @@ impl Stalls {
     ///
     /// # Panics
     ///
-    /// Panics if the stalls do not explain the delay, or if the event does not occur within 10 s
-    /// more.
+    /// Panics if the stalls do not explain the delay, or if the event does not occur within another
+    /// 10 s.
     pub async fn promptly<T>(
         &self,
         event: impl fmt::Display,
@@ -201,23 +200,22 @@ impl Stalls {
         Ok(came.unwrap_or_else(|_| panic!("{event}: not at all")))
     }
 
-    /// Checks that the machine could keep something alive during the last `time`, for example a
-    /// lease. The machine must not have had a single stall longer than `limit`.
+    /// Checks that no stall during the last `time` was longer than `limit`, so that the machine was
+    /// able to keep something alive, such as a lease.
     ///
     /// # Errors
     ///
-    /// Returns [`Void`] if there was such a stall.
+    /// Returns [`Void`] if a stall was longer than `limit`.
     ///
     /// # Panics
     ///
-    /// Panics if the machine was not observed for this time.
+    /// Panics if the observation is shorter than `time`.
     pub fn steady(&self, event: impl fmt::Display, time: Duration, limit: Duration) -> Measured {
         let stalled = self.during(time).into_iter().max().unwrap_or_default();
         if stalled <= limit { Ok(()) } else { Err(Void { measured: event.to_string(), stalled }) }
     }
 
-    /// Returns how long the machine stalled in total between two times. `ended` must not be in the
-    /// future.
+    /// Returns the total length of the stalls between two times. `ended` must not be in the future.
     pub(crate) fn between(&self, began: Instant, ended: Instant) -> Duration {
         let now = Instant::now();
         let (from, until) = (now - began, now - ended);
@@ -225,8 +223,8 @@ impl Stalls {
         spans.map(|(end, start)| start.saturating_sub(end.max(until))).sum()
     }
 
-    /// Returns the stalls during the last `time`, including a current one. Simultaneous stalls are
-    /// merged.
+    /// Returns the lengths of the stalls during the last `time`, including a current stall.
+    /// Simultaneous stalls are merged.
     fn during(&self, time: Duration) -> Vec<Duration> {
         let now = Instant::now();
         for beats in &self.0 {
@@ -236,13 +234,13 @@ impl Stalls {
         self.spans(now, time).into_iter().map(|(end, start)| start - end).collect()
     }
 
-    /// Returns all stalls so far, as times before now: the end and the start of each.
+    /// Returns the end and the start of each stall so far, as times before now.
     #[cfg(all(feature = "history", target_os = "linux"))]
     pub(crate) fn all(&self) -> Vec<(Duration, Duration)> {
         self.spans(Instant::now(), Duration::MAX)
     }
 
-    /// Creates an observation of length `time` with a single stall of `length`, which has just
+    /// Creates an observation of length `time`, with a single stall of `length` that has just
     /// ended.
     #[cfg(test)]
     pub(crate) fn of_one(time: Duration, length: Duration) -> Self {
@@ -252,15 +250,15 @@ impl Stalls {
         Self(vec![Arc::new(Mutex::new(beats))])
     }
 
-    /// Returns the stalls during the last `time`, as times before now: the end and the start of
-    /// each. Simultaneous stalls are merged.
+    /// Returns the end and the start of each stall during the last `time`, as times before now.
+    /// Simultaneous stalls are merged.
     fn spans(&self, now: Instant, time: Duration) -> Vec<(Duration, Duration)> {
         let mut stalls = Vec::new();
         for beats in &self.0 {
             let beats = lock(beats);
             let goes_on = beats.stall(now).map(|stall| (now, stall));
             let ended = beats.stalls.iter().filter(|(ended, _)| now - *ended < time).copied();
-            // Times before now sort by the ends of the stalls, the latest first.
+            // Sorting by the time before now puts the stall that ended last first.
             let spans = ended.chain(goes_on).map(|(ended, stall)| {
                 let end = now - ended;
                 (end, (end + stall).min(time))
@@ -284,7 +282,7 @@ fn merged(spans: Vec<(Duration, Duration)>) -> Vec<(Duration, Duration)> {
     merged
 }
 
-/// Returns the observers of the processors, which all observations share.
+/// Returns the processors' observers, which all observations share.
 fn shared() -> Vec<Witness> {
     let mut known = PROCESSORS.lock().unwrap_or_else(PoisonError::into_inner);
     let witnesses: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
@@ -322,7 +320,7 @@ fn witness(
     beats
 }
 
-/// Records that the thread runs. Returns `false` if nothing is observed any more.
+/// Records that the thread is running. Returns `false` if no observation is left.
 fn beat(watched: &Weak<Mutex<Beats>>) -> bool {
     let Some(beats) = watched.upgrade() else { return false };
     let (now, mut beats) = (Instant::now(), lock(&beats));
@@ -344,14 +342,16 @@ fn lock(beats: &Mutex<Beats>) -> MutexGuard<'_, Beats> {
     beats.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a measurement. Repeats it if it is void, for a total of at most three times.
+/// Runs a measurement until its result is not void, at most three times.
 ///
 /// A failed measurement panics and is never repeated. Each void measurement is reported on standard
-/// error, and in the file in the environment variable `LEASEHOLD_CONFORMANCE_LOG`, if it is set.
+/// error, and in the file that the environment variable `LEASEHOLD_CONFORMANCE_LOG` names, if it is
+/// set.
 ///
 /// # Panics
 ///
-/// Panics if the measurement panics, or if it is void each time because the machine is unsuitable.
+/// Panics if the measurement panics, or if it is void all three times because the machine is
+/// unsuitable.
 ///
 /// # Examples
 ///
@@ -407,7 +407,7 @@ mod tests {
         std::panic::catch_unwind(AssertUnwindSafe(verdict)).is_err()
     }
 
-    /// Waits in real time, because the thread of an observer always uses real time.
+    /// Waits in real time, because an observer's thread always uses real time.
     fn until(condition: impl Fn() -> bool) {
         let started = Instant::now();
         while !condition() {
@@ -436,7 +436,7 @@ mod tests {
         });
         let (stalls, started) = (Stalls(vec![Arc::clone(&beats)]), Instant::now());
 
-        // The pulse blocks the thread, which may have started late.
+        // The pulse blocks the observer's thread, which may have started late.
         pulse.recv().unwrap();
         let before = lock(&beats).stalls.len();
         until(|| stalls.during(started.elapsed()).iter().sum::<Duration>() >= STALL * 2);

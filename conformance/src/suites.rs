@@ -12,15 +12,16 @@ use crate::list::cases;
 use crate::pool;
 use crate::test::run_case;
 
-/// Load cases run one at a time and without other cases, because two loads at the same time would
+/// Load cases run one at a time and without other cases, because two simultaneous loads would
 /// measure the machine.
 static LOAD: RwLock<()> = RwLock::new(());
 
 /// The suites of a test binary that defines `main` (`harness = false` in `Cargo.toml`).
 ///
 /// A case that the constants of a harness exclude becomes an ignored test, which starts neither a
-/// process nor a store. [`suite!`](crate::suite) creates a test that only reports this. The
-/// difference matters for a backend with many harnesses of which most run only a few groups.
+/// process nor a store. [`suite!`](crate::suite) instead creates a test that only reports the
+/// skipped case. The difference matters for a backend with many harnesses, most of which run only a
+/// few groups.
 ///
 /// ```no_run
 /// # use async_trait::async_trait;
@@ -50,7 +51,7 @@ static LOAD: RwLock<()> = RwLock::new(());
 #[derive(Debug, Default)]
 pub struct Suites {
     tests: Vec<Trial>,
-    /// Load cases, which run after all other cases.
+    /// The load cases, which run after all other cases.
     loads: Vec<Trial>,
     documented: Vec<fn(&str)>,
 }
@@ -61,7 +62,7 @@ impl Suites {
         Self::default()
     }
 
-    /// Adds the cases of a harness. Their names start with `module`, unless it is empty.
+    /// Adds the cases of a harness. The names of the tests start with `module`, unless it is empty.
     #[must_use]
     pub fn with<H: Harness>(mut self, module: &str) -> Self {
         let prefix = if module.is_empty() { String::new() } else { format!("{module}::") };
@@ -82,7 +83,7 @@ impl Suites {
         self
     }
 
-    /// Adds a test that checks that `page` contains the [row](crate::document) of each store.
+    /// Adds a test that checks whether `page` contains the [row](crate::document) of each store.
     #[must_use]
     pub fn documented_in(mut self, page: &'static str) -> Self {
         let documented = self.documented.clone();
@@ -94,8 +95,8 @@ impl Suites {
         self
     }
 
-    /// Lists or runs the tests that the process arguments select. The arguments are the same as in
-    /// Rust's own test harness, so `cargo test` and `cargo nextest` work.
+    /// Lists or runs the tests that the process arguments select. The arguments are compatible with
+    /// Rust's standard test harness, so `cargo test` and `cargo nextest` work.
     pub fn main(self) -> ExitCode {
         let tests = self.tests.into_iter().chain(self.loads).collect();
         pool::used_by(|| libtest_mimic::run(&Arguments::from_args(), tests)).exit_code()

@@ -10,8 +10,8 @@ use crate::log;
 /// Runs the case `group::name` on the store of `H`. The [`suite!`](crate::suite) macro calls this
 /// function.
 ///
-/// If the environment variable `LEASEHOLD_CONFORMANCE_LOG` contains a path, the outcome and the
-/// duration in milliseconds are appended to this file.
+/// If the environment variable `LEASEHOLD_CONFORMANCE_LOG` contains a path, this function appends
+/// the outcome and the duration in milliseconds to the file at that path.
 ///
 /// # Panics
 ///

@@ -12,14 +12,14 @@ use crate::duration;
 const NAMES: &str =
     "`key`, `client`, `ttl`, `wait`, `max_hold`, `retry`, `every`, `on_busy`, `guard` and `crate`";
 
-/// How a lock is named, acquired and kept.
+/// The name of a lock, and how the lock is acquired and kept.
 pub(crate) struct Args {
     pub(crate) key: LitStr,
     pub(crate) client: Expr,
     pub(crate) ttl: Option<Duration>,
     pub(crate) wait: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
-    /// How often to try again after the first attempt.
+    /// The number of attempts after the first attempt.
     pub(crate) retry: Option<u32>,
     pub(crate) every: Option<Duration>,
     pub(crate) on_busy: OnBusy,
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     pub(crate) facade: Path,
 }
 
-/// What a call returns if it does not acquire the lock.
+/// The result of a call that does not acquire the lock.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) enum OnBusy {
     Error,
@@ -99,14 +99,14 @@ impl Parse for OnBusy {
 }
 
 impl Args {
-    /// Returns the wait, if it is set. With `on_busy = skip` and without `retry`, the default is no
-    /// wait.
+    /// Returns the wait, if the attribute sets it. With `on_busy = skip` and without `retry`, the
+    /// default is no wait.
     pub(crate) fn wait(&self) -> Option<Duration> {
         let is_at_once = self.on_busy == OnBusy::Skip && self.retry.is_none();
         self.wait.or(is_at_once.then_some(Duration::ZERO))
     }
 
-    /// Returns the number of attempts, including the first one.
+    /// Returns the number of attempts, including the first attempt.
     pub(crate) fn attempts(&self) -> Option<u32> {
         self.retry.map(|retry| retry.saturating_add(1))
     }
@@ -127,7 +127,7 @@ fn any_time(input: ParseStream<'_>) -> syn::Result<Duration> {
     Ok(literal_time(input)?.1)
 }
 
-/// Parses a time that must not be zero.
+/// Parses a duration, which must not be zero.
 fn time(input: ParseStream<'_>, name: &str) -> syn::Result<Duration> {
     let (span, time) = literal_time(input)?;
     if time.is_zero() {

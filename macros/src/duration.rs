@@ -6,7 +6,8 @@ use std::time::Duration;
 pub(crate) const FORMS: &str =
     "a whole number and a unit in quotes: \"200ms\", \"30s\", \"2m\" or \"1h\"";
 
-/// Parses a duration. Returns `None` if it does not match [`FORMS`] or is too long.
+/// Parses a duration. Returns `None` if the text does not match [`FORMS`] or the duration is too
+/// long.
 pub(crate) fn parse(text: &str) -> Option<Duration> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit_at);

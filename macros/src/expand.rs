@@ -11,16 +11,16 @@ use crate::args::{Args, OnBusy};
 use crate::function::{Names, Work};
 use crate::template::{self, Part, Placeholder};
 
-/// The modules of `leasehold` for async functions and for plain functions. Both contain `mutex`,
-/// `run`, `run_or_skip` and `Guard`.
+/// The modules of `leasehold` for async functions and for plain functions. Both modules contain
+/// `mutex`, `run`, `run_or_skip` and `Guard`.
 const ASYNC: &[&str] = &["__locked"];
 const BLOCKING: &[&str] = &["__locked", "blocking"];
 
-/// Wraps the body of `function` in a lock. Everything else stays unchanged.
+/// Wraps the body of `function` in a lock. The rest of the function is unchanged.
 ///
 /// # Errors
 ///
-/// Returns an error if the attribute does not fit the function.
+/// Returns an error if the function does not support the attribute.
 pub(crate) fn expand(args: &Args, mut function: ItemFn) -> syn::Result<TokenStream> {
     let name = function.sig.ident.clone();
     let mut names = Names::of(&function.sig);
@@ -81,8 +81,8 @@ fn member(field: &str, span: Span) -> syn::Result<Member> {
 
 /// A lock that the attribute describes.
 ///
-/// All generated names have the span of the definition site. The body therefore sees only the name
-/// of the guard, which has the caller's span.
+/// All generated names have the span of the definition site. The only generated name that the body
+/// can use is the guard's name, which has the caller's span.
 struct Locking<'a> {
     args: &'a Args,
     key: TokenStream,
@@ -95,8 +95,8 @@ impl Locking<'_> {
         let module = self.module(here, ASYNC);
         let (mutex, run) = (self.mutex(ASYNC), self.run(here));
         let (guard, work) = (self.guard(), &block.stmts);
-        // The compiler does not coerce a value to the declared output of an async closure. It does
-        // coerce later values to the type of a first `return`.
+        // The compiler does not coerce a value to the declared output of an async closure. The
+        // compiler does coerce later values to the type of a first `return`.
         let typed = output.map(|output| {
             quote_spanned! {here=>
                 if let ::core::option::Option::Some(output) = ::core::option::Option::None::<#output> {
@@ -129,7 +129,7 @@ impl Locking<'_> {
         let settings = self.settings();
         let here = at(Some(client));
         let module = self.module(here, module);
-        // A separate variable makes the compiler find the type of the client before it is
+        // Because of the separate variable, the compiler determines the client's type before it is
         // dereferenced.
         quote_spanned! {here=>
             match &(#client) {
@@ -166,7 +166,7 @@ impl Locking<'_> {
         }
     }
 
-    /// Returns method calls for all options that differ from the client's options.
+    /// Returns method calls for all options that the attribute sets.
     fn settings(&self) -> Vec<TokenStream> {
         let Args { facade, ttl, max_hold, every, .. } = self.args;
         let here = Span::mixed_site();

@@ -14,7 +14,7 @@ use syn::{
 ///
 /// # Errors
 ///
-/// Returns an error that names the remedy if the item is not a function with a body.
+/// Returns an error that states the fix if the item is not a function with a body.
 pub(crate) fn parse(item: TokenStream) -> syn::Result<ItemFn> {
     syn::parse2(item.clone()).map_err(|error| {
         if let Ok(method) = syn::parse2::<TraitItemFn>(item.clone()) {
@@ -29,7 +29,8 @@ pub(crate) fn parse(item: TokenStream) -> syn::Result<ItemFn> {
     })
 }
 
-/// The names that a key may begin with: those that the arguments bind, and `self`.
+/// The names with which a placeholder may begin, which are `self` and the names that the arguments
+/// bind.
 pub(crate) struct Names(Vec<Ident>);
 
 impl Names {
@@ -82,18 +83,18 @@ pub(crate) enum Work<'a> {
     /// The body of a plain function, and its return type.
     Blocking(&'a mut Block, Type),
     /// The `async` block that a plain function returns, for example under `#[async_trait]`.
-    /// `arguments` are the statements at the start of the block that move arguments into it.
+    /// `arguments` contains the statements at the start of the block that move arguments into it.
     Future { arguments: Vec<Stmt>, block: &'a mut Block },
 }
 
 impl Work<'_> {
-    /// Finds the part that runs under the lock. Adds the names of arguments that the function
-    /// destructures itself.
+    /// Finds the part that runs under the lock, and adds the names of arguments that the function's
+    /// body destructures.
     ///
     /// # Errors
     ///
-    /// Returns an error if the function returns nothing, or returns a future that it does not
-    /// create here.
+    /// Returns an error if the function does not return a value, or returns a future that is not an
+    /// `async` block at the end of its body.
     pub(crate) fn of<'a>(function: &'a mut ItemFn, names: &mut Names) -> syn::Result<Work<'a>> {
         let refused = |message| Error::new(function.sig.ident.span(), message);
         let ReturnType::Type(_, output) = &function.sig.output else {
@@ -164,9 +165,9 @@ fn async_block(expression: &mut Expr) -> Option<&mut Block> {
     }
 }
 
-/// Removes the statements that move arguments into a block from its start.
+/// Removes the statements at the start of a block that move arguments into it.
 ///
-/// `let __self = self` stays in the block, because keys and clients may contain `self`.
+/// `let __self = self` remains in the block, because keys and clients may contain `self`.
 fn take_arguments(block: &mut Block, names: &mut Names) -> Vec<Stmt> {
     let mut taken = Vec::new();
     let mut at = 0;

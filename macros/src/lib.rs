@@ -1,7 +1,7 @@
 //! The `#[locked]` attribute of Leasehold, distributed locks for Rust.
 //!
 //! Enable the `macros` feature of the `leasehold` crate and use the attribute as
-//! `leasehold::locked`. The documentation is there.
+//! `leasehold::locked`. The `leasehold` crate also contains the documentation.
 
 mod args;
 mod duration;
@@ -14,7 +14,7 @@ use syn::parse_macro_input;
 
 use crate::args::Args;
 
-/// Runs a function under a lock. The documentation is in the `leasehold` crate, because the
+/// Runs a function under a lock. The `leasehold` crate contains the documentation, because the
 /// examples need that crate.
 #[proc_macro_attribute]
 pub fn locked(args: TokenStream, function: TokenStream) -> TokenStream {

@@ -12,11 +12,11 @@ pub(crate) enum Part {
 /// A placeholder for an argument or for a field of an argument.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct Placeholder {
-    /// The position of the opening brace in the template, in characters, starting at 1.
+    /// The position of the opening brace in the template, in characters, counted from 1.
     pub(crate) column: usize,
     /// The name of the argument, which may be `self`.
     pub(crate) root: String,
-    /// The path of fields, from the outermost to the innermost.
+    /// The path of fields, from the outermost field to the innermost field.
     pub(crate) fields: Vec<String>,
 }
 

@@ -19,10 +19,10 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// How to find the servers.
+/// Where to find the servers.
 ///
-/// [`Config::from_url`](crate::Config::from_url) reads it from a URL, and
-/// [`Driver::adopt`](crate::Driver::adopt) returns it.
+/// [`Config::from_url`](crate::Config::from_url) reads the endpoints from a URL, and
+/// [`Driver::adopt`](crate::Driver::adopt) returns the endpoints.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Endpoints {
@@ -35,7 +35,7 @@ pub enum Endpoints {
         /// The name of the primary in the sentinels' configuration.
         master: String,
     },
-    /// A cluster. Each server has a part of the keys and knows the other servers.
+    /// A cluster, in which each server stores a part of the keys and knows all servers.
     Cluster {
         /// The addresses of some or all servers.
         seeds: Vec<Address>,
@@ -43,7 +43,7 @@ pub enum Endpoints {
 }
 
 impl Address {
-    /// Returns whether the address is on this machine, so that traffic does not cross a network.
+    /// Returns whether the address is on this machine, so that no traffic crosses a network.
     ///
     /// ```
     /// use leasehold_redis_support::Address;
@@ -60,14 +60,14 @@ impl Address {
         }
     }
 
-    /// Parses `host:port` in the format of servers. An empty host means the host of `asked`.
+    /// Parses `host:port` in the format that servers use. An empty host means the host of `asked`.
     pub(crate) fn read(text: &str, asked: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Self::of(host, port.parse().ok()?, asked)
     }
 
     /// Creates an address from a host and a port. A server that does not know its own host reports
-    /// an empty text or a question mark.
+    /// an empty string or a question mark.
     pub(crate) fn of(host: &str, port: u16, asked: &Self) -> Option<Self> {
         let host = match (host.trim_start_matches('[').trim_end_matches(']'), asked) {
             ("" | "?", Self::Tcp { host, .. }) => host.clone(),

@@ -33,7 +33,7 @@ use crate::reply::{
 use crate::topology::Topology;
 use crate::watch::News;
 
-/// Locks on Redis or Valkey with the driver `D`. Supports single servers, Sentinel and Cluster.
+/// Locks on Redis or Valkey, through the driver `D`. Supports single servers, Sentinel and Cluster.
 /// Clones share connections.
 ///
 /// The `leasehold-redis` and `leasehold-fred` crates define type aliases for this type and contain
@@ -63,7 +63,7 @@ impl<D: Driver> Backend<D> {
         Self::connect_with(Config::from_url(url)?).await
     }
 
-    /// Connects to the servers of `config` and checks the credentials.
+    /// Connects to the servers in `config` and checks the credentials.
     ///
     /// # Errors
     ///
@@ -81,8 +81,8 @@ impl<D: Driver> Backend<D> {
         Ok(backend)
     }
 
-    /// Creates a backend that connects to the servers of `config` at the first request. This
-    /// function does no I/O and no checks.
+    /// Creates a backend that connects to the servers in `config` on the first request. This
+    /// function performs neither I/O nor checks.
     pub fn connect_lazily(config: Config<D>) -> Self {
         let Config { driver, topology, access, sentinel_access, layout, timeout, clock, .. } =
             config;
@@ -96,7 +96,7 @@ impl<D: Driver> Backend<D> {
         let servers = Topology::new(topology, access, &sentinel_access, &layout, &context);
         let Config { replicas, replicas_timeout, .. } = config;
         // A cluster would forward each message to all of its servers. With sentinels, the channel
-        // may belong to another server.
+        // may belong to a different server.
         if servers.is_the_only_one() {
             context.hear_reservations();
         }
@@ -110,7 +110,7 @@ impl<D: Driver> Backend<D> {
         }))
     }
 
-    /// Notifies the observers and waiters of this process of a renewal that may have returned
+    /// Notifies the observers and waiters in this process of a renewal that may have returned
     /// permits.
     fn renewed(&self, lease: &Lease, told: Told<Renewal>) -> Renewal {
         if !lease.share().is_whole() {
@@ -136,13 +136,13 @@ impl<D: Driver> Backend<D> {
     async fn release_alone(&self, lease: &Lease) -> Result<Release, Error> {
         let call = Call::release(&self.0.layout, lease);
         let release = self.call(Operation::Release, lease.key(), call, decode_release).await?;
-        // This includes releases that only removed a queue entry.
+        // Releases that only removed a queue entry are also reported.
         self.0.news.changed(lease.key(), Concerns::Waiters);
         self.0.news.called_up(&release.called, lease);
         Ok(release.outcome)
     }
 
-    /// Runs a script whose reply contains the membership status of the server.
+    /// Runs a script whose reply contains the server's membership status.
     async fn stand(&self, call: impl FnOnce(&Layout, &Process) -> Call) -> Result<Standing, Error> {
         let standing = async {
             let key = self.0.layout.member().floor;
@@ -198,7 +198,7 @@ impl<D: Driver> LockBackend for Backend<D> {
                 return Ok(Attempt::Granted(grant));
             }
         }
-        // The future is boxed because it is large, and most attempts have already returned here.
+        // The future is boxed because it is large and most attempts return before this point.
         let attempt = Box::pin(self.acquire_alone(claim)).await;
         attempt.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))
     }

@@ -15,7 +15,7 @@ use crate::script::Script;
 use crate::words::{Shape, Words};
 
 /// A script with its keys and arguments. Clones share the keys and arguments. `Debug` does not show
-/// the arguments, because they contain lease ids.
+/// the arguments, because they contain lease IDs.
 ///
 /// ```
 /// use leasehold_core::LockKey;
@@ -31,7 +31,7 @@ pub struct Call {
     words: Arc<Words>,
 }
 
-/// The keys that every claim reads. The first of them show whether other clients are involved.
+/// The keys that every claim reads. The first few keys show whether other clients are involved.
 const WANTED: [Place<'_>; 7] = [
     Place::Lock,
     Place::Fence,
@@ -42,7 +42,7 @@ const WANTED: [Place<'_>; 7] = [
     Place::News,
 ];
 
-/// The keys that contain holders and waiters for an operator.
+/// The keys that contain the holders and waiters to show to an operator.
 const SHOWN: [Place<'_>; 7] = [
     Place::Lock,
     Place::Fence,
@@ -54,13 +54,14 @@ const SHOWN: [Place<'_>; 7] = [
 ];
 
 impl Call {
-    /// The maximum number of locks in one call. The server delays all other clients during the
-    /// call.
+    /// The maximum number of locks in one call. During the call, the server delays all other
+    /// clients.
     pub const MAX_TOGETHER: usize = 64;
 
     /// Returns the call that tries to acquire a lock.
     ///
-    /// If the client waits for a mutex and listens to `channel`, a release publishes there that the key is kept for the client.
+    /// If the client waits for a mutex and listens to `channel`, a release uses this channel to
+    /// notify the client that the key is reserved for it.
     pub fn acquire(layout: &Layout, claim: &Claim, channel: Option<&str>) -> Self {
         let (of, lease) = (layout.places(claim.key()), claim.lease());
         let id = lease.id().secret();
@@ -106,8 +107,8 @@ impl Call {
         }
     }
 
-    /// Returns the call that acquires several locks, all or none. Returns `None` for claims of
-    /// permits, and for more than [`MAX_TOGETHER`](Self::MAX_TOGETHER) claims.
+    /// Returns the call that acquires either all or none of several locks. Returns `None` for
+    /// claims of permits, and for more than [`MAX_TOGETHER`](Self::MAX_TOGETHER) claims.
     ///
     /// The locks may be in different hash slots, so a cluster does not support this call.
     pub fn acquire_all(layout: &Layout, claims: &[Claim]) -> Option<Self> {
@@ -198,7 +199,7 @@ impl Call {
         Self::new(words.shape(Script::ForceRelease), words)
     }
 
-    /// Returns the call that asks holders to finish.
+    /// Returns the call that requests the revocation of leases.
     pub fn request_revocation(layout: &Layout, key: &LockKey, only: Option<Fingerprint>) -> Self {
         let keys = [Place::Lock, Place::Held, Place::Units, Place::Revoke, Place::Crowd];
         let words = Words::of(&layout.places(key), &keys).meant(only);
@@ -209,9 +210,9 @@ impl Call {
         Self { shape, words: Arc::new(words) }
     }
 
-    /// Returns the call with only its required keys, if it has other keys. The script then skips
-    /// its work on those. Required keys exist as long as the lease. While a slot migrates, a server
-    /// does not run scripts with missing keys.
+    /// Returns the call with only its required keys, or `None` if it does not have optional keys.
+    /// Without the optional keys, the script skips the work on them. A required key exists for as
+    /// long as the lease. While a slot migrates, a server does not run scripts with missing keys.
     pub(crate) fn with_essential_keys(&self) -> Option<Self> {
         let Shape { keys, essential, .. } = &self.shape;
         let kept = keys.start..keys.start + essential;
@@ -221,7 +222,7 @@ impl Call {
         })
     }
 
-    /// Returns the script in a form that can be run.
+    /// Returns the script in a form that can run.
     pub(crate) fn run(&self) -> Run<'_> {
         Run { shape: &self.shape, words: &self.words }
     }
@@ -231,12 +232,12 @@ impl Call {
         self.shape.script
     }
 
-    /// Returns all keys that the script uses. The keys of one lock are in one hash slot.
+    /// Returns all keys that the script uses. All keys of a lock are in one hash slot.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
         self.words.in_range(self.shape.keys.clone())
     }
 
-    /// Returns the arguments after the keys. They may contain a lease id.
+    /// Returns the arguments after the keys. The arguments may contain a lease ID.
     pub fn args(&self) -> impl ExactSizeIterator<Item = &str> {
         self.words.in_range(self.shape.args.clone())
     }
@@ -244,7 +245,7 @@ impl Call {
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A key for a single claim contains the claim's id in its name.
+        // The name of a key for a single claim contains the claim's ID.
         let keys: Vec<_> = self.keys().filter_map(|key| key.split('#').next()).collect();
         f.debug_struct("Call")
             .field("script", &self.script())

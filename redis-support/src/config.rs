@@ -16,7 +16,7 @@ use crate::address::{Address, Endpoints};
 use crate::driver::{Access, Driver, Protocol};
 use crate::layout::Layout;
 
-/// Selects the servers for the driver `D` and sets their options. `Debug` shows neither users nor
+/// The servers for the driver `D`, and the options for their use. `Debug` shows neither users nor
 /// passwords.
 ///
 /// The `leasehold-redis` and `leasehold-fred` crates define type aliases for this type and contain
@@ -39,10 +39,10 @@ pub struct Config<D> {
 
 /// How many replicas must acknowledge a grant.
 ///
-/// [`Config::wait_replicas`] has an argument of this type.
+/// [`Config::wait_replicas`] takes an argument of this type.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Replicas {
-    /// A grant counts immediately.
+    /// A grant is valid immediately.
     #[default]
     None,
     /// At least this number of replicas.
@@ -55,8 +55,8 @@ pub enum Replicas {
 impl<D: Driver> Config<D> {
     /// The default time limit for a connection and for a reply.
     ///
-    /// A server in the same region replies within milliseconds, so the limit is generous. It is
-    /// short enough for several renewal attempts within one TTL.
+    /// The limit is generous, because a server in the same region replies within milliseconds. The
+    /// limit is also short enough for several renewal attempts within one TTL.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(500);
 
     /// Creates a configuration with the servers, the credentials and the TLS settings of `native`.
@@ -87,10 +87,10 @@ impl<D: Driver> Config<D> {
         }
     }
 
-    /// Sets the prefix of all keys. Default: `lock:`.
+    /// Sets the prefix of all keys. The default is `lock:`.
     ///
-    /// Applications that share a server need different prefixes. No prefix may begin with another
-    /// application's prefix.
+    /// Applications that share a server need different prefixes. A prefix must not begin with a
+    /// different application's prefix.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl<D: Driver> Config<D> {
         Ok(self)
     }
 
-    /// Sets the time limit for connecting to a server and for each reply. Default:
+    /// Sets the time limit for connecting to a server and for each reply. The default is
     /// [`Config::DEFAULT_TIMEOUT`].
     ///
     /// # Errors
@@ -112,38 +112,39 @@ impl<D: Driver> Config<D> {
         Ok(self)
     }
 
-    /// Sets the clock that measures how long the answers of sentinels or of a cluster are valid.
-    /// Use the clock of the [client](leasehold_core::Builder::clock). Network timeouts always use
-    /// real time. Default: [`SystemClock`].
+    /// Sets the clock that measures how long replies from sentinels or a cluster are valid. Use the
+    /// clock of the [client](leasehold_core::Builder::clock). Network timeouts always use real
+    /// time. The default is [`SystemClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Disables notifications by the servers, so that waiters poll.
+    /// Disables notifications from the servers, so that waiters poll.
     #[must_use]
     pub fn without_push(mut self) -> Self {
         self.push = false;
         self
     }
 
-    /// Uses the protocol RESP2, for proxies that do not support RESP3. Waiters poll.
+    /// Uses the RESP2 protocol, for proxies that do not support RESP3. With RESP2, waiters poll.
     ///
-    /// If a server does not support RESP3, RESP2 is used automatically.
+    /// If a server does not support RESP3, the backend uses RESP2 automatically.
     #[must_use]
     pub fn resp2(mut self) -> Self {
         self.protocol = Protocol::Resp2;
         self
     }
 
-    /// Requires that replicas acknowledge every grant within `timeout`, with the `WAIT` command.
-    /// Otherwise the grant is released, and the acquisition returns
-    /// [`NotWritable`](ErrorKind::NotWritable). Default: [`Replicas::None`].
+    /// Requires that replicas acknowledge every grant within `timeout`, with the `WAIT` command. If
+    /// too few replicas do, the grant is released and the acquisition returns
+    /// [`NotWritable`](ErrorKind::NotWritable). The default is [`Replicas::None`].
     ///
-    /// This makes it less likely that a failover loses a grant, but does not exclude it. A replica
-    /// that has not acknowledged the grant may be promoted, and a replica that has acknowledged it
-    /// may lose its memory. In these cases, only the fencing token protects the data.
+    /// Waiting for replicas reduces the risk that a failover loses a grant, but does not eliminate
+    /// the risk. A replica that has not acknowledged the grant may be promoted, and a replica that
+    /// has acknowledged it may lose its data. In these cases, only the fencing token protects the
+    /// data.
     ///
     /// # Errors
     ///
@@ -164,7 +165,7 @@ impl<D: Driver> Config<D> {
         Ok(self)
     }
 
-    /// Sets the credentials for sentinels. Default: none.
+    /// Sets the credentials for sentinels. By default, no credentials are sent to sentinels.
     #[must_use]
     pub fn sentinel_access(
         mut self,

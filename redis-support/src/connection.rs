@@ -1,4 +1,4 @@
-//! A connection to a server. It is opened when needed, shared by all calls, and replaced when it
+//! A connection to a server, which is opened on demand, shared by all calls, and replaced when it
 //! breaks or hangs.
 
 use std::fmt;
@@ -23,20 +23,21 @@ use crate::error::{ServerError, only_asked};
 use crate::reply::{Received, Reply};
 use crate::shared_task::SharedTask;
 
-/// After this number of consecutive replies that did not arrive in time, the connection counts as
-/// hung. A single one may be caused by a slow script of another client. TCP itself does not notice
-/// a frozen server for minutes.
+/// The number of consecutive replies that must fail to arrive in time before the connection counts
+/// as hung. A single late reply may be caused by a different client's slow script. TCP does not
+/// detect a frozen server for minutes.
 const TIMEOUTS_UNTIL_HUNG: u32 = 3;
 
-/// A connection that was idle for this long is checked before it is used, because the server may
-/// have closed it. The client cannot notice this while the runtime of the connection does not run.
-/// Servers count idle time in whole seconds.
+/// How long a connection may be idle before it is checked on its next use. The server may have
+/// closed the connection in the meantime. The client cannot notice that the connection was closed
+/// while the connection's runtime is not running. Servers count idle time in whole seconds.
 const TRUSTED_FOR: Duration = Duration::from_secs(1);
 
-/// With RESP2, not every client crate reports the end of a connection.
+/// How long a RESP2 connection may be idle before it is checked. The time is shorter because not
+/// every client crate reports the end of a RESP2 connection.
 const TRUSTED_FOR_IN_RESP2: Duration = Duration::from_millis(50);
 
-/// What a server is used for, which determines the notifications that the client requests.
+/// The role of a server, which determines the notifications that the client requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
     /// The server stores locks.
@@ -48,7 +49,7 @@ pub(crate) enum Role {
 /// The channel on which sentinels publish a new primary.
 const SWITCH: &str = "+switch-master";
 
-/// The current connection to a server, and its successors.
+/// Manages the current connection to a server and replaces it when necessary.
 pub(crate) struct ConnectionManager<D: Driver> {
     address: Address,
     access: Access,
@@ -58,9 +59,9 @@ pub(crate) struct ConnectionManager<D: Driver> {
     resp2: AtomicBool,
     made: AtomicU64,
     making: SharedTask<Result<(), Arc<Error>>>,
-    /// The IP address of the last connection, which is tried first.
+    /// Tries the IP address of the last connection first.
     dial: Dial<Option<SocketAddr>>,
-    /// The id of the connected sentinel, if it has one.
+    /// The ID of the connected sentinel, if it has an ID.
     sentinel_id: Mutex<Option<Vec<u8>>>,
     current: Mutex<Option<Current<D::Connection>>>,
 }
@@ -74,7 +75,7 @@ pub(crate) struct Current<L> {
     _guard: Arc<RuntimeGuard>,
 }
 
-/// A task in the runtime of a connection. It ends with the connection.
+/// A task in the runtime of a connection, which ends with the connection.
 struct RuntimeGuard(AbortHandle);
 
 impl Drop for RuntimeGuard {
@@ -101,11 +102,11 @@ struct Silence {
     made_at: Instant,
     /// How long the connection may be idle before it is checked.
     trusted_for: Duration,
-    /// When the last reply arrived, in ms since the connection was opened.
+    /// The time of the last reply, in ms since the connection was opened.
     replied_at: AtomicU64,
     timeouts: AtomicU32,
-    /// When a caller first gave up since then, or when that last counted, in ms since the
-    /// connection was opened. 0 if no caller gave up.
+    /// The time when a caller first gave up after the last reply, or when a caller that gave up was
+    /// last counted, in ms since the connection was opened. 0 if no caller has given up.
     given_up_at: AtomicU64,
 }
 
@@ -136,13 +137,13 @@ impl Silence {
         self.given_up_at.store(0, Ordering::Relaxed);
     }
 
-    /// Counts a reply that did not arrive in time. Returns whether the connection counts as hung.
+    /// Records that a reply did not arrive in time. Returns whether the connection counts as hung.
     fn is_hung_after_timeout(&self) -> bool {
         self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_UNTIL_HUNG
     }
 
-    /// Counts a caller that did not wait until `limit`. Such callers count only after the
-    /// connection was silent for this long.
+    /// Records that a caller gave up before `limit`. A caller that gave up counts only if the
+    /// connection has been silent for at least `limit`.
     fn is_hung_after_giving_up(&self, limit: Duration) -> bool {
         let now = self.now().max(1);
         let replace = |before| {
@@ -163,7 +164,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A request in progress. If it is dropped, its caller has given up.
+/// A request in progress. If this value is dropped, the caller has given up.
 struct UnderWay<'a, D: Driver> {
     manager: &'a ConnectionManager<D>,
     current: &'a Current<D::Connection>,
@@ -198,7 +199,7 @@ impl<D: Driver> ConnectionManager<D> {
         })
     }
 
-    /// Returns another connection to the same server.
+    /// Returns an additional connection to the same server.
     pub(crate) fn another(&self) -> Arc<Self> {
         Self::new(self.address.clone(), self.access.clone(), self.role, &self.context)
     }
@@ -212,7 +213,7 @@ impl<D: Driver> ConnectionManager<D> {
         self.dial.last().flatten()
     }
 
-    /// Returns the name of the sentinel that was last connected. A sentinel without an id is
+    /// Returns the name of the sentinel that was last connected. A sentinel without an ID is
     /// identified by its IP address, because several host names may lead to one sentinel.
     pub(crate) fn sentinel(&self) -> String {
         let id = self.sentinel_id.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -226,8 +227,8 @@ impl<D: Driver> ConnectionManager<D> {
         self.context.timeout
     }
 
-    /// Returns whether the server supports requests without notifications, as far as the client
-    /// knows.
+    /// Returns whether the server supports requests without notifications, according to what the
+    /// client knows.
     pub(crate) fn may_forgo_news(&self) -> bool {
         self.context.may_forgo_news()
     }
@@ -237,20 +238,20 @@ impl<D: Driver> ConnectionManager<D> {
         self.context.take_all_news();
     }
 
-    /// Closes the connection. The next call opens a new one.
+    /// Closes the connection. The next call opens a new connection.
     pub(crate) fn disconnect(&self) {
         let left = self.locked().take();
-        // The lock is released first, because closing a connection may wake other tasks.
+        // The mutex is unlocked first, because closing a connection may wake other tasks.
         drop(left);
     }
 
-    /// Opens a connection if there is none.
+    /// Opens a connection, unless one is open.
     pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
         self.current().await.map(drop)
     }
 
-    /// Sends read-only requests. If the connection has ended, the requests are repeated on a new
-    /// one.
+    /// Sends read-only requests. If the connection has ended, the requests are retried on a new
+    /// connection.
     pub(crate) async fn ask<const N: usize>(
         self: &Arc<Self>,
         questions: [Request<'_>; N],
@@ -264,8 +265,8 @@ impl<D: Driver> ConnectionManager<D> {
     }
 
     /// Sends requests in one round trip. If the server does not know one of the scripts, all
-    /// requests are sent again with their sources, so each script may run twice. Returns one reply
-    /// per request, in order. The server may take `more_time` than usual.
+    /// requests are sent again with the scripts' sources, so each script may run twice. Returns one
+    /// reply per request, in order. `more_time` extends the time limit for the replies.
     pub(crate) async fn run(
         self: &Arc<Self>,
         requests: &[Request<'_>],
@@ -283,7 +284,7 @@ impl<D: Driver> ConnectionManager<D> {
     /// Sends requests together on an existing connection, without waiting. Returns one reply per
     /// request, in order.
     ///
-    /// The connection is dropped if the server is silent too often or is not the primary.
+    /// The connection is dropped if the server is silent too often or is no longer the primary.
     pub(crate) async fn exchange(
         &self,
         current: &Current<D::Connection>,
@@ -303,7 +304,7 @@ impl<D: Driver> ConnectionManager<D> {
             .and_then(|replies| is_complete(&replies).then_some(replies).ok_or_else(incomplete));
         let is_left = match &replies {
             Ok(replies) => replies.iter().any(|reply| {
-                // The host name or a load balancer may lead to another server now.
+                // The host name or a load balancer may now lead to a different server.
                 reply.as_ref().is_err_and(ServerError::is_no_primary)
             }),
             Err(_broken) => true,
@@ -322,15 +323,15 @@ impl<D: Driver> ConnectionManager<D> {
         Error::new(ErrorKind::Indeterminate, message)
     }
 
-    /// Drops a connection. The next call opens a new one.
+    /// Drops a connection. The next call opens a new connection.
     fn leave(&self, number: u64) {
         let left = self.locked().take_if(|current| current.number == number);
         if left.is_none() {
             return;
         }
         drop(left);
-        // The server may have been replaced, or a sentinel's message about this may have been
-        // missed.
+        // The server may have been replaced, or a sentinel's notification of a failover may have
+        // been missed.
         self.context.suspect();
         if self.role == Role::Store {
             // Push messages may have been missed.
@@ -338,12 +339,12 @@ impl<D: Driver> ConnectionManager<D> {
         }
     }
 
-    /// Returns the connection. If there is none, a task opens one. The task continues if its
-    /// callers give up, because connecting takes several round trips, and the callers may have time
-    /// for only one.
+    /// Returns the connection, or starts a task that opens it. The task continues even if its
+    /// callers give up, because connecting takes several round trips and the callers may have time
+    /// for only one round trip.
     pub(crate) async fn current(self: &Arc<Self>) -> Result<Current<D::Connection>, Error> {
         self.replace_if_closed().await?;
-        // The second attempt is needed if the first task ran in a runtime that has stopped.
+        // A second attempt is necessary if the first task ran in a runtime that has stopped.
         for _ in 0..2 {
             if let Some(current) = self.existing()? {
                 return Ok(current);
@@ -360,24 +361,25 @@ impl<D: Driver> ConnectionManager<D> {
         self.existing()?.ok_or_else(|| self.context.no_connection())
     }
 
-    /// Replaces a connection that ended while it was idle, before a request is lost on it.
+    /// Replaces a connection that ended while it was idle, so that the next request is not lost.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Unavailable`] if the server does not answer. Only the check was sent.
+    /// Returns [`ErrorKind::Unavailable`] if the server does not reply. If so, only the check was
+    /// sent.
     async fn replace_if_closed(&self) -> Result<(), Error> {
         let current = self.existing()?;
-        // Requests to sentinels only read, so they may be repeated.
+        // Requests to sentinels are read-only, so they can be retried.
         let Some(current) =
             current.filter(|current| self.role == Role::Store && current.silence.is_long())
         else {
             return Ok(());
         };
-        // Users with permissions for locks may send this command, and proxies can route it because
-        // it contains a key.
+        // Every user with permissions for locks may send this command, and proxies can route the
+        // command because it contains a key.
         let words = ["EXISTS", self.context.nothing()];
         let question = vec![Request::Words(&words)];
-        // The future is boxed because it is rarely needed, but part of every call.
+        // The future is boxed because it is rarely used but is a part of every call.
         match Box::pin(self.exchange(&current, question, Duration::ZERO)).await {
             Err(error) if self.is_current(&current) => {
                 Err(only_asked(error, "the server does not answer"))
@@ -399,13 +401,13 @@ impl<D: Driver> ConnectionManager<D> {
     }
 
     /// Stores a new connection for all calls, unless the backend was closed or another connection
-    /// was stored in the meantime. If two connections were opened at the same time, the first one
-    /// is kept.
+    /// was stored in the meantime. If two connections were opened at the same time, the first
+    /// connection is kept.
     fn keep(&self, made: Current<D::Connection>) -> Result<(), Error> {
         {
             let mut current = self.locked();
-            // Checked while the lock is held. Closing the backend first marks it as closed and then
-            // removes the connection.
+            // This check must run while the mutex is locked, because closing the backend first
+            // marks it as closed and then removes the connection.
             self.context.ensure_open()?;
             if current.is_some() {
                 return Ok(());
@@ -413,7 +415,7 @@ impl<D: Driver> ConnectionManager<D> {
             *current = Some(made);
         }
         if self.role == Role::Store {
-            // The server does not know yet which keys this connection must be notified of.
+            // The server does not yet know which keys' changes it must report to this connection.
             self.context.news.interrupted();
         }
         Ok(())
@@ -434,7 +436,7 @@ impl<D: Driver> ConnectionManager<D> {
         let left = deadline.saturating_duration_since(Instant::now());
         let connected = self.dial.first(addresses, left, |at| self.connect_to(at)).await;
         connected.map_err(|failures| {
-            // An error that an operator must fix is more useful than a temporary one.
+            // An error that an operator must fix is more useful than a temporary error.
             let worst = failures.into_iter().min_by_key(Error::is_retryable);
             worst.unwrap_or_else(|| self.too_late())
         })
@@ -450,7 +452,7 @@ impl<D: Driver> ConnectionManager<D> {
                 Err(ConnectError::Protocol) if protocol == Protocol::Resp3 => {
                     self.fall_back_to_resp2();
                 }
-                // After this error, the connection cannot be used any more.
+                // After this error, the connection is no longer usable.
                 Err(ConnectError::Failed(_)) if hears && self.context.channel().is_none() => {}
                 connected => return connected.map_err(|refused| self.failure(refused)),
             }
@@ -462,8 +464,8 @@ impl<D: Driver> ConnectionManager<D> {
         if knows_less { Protocol::Resp2 } else { self.context.protocol }
     }
 
-    /// Switches to RESP2, because the server supports nothing else. A sentinel is then asked as
-    /// often as before. A store sends no notifications.
+    /// Switches to RESP2, because the server does not support RESP3. After the switch, a sentinel
+    /// is queried as often as before, and a store no longer sends notifications.
     fn fall_back_to_resp2(&self) {
         self.resp2.store(true, Ordering::Relaxed);
         if self.role == Role::Store {
@@ -484,8 +486,8 @@ impl<D: Driver> ConnectionManager<D> {
 
     /// Adds the address to an error.
     fn at_address(&self, error: &Error) -> Error {
-        // Only the text is needed. The error of a connection attempt contains neither a key nor an
-        // operation.
+        // Only the text is copied, because the error of a connection attempt contains neither a key
+        // nor an operation.
         Error::new(error.kind(), format!("{}: {error}", self.address))
     }
 
@@ -521,8 +523,8 @@ impl<D: Driver> ConnectionManager<D> {
         Ok(Current { number, connection, silence: Arc::new(Silence::new(protocol)), _guard: guard })
     }
 
-    /// Asks a sentinel for its id, which stays the same during a connection. Services that behave
-    /// like sentinels may not have one.
+    /// Queries a sentinel's ID, which does not change during a connection. Services that imitate
+    /// sentinels may not have an ID.
     async fn ask_for_id(&self, connection: &D::Connection) -> Result<(), Error> {
         let question = Request::Words(&["SENTINEL", "MYID"]);
         let id = match connection.send(vec![question]).await?.remove(0) {
@@ -541,12 +543,12 @@ impl<D: Driver> ConnectionManager<D> {
             Role::Sentinel => connection.subscribe(SWITCH).await,
             Role::Store if !self.context.has_push() => Ok(()),
             Role::Store => {
-                // Tracking covers keys that our scripts read, and changes by other clients. Scripts
-                // that do not need notifications opt out.
+                // Tracking covers the keys that Leasehold's scripts read, and reports changes by
+                // other clients. Scripts that do not need notifications opt out.
                 let tracking = Request::Words(&["CLIENT", "TRACKING", "ON", "NOLOOP", "OPTOUT"]);
                 if let Err(refusal) = connection.send(vec![tracking]).await?.remove(0) {
-                    // After such an error, scripts would not run on this connection either. The
-                    // next connection may support tracking.
+                    // After such an error, scripts would also fail on this connection. The next
+                    // connection may support tracking.
                     if refusal.is_retryable() {
                         return Err(refusal.into_error());
                     }
@@ -575,7 +577,7 @@ impl<D: Driver> fmt::Debug for ConnectionManager<D> {
     }
 }
 
-/// Returns whether the server does not know the script.
+/// Returns whether the reply means that the server does not know the script.
 pub(crate) fn is_unknown(reply: &Received) -> bool {
     reply.as_ref().is_err_and(ServerError::is_no_script)
 }
@@ -605,11 +607,11 @@ fn listen<D: Driver>(manager: &Weak<ConnectionManager<D>>, number: u64, said: Pu
         (Push::Published(message), Role::Store) => {
             manager.context.news.reserved(&message);
         }
-        // For example after a FLUSHALL.
+        // All keys change after a FLUSHALL, for example.
         (Push::AllChanged, Role::Store) => manager.context.news.interrupted(),
         (Push::AllChanged | Push::Published(_), Role::Sentinel) => {
             manager.context.suspect();
-            // The waiters must ask the new server.
+            // The waiters must send their requests to the new server.
             manager.context.news.interrupted();
         }
         (Push::Closed, _) => manager.leave(number),

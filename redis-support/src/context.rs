@@ -17,7 +17,7 @@ pub(crate) struct Context<D> {
     pub(crate) timeout: Duration,
     clock: Arc<dyn Clock>,
     pub(crate) news: Arc<News>,
-    /// Whether servers are asked to send notifications.
+    /// Whether the client requests notifications from servers.
     push: AtomicBool,
     /// Whether servers support requests without notifications.
     forgoes_news: AtomicBool,
@@ -29,10 +29,10 @@ pub(crate) struct Context<D> {
     nothing: String,
     /// The protocol for connections to servers.
     pub(crate) protocol: Protocol,
-    /// How often there was a reason to doubt which servers are the primaries.
+    /// The number of reasons so far to doubt which servers are the primaries.
     suspicions: AtomicU64,
     closed: AtomicBool,
-    /// Whether the warning about an unencrypted password was logged.
+    /// Whether the warning about an unencrypted password has been logged.
     has_warned: AtomicBool,
 }
 
@@ -66,17 +66,18 @@ impl<D: Driver> Context<D> {
     }
 
     /// Returns the time of the configured clock, which limits how long a server is considered the
-    /// primary. This clock continues while the machine is suspended.
+    /// primary. This clock keeps running while the machine is suspended.
     pub(crate) fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// Returns whether servers send notifications, as far as the client knows.
+    /// Returns whether servers send notifications, according to what the client knows.
     pub(crate) fn has_push(&self) -> bool {
         self.push.load(Ordering::Relaxed) && self.protocol == Protocol::Resp3
     }
 
-    /// Returns whether servers support requests without notifications, as far as the client knows.
+    /// Returns whether servers support requests without notifications, according to what the client
+    /// knows.
     pub(crate) fn may_forgo_news(&self) -> bool {
         self.forgoes_news.load(Ordering::Relaxed) && self.has_push()
     }
@@ -95,13 +96,13 @@ impl<D: Driver> Context<D> {
         self.hears_reservations.store(true, Ordering::Relaxed);
     }
 
-    /// Records that a server refused the subscription to reservations.
+    /// Records that a server rejected the subscription to reservations.
     pub(crate) fn stop_reservations(&self) {
         self.hears_reservations.store(false, Ordering::Relaxed);
     }
 
-    /// Returns the channel of reservations for this client's waiters, if the client is subscribed
-    /// to it, as far as it knows.
+    /// Returns the channel of reservations for this client's waiters, if the client considers
+    /// itself subscribed to the channel.
     pub(crate) fn channel(&self) -> Option<&str> {
         let hears = self.hears_reservations.load(Ordering::Relaxed) && self.has_push();
         hears.then_some(&*self.channel)
@@ -112,7 +113,7 @@ impl<D: Driver> Context<D> {
         &self.nothing
     }
 
-    /// Records a reason to ask again which servers are the primaries.
+    /// Records a reason to query the primaries again.
     pub(crate) fn suspect(&self) {
         self.suspicions.fetch_add(1, Ordering::Relaxed);
     }
@@ -138,7 +139,7 @@ impl<D: Driver> Context<D> {
         self.push.store(false, Ordering::Relaxed);
     }
 
-    /// Logs a warning once if a password is about to cross a network without encryption.
+    /// Logs a warning, at most once, if a password is about to cross a network without encryption.
     pub(crate) fn warn_if_exposed(&self, access: &Access, address: &Address) {
         let is_exposed =
             access.password.is_some() && !self.driver.is_encrypted() && !address.is_local();
@@ -147,7 +148,7 @@ impl<D: Driver> Context<D> {
         }
     }
 
-    /// Returns the error for a connection that could not be opened or obtained in time.
+    /// Returns the error for a connection that was not available in time.
     pub(crate) fn no_connection(&self) -> Error {
         let message = format!(
             "no connection within {:?}: a server that is farther away needs a longer timeout-ms",

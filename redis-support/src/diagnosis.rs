@@ -13,8 +13,8 @@ use crate::reply::{Received, Reply};
 /// The oldest supported version.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// The sections of `INFO` that are checked. Each needs a separate command, because several sections
-/// in one command need Redis 7.0.
+/// The sections of `INFO` that are checked. Each section needs a separate command, because several
+/// sections in one command need Redis 7.0.
 const SECTIONS: [&str; 4] = ["server", "replication", "memory", "persistence"];
 
 /// The fields of `INFO` by name.
@@ -179,7 +179,7 @@ mod tests {
         Reply::Bytes(text.as_bytes().to_vec())
     }
 
-    /// Returns the findings for a server with this `INFO`, which is configured well otherwise.
+    /// Returns the findings for a server with this `INFO` whose remaining settings are correct.
     fn found(info: &str, sync: &Received) -> Vec<(String, Verdict, String)> {
         let good = "redis_version:7.0.15\r\nrole:master\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
         let about = [good, info, "", ""].map(|section| Ok(bytes(section)));

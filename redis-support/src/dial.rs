@@ -1,4 +1,4 @@
-//! Resolves the addresses of a server. All of them are tried.
+//! Resolves the addresses of a server, so that all of them can be tried.
 
 use std::net::SocketAddr;
 

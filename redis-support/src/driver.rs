@@ -1,9 +1,9 @@
-//! The interface of a driver: connects to one server with a client crate, sends requests, and
+//! The interface of a driver, which connects to one server with a client crate, sends requests, and
 //! forwards push messages.
 //!
-//! The backend chooses the server, limits the time for replies, drops connections and repeats
-//! requests. The driver does none of this, because client crates differ in these points and locks
-//! depend on them.
+//! The backend chooses the server, limits the time for replies, drops connections and retries
+//! requests. These tasks do not belong to the driver, because locks depend on them and client
+//! crates handle them differently.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -82,8 +82,8 @@ pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Implementations must be cancel safe. If the future is dropped, the connection attempt ends
-    /// and no task continues.
+    /// Implementations must be cancel safe. If the future is dropped, the connection attempt must
+    /// end, and no task may continue.
     fn connect(
         &self,
         to: Destination<'_>,
@@ -95,12 +95,12 @@ pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {
 
 /// The destination of a connection.
 ///
-/// [`Driver::connect`] has an argument of this type.
+/// [`Driver::connect`] takes an argument of this type.
 #[derive(Clone, Copy, Debug)]
 pub struct Destination<'a> {
-    /// The server. Its certificate must be valid for this host.
+    /// The server. The server's certificate must be valid for this host.
     pub address: &'a Address,
-    /// The IP address to connect to. If it is `None`, the client crate resolves the host.
+    /// The IP address to connect to. If `None`, the client crate resolves the host.
     pub at: Option<SocketAddr>,
 }
 
@@ -112,54 +112,55 @@ impl<'a> From<&'a Address> for Destination<'a> {
 
 /// A connection to one server. Clones share the connection, and dropping the last clone closes it.
 ///
-/// An error means that the requests were sent or may have been sent. The connection is not used
-/// after an error. A connection never sends a request twice.
+/// An error means that the requests may have been sent. After an error, the connection is not used
+/// again. A connection must never send a request twice.
 ///
 /// The `leasehold-redis` and `leasehold-fred` crates contain complete implementations.
 pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
-    /// Sends `requests` without waiting, and returns one reply per request. The server runs them in
-    /// order, without requests of other calls in between.
+    /// Sends `requests` without waiting, and returns one reply per request. The server runs the
+    /// requests in order, without requests from concurrent calls in between.
     ///
     /// # Errors
     ///
     /// Returns [`Indeterminate`](leasehold_core::ErrorKind::Indeterminate) if the connection ended
     /// or a reply cannot be read. The server may have run some of the requests. If the server
-    /// refuses a request, this is a reply instead of an error, and the following requests still
+    /// rejects a request, the rejection is a reply, not an error, and the following requests still
     /// run.
     ///
     /// # Cancel safety
     ///
     /// Implementations must be cancel safe. If the future is dropped, the server may run any of the
-    /// requests. The connection discards their late replies.
+    /// requests, and the connection discards their replies.
     fn send(
         &self,
         requests: Vec<Request<'_>>,
     ) -> impl Future<Output = Result<Vec<Received>, Error>> + Send;
 
-    /// Subscribes the connection to `channel`. Called only with [`Protocol::Resp3`].
+    /// Subscribes the connection to `channel`. The backend calls this method only with
+    /// [`Protocol::Resp3`].
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Driver::connect`], because subscribing is a part of connecting. The
-    /// connection is not used after an error.
+    /// Returns the errors of [`Driver::connect`], because subscribing is a part of connecting.
+    /// After an error, the connection is not used again.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the caller must also drop the connection. Otherwise a late refusal
-    /// could be assigned to another request.
+    /// If the future is dropped, the caller must also drop the connection. Otherwise, a late error
+    /// reply could be assigned to a different request.
     fn subscribe(&self, channel: &str) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
 /// A request to a server.
 ///
-/// [`Connection::send`] has an argument of this type.
+/// [`Connection::send`] takes an argument of this type.
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'a> {
-    /// A script by its hash, which the server must know.
+    /// A script by its hash. The server must already have the script.
     ByHash(Run<'a>),
     /// A script with its source.
     BySource(Run<'a>),
-    /// The words of any other command.
+    /// The words of a command that does not run a script.
     Words(&'a [&'a str]),
 }
 
@@ -173,8 +174,8 @@ impl Request<'_> {
         }
     }
 
-    /// Returns the number of words and their total size in bytes. A word that is a number may count
-    /// a few bytes too many.
+    /// Returns the number of words and their total size in bytes. The size of a number may be
+    /// overestimated by a few bytes.
     pub fn size(&self) -> (usize, usize) {
         let (Run { shape, words }, text) = match self {
             Self::ByHash(run) => (run, run.shape.script.hash()),
@@ -206,8 +207,8 @@ impl Request<'_> {
     }
 }
 
-/// Returns the requests with the source instead of the hash for the first run of each script. Later
-/// runs find the script on the server.
+/// Replaces the hash with the source in the first run of each script. Later runs find the script on
+/// the server.
 pub(crate) fn in_full(mut requests: Vec<Request<'_>>) -> Vec<Request<'_>> {
     let mut brought = Vec::new();
     for request in &mut requests {
@@ -223,7 +224,7 @@ pub(crate) fn in_full(mut requests: Vec<Request<'_>>) -> Vec<Request<'_>> {
 
 /// A script with its keys and arguments.
 ///
-/// [`Request`] contains this type.
+/// [`Request`] contains a value of this type.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
     pub(crate) shape: &'a Shape,
@@ -239,10 +240,9 @@ impl fmt::Debug for Run<'_> {
 /// The TCP keep-alive settings of a connection.
 ///
 /// Firewalls and address translators drop idle connections silently, most of them after five
-/// minutes or more. A connection that only receives notifications sends nothing on its own. TCP
-/// therefore sends a probe after 15 s and then every 5 s, and closes the connection after three
-/// probes without an answer. A waiter misses notifications for at most 30 s, which is the default
-/// TTL.
+/// minutes or more. A connection that only receives notifications does not send data on its own.
+/// TCP therefore sends a probe after 15 s and then every 5 s, and closes the connection after three
+/// unanswered probes. A waiter misses notifications for at most 30 s, which is the default TTL.
 ///
 /// ```
 /// use leasehold_redis_support::KeepAlive;
@@ -256,7 +256,7 @@ pub struct KeepAlive {
     pub idle: Duration,
     /// The time between two probes.
     pub interval: Duration,
-    /// How many probes may remain without an answer before the connection is closed.
+    /// The number of unanswered probes after which the connection is closed.
     pub retries: u32,
 }
 
@@ -268,7 +268,7 @@ impl KeepAlive {
 
 /// The versions of the Redis protocol.
 ///
-/// [`Driver::connect`] has an argument of this type.
+/// [`Driver::connect`] takes an argument of this type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Protocol {
     /// RESP2, in which servers do not send push messages.
@@ -280,7 +280,7 @@ pub enum Protocol {
 /// The credentials and the database of a connection. `Debug` shows neither the user nor the
 /// password.
 ///
-/// [`Driver::connect`] has an argument of this type.
+/// [`Driver::connect`] takes an argument of this type.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Access {
     /// The user, or `None` for the server's default user.
@@ -299,10 +299,10 @@ impl fmt::Debug for Access {
 
 /// The certificates and keys for TLS, in PEM format. `Debug` does not show them.
 ///
-/// [`Driver::new`] has an argument of this type.
+/// [`Driver::new`] takes an argument of this type.
 #[derive(Clone, Default)]
 pub struct Tls {
-    /// The trusted certificate authority, or `None` for the authorities that the system trusts.
+    /// The trusted certificate authority, or `None` for the system's trusted authorities.
     pub authority: Option<Vec<u8>>,
     /// The certificate of this client and its key.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
@@ -314,31 +314,32 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Why a connection could not be opened.
+/// The reason why a connection could not be opened.
 ///
 /// [`Driver::connect`] returns this type.
 #[derive(Debug)]
 pub enum ConnectError {
     /// The server does not support the protocol version.
     Protocol,
-    /// Any other error.
+    /// A different error.
     Failed(Error),
 }
 
-/// Receives the push messages of a server, in the task of the connection. It must not block.
+/// Receives the push messages of a server, in the task of the connection. The handler must not
+/// block.
 ///
-/// [`Driver::connect`] has an argument of this type.
+/// [`Driver::connect`] takes a handler as an argument.
 pub type PushHandler = Arc<dyn Fn(Push) + Send + Sync>;
 
 /// A push message from a server. `Debug` does not show published messages, because they contain
-/// lease ids.
+/// lease IDs.
 ///
 /// A [`PushHandler`] receives these messages.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Push {
-    /// These keys have changed. The server will not report further changes of them until they are
-    /// read again.
+    /// The given keys have changed. The server does not report further changes of these keys until
+    /// they are read again.
     Changed(Vec<Vec<u8>>),
     /// All keys may have changed, or messages may have been missed.
     AllChanged,

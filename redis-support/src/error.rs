@@ -1,13 +1,13 @@
-//! Maps the errors of servers.
+//! Maps error replies from servers.
 
 use leasehold_core::{Error, ErrorKind};
 
 use crate::address::Address;
 
-/// The start of the message with which our scripts refuse a lock of another type.
+/// The start of the message with which Leasehold's scripts reject a lock of a different type.
 const IN_USE: &str = "it is in use";
 
-/// An error reply of a server.
+/// An error reply from a server.
 ///
 /// ```
 /// use leasehold_core::ErrorKind;
@@ -22,27 +22,28 @@ pub struct ServerError {
     detail: String,
 }
 
-/// A redirection to another server of a cluster.
+/// A redirection to a different server of a cluster.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Redirection {
-    /// The other server has the slot.
+    /// The given server owns the slot.
     Moved(Address),
-    /// The slot is moving to the other server, which may already have the keys.
+    /// The slot is moving to the given server, which may already have the keys.
     Ask(Address),
 }
 
 impl ServerError {
-    /// Creates an error from the first word of the reply and from the remaining text.
+    /// Creates an error from the first word of the reply and the remaining text.
     pub fn new(code: impl Into<String>, detail: impl Into<String>) -> Self {
         let (code, detail) = (code.into(), detail.into());
         let (code, detail) = unwrap(&code, &detail).unwrap_or((code, detail));
-        // Errors from inside a script end with a reference to the script, which does not help
+        // Errors from inside a script end with a reference to the script, which is of no use to
         // users.
         let detail = match detail.rsplit_once(" script: ") {
             Some((said, reference)) if reference.contains(", on ") => said.to_owned(),
             _ => detail,
         };
-        // A server repeats unknown commands, and the arguments of AUTH contain the password.
+        // A server repeats unknown commands in its reply, and the arguments of AUTH contain the
+        // password.
         let detail = match detail.split_once(", with args beginning with") {
             Some((said, _)) => said.to_owned(),
             None => detail,
@@ -55,23 +56,23 @@ impl ServerError {
         &self.code
     }
 
-    /// Returns whether the server does not know the script. Nothing was applied, and the caller
-    /// sends the source.
+    /// Returns whether the server does not know the script. If so, nothing was applied, and the
+    /// caller must send the source.
     pub fn is_no_script(&self) -> bool {
         self.code == "NOSCRIPT"
     }
 
-    /// Returns whether this server is a replica. Nothing was applied.
+    /// Returns whether this server is a replica. If so, nothing was applied.
     pub(crate) fn is_replica(&self) -> bool {
         matches!(self.code.as_str(), "READONLY" | "MASTERDOWN")
     }
 
-    /// Returns whether another server may be the primary now, so that a new connection may help.
-    /// Nothing was applied.
+    /// Returns whether a different server may now be the primary, so that a new connection may
+    /// help. If so, nothing was applied.
     ///
-    /// A demoted primary reloads its data (`LOADING`) and is then a replica. A primary that has
-    /// lost contact to its replicas may have been replaced. `BUSY`, `MISCONF` and `OOM` do not
-    /// indicate a new primary, and `CLUSTERDOWN` does not concern this server.
+    /// A demoted primary reloads its data (`LOADING`) and then becomes a replica. A primary that
+    /// has lost contact with its replicas may have been replaced. `BUSY`, `MISCONF` and `OOM` do
+    /// not indicate a new primary, and `CLUSTERDOWN` does not concern this server.
     pub(crate) fn is_no_primary(&self) -> bool {
         self.is_replica() || matches!(self.code.as_str(), "LOADING" | "NOREPLICAS")
     }
@@ -91,23 +92,25 @@ impl ServerError {
     }
 
     /// Returns whether a server of a cluster reports that slots are moving or that a server is
-    /// being replaced. Nothing was applied.
+    /// being replaced. If so, nothing was applied.
     pub(crate) fn is_of_a_cluster_in_motion(&self) -> bool {
         matches!(self.code.as_str(), "CLUSTERDOWN" | "READONLY" | "MASTERDOWN" | "LOADING")
     }
 
-    /// Returns whether the keys of a moving slot are not all on one server. Nothing was applied.
+    /// Returns whether the keys of a moving slot are not all on one server. If so, nothing was
+    /// applied.
     pub(crate) fn is_half_moved(&self) -> bool {
         self.code == "TRYAGAIN"
     }
 
-    /// Returns whether the error is temporary and disappears without help. Nothing was applied.
+    /// Returns whether the error is temporary and does not need an operator. If so, nothing was
+    /// applied.
     pub(crate) fn is_retryable(&self) -> bool {
         matches!(self.classify().0, ErrorKind::NotWritable | ErrorKind::Unavailable)
     }
 
-    /// Returns the server that must be asked instead, according to the server `asked`. Nothing was
-    /// applied.
+    /// Returns the server to which the server `asked` redirects the request. If there is a
+    /// redirection, nothing was applied.
     pub(crate) fn redirection(&self, asked: &Address) -> Option<Redirection> {
         let (_slot, address) = self.detail.split_once(' ')?;
         let address = Address::read(address.trim_end(), asked)?;
@@ -118,16 +121,16 @@ impl ServerError {
         }
     }
 
-    /// Converts the error to an error of the backend contract.
+    /// Converts the reply to an error of the backend contract.
     pub fn into_error(self) -> Error {
         let (kind, advice) = self.classify();
         let Self { code, detail } = self;
         if code == "NOAUTH" {
-            // The server's message describes its protocol, which does not help the caller.
+            // The server's message describes the Redis protocol, which does not help the caller.
             return Error::new(kind, format!("{advice} ({code})"));
         }
         if code == "WRONGTYPE" && detail.starts_with(IN_USE) {
-            // This message was written by our scripts.
+            // The message comes from Leasehold's scripts.
             return Error::new(kind, format!("{detail}; {advice}"));
         }
         let said = format!("{code} {}", detail.trim_end());
@@ -154,7 +157,7 @@ impl ServerError {
                 (ErrorKind::NotWritable, "this server is a replica; connect to the primary")
             }
 
-            // An operator must act.
+            // An operator must intervene.
             "MISCONF" => {
                 (ErrorKind::Refused, "the server cannot save its data to disk; see its log")
             }
@@ -230,7 +233,7 @@ impl ServerError {
 }
 
 /// Returns the error for an unreachable server, with the reason in plain words. `cause` is the
-/// `Debug` text of the cause, because some client crates do not keep more.
+/// `Debug` output of the cause, because some client crates provide nothing else.
 ///
 /// ```
 /// use leasehold_core::ErrorKind;
@@ -262,7 +265,8 @@ pub fn unreachable(cause: &str) -> Error {
     Error::new(ErrorKind::Unavailable, reason)
 }
 
-/// Returns the error for a read-only request. It does not matter whether the request arrived.
+/// Returns the error for a read-only request, for which it does not matter whether the request
+/// arrived.
 pub(crate) fn only_asked(error: Error, message: &'static str) -> Error {
     match error.kind() {
         ErrorKind::Indeterminate => Error::new(ErrorKind::Unavailable, message).with_source(error),
@@ -270,9 +274,8 @@ pub(crate) fn only_asked(error: Error, message: &'static str) -> Error {
     }
 }
 
-/// Unwraps the error of a command inside a script. Up to Redis 6.2, it is wrapped in an error of
-/// the script:
-/// `ERR Error running script (call to f_…): @user_script:4: -OOM command not allowed …`.
+/// Unwraps the error of a command inside a script. Redis 6.2 and earlier wrap it in an error of the
+/// script: `ERR Error running script (call to f_…): @user_script:4: -OOM command not allowed …`.
 fn unwrap(code: &str, detail: &str) -> Option<(String, String)> {
     if code != "ERR" || !detail.starts_with("Error running script") {
         return None;

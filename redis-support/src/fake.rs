@@ -1,4 +1,4 @@
-//! A driver for tests, whose servers are functions.
+//! A driver for tests, in which functions take the role of servers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -36,8 +36,8 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// Adds another address to the names of all servers. It comes first, accepts connections and
-    /// never replies.
+    /// Adds an address that accepts connections and never replies to the names of all servers. The
+    /// new address is tried first.
     pub(crate) fn add_mute_address(&self) {
         self.mute.lock().unwrap().push(([192, 0, 2, 1], 1).into());
     }

@@ -22,12 +22,12 @@ pub struct Layout {
     spread: Spread,
 }
 
-/// How the keys that all locks share are distributed.
+/// The distribution of the keys that all locks share.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Spread {
-    /// One key for all locks, because one server has them all.
+    /// One key for all locks, because all locks are on one server.
     Together,
-    /// One key per hash slot, in this slot.
+    /// One key per hash slot, in that slot.
     BySlot,
 }
 
@@ -50,7 +50,7 @@ impl Layout {
     ///
     /// Returns [`ErrorKind::Invalid`] if the prefix is empty, is longer than 128 bytes, or contains
     /// characters that keys cannot contain. Braces would change the hash slot of a lock, and
-    /// wildcards would extend the meaning of access rules.
+    /// wildcards would extend the scope of access rules.
     pub fn new(prefix: impl Into<String>) -> Result<Self, Error> {
         let prefix = prefix.into();
         let plain = LockKey::new(&prefix).is_ok_and(|key| key.as_str() == prefix);
@@ -77,12 +77,13 @@ impl Layout {
     }
 
     /// Returns a pattern for all keys of locks whose encoded names start with `prefix`. The pattern
-    /// also matches some other keys.
+    /// also matches a few unrelated keys.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
         format!("{}*{prefix}*", self.prefix)
     }
 
-    /// Returns the encoded name of the lock if this key shows that the lock is held or queued for.
+    /// Returns the encoded name of the lock if `key` indicates that the lock has a holder or a
+    /// queue.
     pub(crate) fn name<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         let name = str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
         let Some(part) = name.strip_prefix('~') else {
@@ -93,8 +94,7 @@ impl Layout {
         matches!(part, Self::HELD | Self::QUEUE).then_some(name)
     }
 
-    /// Returns the two keys of a quorum member: its membership record, and the minimum of its
-    /// tokens.
+    /// Returns the two keys of a quorum member: the membership record and the minimum token.
     pub(crate) fn member(&self) -> Member {
         Member {
             record: format!("{}~member", self.prefix),
@@ -108,7 +108,7 @@ impl Layout {
     }
 
     /// Returns a channel on which a backend is notified of keys that are reserved for its waiters.
-    /// Any of its connections may listen to it.
+    /// Any connection of the backend may listen to the channel.
     pub(crate) fn channel(&self) -> String {
         format!("{}~{}:{}", self.prefix, Self::RESERVATIONS, Uuid::new_v4().simple())
     }
@@ -140,20 +140,20 @@ impl Layout {
         text.push_str(key.as_str());
     }
 
-    /// Appends the name of a key that a hash slot's locks share to `text`, up to the tag of the
-    /// slot.
+    /// Appends the name of a key that the locks of a hash slot share to `text`, up to the slot's
+    /// tag.
     pub(crate) fn write_up_to_tag(&self, place: Place<'_>, text: &mut String) {
         [&self.prefix, "~", place.part(), ":{"].into_iter().for_each(|part| text.push_str(part));
     }
 
-    /// Appends the rest of this name to `text`, for the slot of `key`.
+    /// Appends the rest of such a name to `text`, starting with the tag of `key`'s slot.
     pub(crate) fn write_tag(&self, key: &LockKey, text: &mut String) {
         text.push_str(slot::tag(self.slot(key)).as_str());
         text.push('}');
     }
 
-    /// Returns the [encoded name](LockKey::as_str) of the lock and the callers that must be
-    /// notified when another client has changed `key`.
+    /// Returns the [encoded name](LockKey::as_str) of the lock and the callers to notify if a
+    /// different client has changed `key`.
     pub(crate) fn news<'a>(&self, key: &'a [u8]) -> Option<(&'a str, Concerns<'a>)> {
         let name = str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
         let Some(part) = name.strip_prefix('~') else {
@@ -172,18 +172,18 @@ impl Layout {
     }
 }
 
-/// The keys of a server that is a member of a quorum. There is only one server, so the keys do not
-/// need the hash slot of a lock.
+/// The keys of a server that is a member of a quorum. A member is a single server, so these keys do
+/// not need to be in a lock's hash slot.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Member {
     pub(crate) record: String,
     pub(crate) floor: String,
 }
 
-/// The callers that must be notified of a change of a key.
+/// The callers to notify when a key changes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Concerns<'a> {
-    /// The caller of the claim with this id.
+    /// The caller of the claim with this ID.
     Claim(&'a str),
     /// Holders of a lock's permits.
     Holders,
@@ -193,7 +193,7 @@ pub(crate) enum Concerns<'a> {
     Waiters,
 }
 
-/// The keys that may contain data of a lock. They are all in one hash slot.
+/// The keys that may contain data of a lock, which are all in one hash slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places<'a> {
     prefix: &'a str,
@@ -206,7 +206,7 @@ pub(crate) struct Places<'a> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Place<'a> {
     Lock,
-    /// One counter for many locks, so that it may exist forever.
+    /// The token counter. Many locks share a counter, so the counter may exist forever.
     Fence,
     /// The locks that have a queue, permits or a revocation request.
     Crowd,
@@ -215,13 +215,13 @@ pub(crate) enum Place<'a> {
     Queue,
     Places,
     News,
-    /// A key that notifies the claim with this id individually.
+    /// A key that notifies the claim with this ID individually.
     NewsFor(&'a str),
     Revoke,
 }
 
 impl Place<'_> {
-    /// Returns the part of the name that distinguishes this key from the lock's other keys.
+    /// Returns the part of the name that distinguishes this key from the lock's remaining keys.
     fn part(self) -> &'static str {
         match self {
             Self::Lock => "",

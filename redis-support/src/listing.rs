@@ -1,4 +1,4 @@
-//! Lists the keys in use page by page, by scanning the database of one server after the other.
+//! Lists the keys in use page by page, by scanning the servers' databases one at a time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::layout::Layout;
 use crate::node::Node;
 use crate::reply::{Reply, unexpected};
 
-/// How many of its keys a server scans for one page. The number is small enough that other callers
-/// do not notice the scan.
+/// The number of keys that a server scans for one page. The number is small enough that a scan does
+/// not delay other callers noticeably.
 const COUNT: &str = "512";
 
-/// The servers that have all keys, sorted by address.
+/// The servers that together have all keys, sorted by address.
 pub(crate) struct Primaries<D: Driver> {
     pub(crate) servers: Vec<Arc<Node<D>>>,
     /// A value that changes when keys move between these servers.
     pub(crate) mark: u64,
 }
 
-/// Returns the page after the page that ended with `after`. `after` contains the address of a
-/// server, the mark of all servers, and the position of the scan. Keys that move to an already
-/// scanned server would be missing, so the listing ends with an error when the mark changes.
+/// Returns the page that follows `after`. `after` contains the address of a server, the mark of all
+/// servers, and the position of the scan. Keys that move to a server that was already scanned would
+/// be missing, so the listing fails if the mark changes.
 pub(crate) async fn page<D: Driver>(
     primaries: &Primaries<D>,
     layout: &Layout,
@@ -54,7 +54,7 @@ pub(crate) async fn page<D: Driver>(
             .and_then(|name| LockKey::from_encoded(name).ok()),
         _ => None,
     };
-    // A lock that is held and queued for has two keys, and a server may return a key twice.
+    // A lock with a holder and a queue has two keys, and a server may return a key twice.
     let keys: BTreeSet<LockKey> = found.iter().filter_map(key).collect();
     let cursor = str::from_utf8(cursor).map_err(|_| unexpected())?;
     let next = match cursor {

@@ -1,5 +1,5 @@
-//! A server, with one connection and pipeline for all calls, and more connections for calls that
-//! wait for replicas.
+//! A server, with one connection and pipeline for all calls and with additional connections for
+//! calls that wait for replicas.
 
 mod replication;
 
@@ -47,12 +47,12 @@ impl<D: Driver> Node<D> {
         self.connection.address()
     }
 
-    /// Opens a connection if there is none.
+    /// Opens a connection, unless one is open.
     pub(crate) async fn connect(&self) -> Result<(), Error> {
         self.connection.connect().await
     }
 
-    /// Closes all connections. The next call opens a new one.
+    /// Closes all connections. The next call opens a new connection.
     pub(crate) fn disconnect(&self) {
         self.connection.disconnect();
         self.waiting.disconnect();
@@ -66,13 +66,13 @@ impl<D: Driver> Node<D> {
         self.connection.ask(questions).await
     }
 
-    /// Runs a script, and waits for replicas if `wait` is given. Scripts of other callers at the
-    /// same time share the round trip.
+    /// Runs a script, and waits for replicas if `wait` is given. Concurrent scripts of different
+    /// callers share the round trip.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, the script may have been sent. It is never
-    /// sent after a later request of the same caller.
+    /// This method is cancel safe. If it is dropped, the script may have been sent. The script is
+    /// never sent after a later request of the same caller.
     pub(crate) async fn run(&self, call: &Call, wait: Option<&Wait>) -> Result<Answer, Error> {
         if let Some(wait) = wait {
             return self.waiting.run(call, wait).await;
@@ -95,8 +95,8 @@ impl<D: Driver> Node<D> {
         }
     }
 
-    /// Runs many scripts in as few round trips as possible. If an error occurs, scripts with a
-    /// reply keep their reply.
+    /// Runs many scripts in as few round trips as possible. If an error occurs, replies that have
+    /// already arrived are still returned.
     pub(crate) async fn run_all(&self, calls: &[&Call]) -> Vec<Result<Received, Error>> {
         let joined: Vec<_> = calls.iter().map(|call| self.pipeline.add_call(call)).collect();
         let replies = joined
@@ -112,14 +112,14 @@ impl<D: Driver> Node<D> {
         Ok(asking.and(received))
     }
 
-    /// Acquires or releases a mutex as part of a batch. If there is no batch, the mutex is left
-    /// alone, because its own script is faster.
+    /// Acquires or releases a mutex as part of a batch. If there is no batch, the mutex is skipped,
+    /// because the script for a single lock is faster.
     pub(crate) async fn change(&self, change: Change, lease: &Lease) -> Result<Outcome, Error> {
         self.pipeline.change(change, lease).await
     }
 
-    /// Renews many mutexes. Returns for each whether it was renewed. All other leases need their
-    /// own scripts.
+    /// Renews many mutexes. Returns whether each mutex was renewed. Each lease that was not renewed
+    /// needs a separate script.
     pub(crate) async fn renew_all(
         &self,
         layout: &Layout,

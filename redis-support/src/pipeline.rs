@@ -1,16 +1,16 @@
-//! Group commit: sends requests of several callers together while other requests are in progress.
-//! In a batch, mutexes that are acquired or released share one script. Scripts for single locks
-//! share the round trip.
+//! Group commit: while requests are in progress, new requests from several callers are collected
+//! and sent together. In a batch, mutexes that are acquired or released share one script. Scripts
+//! for single locks share the round trip.
 //!
-//! A caller sends its own request, with the script for a single lock, if no other request is in
-//! progress. Callers of other scripts do this as long as fewer than [`LANES`] requests are in
-//! progress. All other callers join a batch, and up to [`LANES`] tasks send the batches with one
-//! round trip each. A batch never waits for a caller, so a caller that stops polling does not delay
-//! other callers. Tasks of a runtime that has stopped are replaced.
+//! If no request is in progress, a caller sends its request without a batch, with the script for a
+//! single lock. A caller whose script cannot be shared sends its request without a batch if fewer
+//! than [`LANES`] requests are in progress. All remaining callers join a batch, and up to [`LANES`]
+//! tasks send the batches with one round trip each. A batch never waits for a caller, so a caller
+//! that stops polling does not delay the batch. Tasks whose runtime has stopped are replaced.
 //!
-//! A caller that gives up an acquisition releases it, in case it was granted. Requests are
-//! therefore sent in the order in which they were added. A batch leaves out callers that gave up
-//! before it was sent. Releases come before acquisitions.
+//! A caller that gives up an acquisition releases the lease, in case it was granted. Requests are
+//! therefore sent in the order in which they were added. A batch omits callers that gave up before
+//! the batch was sent. Releases precede acquisitions.
 
 mod batch;
 
@@ -38,53 +38,55 @@ use crate::reply::Received;
 use batch::{Batch, Requests, Taken};
 pub(crate) use batch::{Change, Joined, Outcome};
 
-/// Three concurrent round trips keep both sides busy: the server runs one batch while the replies
-/// of another are read and a third one fills up. Measured: two lanes reach 0.85 of this throughput,
-/// and four lanes send smaller batches.
+/// The number of concurrent round trips. Three of them keep both sides busy: the server runs one
+/// batch, the client reads the replies to a second batch, and a third batch fills up. In a
+/// measurement, two lanes reached 0.85 of this throughput, and four lanes sent smaller batches.
 const LANES: usize = 3;
 
-/// For this long after a lock was found on another server, locks of a cluster do not share scripts.
-/// Slots move one after the other, and a proxy may not support scripts for locks of several slots.
+/// How long the locks of a cluster do not share scripts after a lock was found on a different
+/// server. Slots move one at a time, and a proxy may not support scripts for locks of several
+/// slots.
 const SLOTS_MOVE_FOR: Duration = Duration::from_secs(10);
 
-/// For this long after the script for many locks left a lock alone, the lock uses its own scripts.
-/// A lock that several processes need would be left alone each time.
+/// How long a lock uses the scripts for a single lock after the script for many locks has skipped
+/// it. A lock that several processes need would be skipped each time.
 const CONTENDED_FOR: Duration = Duration::from_secs(1);
 
-/// How many such locks are remembered. A busy process has only a few.
+/// The maximum number of remembered contended locks. Even a busy process has only a few such locks.
 const MAX_CONTENDED: usize = 1_024;
 
-/// This command precedes a script whose keys the server does not have to track.
+/// The command before a script whose keys the server does not have to track.
 const FORGO_NEWS: Request<'_> = Request::Words(&["CLIENT", "CACHING", "NO"]);
 
 /// The requests to one server.
 pub(crate) struct Pipeline<D: Driver> {
     connection: Arc<ConnectionManager<D>>,
     layout: Layout,
-    /// Locked while requests are added and sent, so that both happen in the same order.
+    /// Locked while requests are added and sent, so that requests are sent in the order in which
+    /// they were added.
     order: Mutex<()>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// How many callers are sending their own requests.
+    /// The number of callers that are sending a request without a batch.
     alone: usize,
-    /// How many tasks send batches in this turn.
+    /// The number of tasks that send batches in this turn.
     lanes: usize,
-    /// When the last of these tasks started or added a batch.
+    /// The time when a task last started or added a batch.
     moved_at: Option<Instant>,
-    /// The current turn. Tasks of earlier turns do not count any more, and end.
+    /// The current turn. Tasks from earlier turns no longer count, and they end.
     turn: u64,
-    /// The queued batches. Callers join the last one.
+    /// The queued batches. Callers join the last batch.
     waiting: VecDeque<Arc<Batch>>,
     /// Whether the last batch is full.
     is_full: bool,
     /// The number of callers in the last batch that was sent.
     lately: usize,
-    /// When a lock was last found on another server.
+    /// The time when a lock was last found on a different server.
     elsewhere_at: Option<Instant>,
-    /// When each of these locks was last left alone.
+    /// The time when each of these locks was last skipped.
     contended: HashMap<LockKey, Instant>,
 }
 
@@ -102,7 +104,7 @@ impl State {
         self.elsewhere_at.is_some_and(|elsewhere_at| elsewhere_at.elapsed() < SLOTS_MOVE_FOR)
     }
 
-    /// Returns whether the script for many locks would probably leave the lock alone.
+    /// Returns whether the script for many locks would probably skip the lock.
     fn is_contended(&self, key: &LockKey) -> bool {
         // The map is nearly always empty.
         !self.contended.is_empty()
@@ -118,8 +120,8 @@ impl State {
         }
     }
 
-    /// Returns whether another lane may start. If no lane has made progress for `limit`, new lanes
-    /// replace the old ones.
+    /// Returns whether an additional lane may start. If no lane has made progress for `limit`, new
+    /// lanes replace the existing lanes.
     fn may_begin_lane(&mut self, limit: Duration) -> bool {
         if self.lanes == LANES && self.moved_at.is_some_and(|moved_at| moved_at.elapsed() >= limit)
         {
@@ -136,16 +138,16 @@ impl<D: Driver> Pipeline<D> {
         Arc::new(Self { connection, layout: layout.clone(), order, state })
     }
 
-    /// Registers a caller that sends its own request, in [order](Self::in_order).
+    /// Registers a caller that sends a request without a batch, in [order](Self::in_order).
     pub(crate) fn alone(&self) -> Alone<'_, D> {
         self.state().alone += 1;
         Alone(self)
     }
 
-    /// Polls `future` for the first time in the order of all requests.
+    /// Polls `future`, with its first poll in the order of all requests.
     pub(crate) async fn in_order<F: Future>(&self, future: F) -> F::Output {
-        // Tokio's cooperative budget is disabled, because a delayed first poll would not have sent
-        // the request.
+        // Tokio's cooperative budget is disabled, because an exhausted budget would prevent the
+        // first poll from sending the request.
         let mut future = pin!(unconstrained(future));
         let begun = poll_fn(|context| {
             let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,9 +159,9 @@ impl<D: Driver> Pipeline<D> {
         }
     }
 
-    /// Acquires or releases a mutex as part of a batch. The mutex is left alone if no other request
-    /// is in progress, because its own script is faster then. It is also left alone for a while
-    /// after it was left alone, or after any lock was found on another server.
+    /// Acquires or releases a mutex as part of a batch. The mutex is skipped if no request is in
+    /// progress, because the script for a single lock is then faster. The mutex is also skipped for
+    /// some time after a script has skipped it or after any lock was found on a different server.
     ///
     /// # Errors
     ///
@@ -167,7 +169,7 @@ impl<D: Driver> Pipeline<D> {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. A request that was not sent yet is never sent.
+    /// This method is cancel safe. A request that has not been sent yet is never sent.
     pub(crate) async fn change(
         self: &Arc<Self>,
         change: Change,
@@ -190,8 +192,9 @@ impl<D: Driver> Pipeline<D> {
     }
 
     /// Adds a script to a batch. Returns `None` if few requests are in progress, because the script
-    /// is faster without a batch. Measured: two callers in one request take one third more CPU time
-    /// of the client, and eight callers take one sixth less.
+    /// is faster without a batch. In a measurement, sharing one request between two callers took
+    /// one third more of the client's CPU time, and sharing it between eight callers took one sixth
+    /// less.
     pub(crate) fn join_call(self: &Arc<Self>, call: &Call) -> Option<Joined> {
         let state = Some(self.state()).filter(|state| state.lanes > 0 || state.alone >= LANES)?;
         self.add(state, |batch| batch.join_call(call)).ok()
@@ -210,7 +213,7 @@ impl<D: Driver> Pipeline<D> {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. A request that was not sent yet is never sent.
+    /// This method is cancel safe. A request that has not been sent yet is never sent.
     pub(crate) async fn outcome(self: &Arc<Self>, mut joined: Joined) -> Result<Outcome, Error> {
         let mut was_taken = false;
         loop {
@@ -219,7 +222,7 @@ impl<D: Driver> Pipeline<D> {
             }
             let mut state = self.state();
             if state.waiting.iter().any(|batch| joined.is_in(batch)) {
-                // The current lanes may have many batches to send first.
+                // The existing lanes may first have to send many batches.
                 let runtime = self.runtime_for_lane(&mut state)?;
                 self.begin_lane(state, runtime);
             } else if was_taken {
@@ -230,7 +233,7 @@ impl<D: Driver> Pipeline<D> {
         }
     }
 
-    /// Adds a caller to the last batch, and starts a lane if another one is allowed.
+    /// Adds a caller to the last batch, and starts a lane if an additional lane is allowed.
     fn add(
         self: &Arc<Self>,
         mut state: MutexGuard<'_, State>,
@@ -243,8 +246,8 @@ impl<D: Driver> Pipeline<D> {
         Ok(joined)
     }
 
-    /// Returns the runtime for another lane, if another one is allowed. Outside of a runtime, a
-    /// caller cannot start a lane.
+    /// Returns the runtime for an additional lane, if such a lane is allowed. Outside of a runtime,
+    /// a caller cannot start a lane.
     fn runtime_for_lane(&self, state: &mut State) -> Result<Option<Handle>, Error> {
         let begins = state.may_begin_lane(self.limit());
         begins.then(Handle::try_current).transpose().map_err(|_none| no_runtime())
@@ -255,8 +258,8 @@ impl<D: Driver> Pipeline<D> {
         state.lanes += 1;
         state.moved_at = Some(Instant::now());
         let lane = Lane { pipeline: Arc::clone(self), turn: state.turn, has_ended: false };
-        // The lock is released before the task is spawned, because a runtime that is ending drops
-        // the task immediately.
+        // The mutex is unlocked before the task is spawned, because a runtime that is shutting down
+        // drops the task immediately.
         drop(state);
         runtime.spawn(lane.run());
     }
@@ -267,8 +270,8 @@ impl<D: Driver> Pipeline<D> {
         2 * self.connection.timeout()
     }
 
-    /// Sends the next batch. Returns `false` if there is none. The lane must then end, and another
-    /// lane may start.
+    /// Sends the next batch. Returns `false` if there is no batch. In this case, the lane must end,
+    /// and a new lane may start.
     async fn send_next(&self, turn: u64, current: Result<Current<D::Connection>, Error>) -> bool {
         let Some(batch) = self.next(turn) else { return false };
         let taken = Taken::new(batch);
@@ -279,8 +282,8 @@ impl<D: Driver> Pipeline<D> {
         true
     }
 
-    /// Returns the next batch. If there is none, the lane is removed. A lane of an earlier turn
-    /// gets no batch.
+    /// Returns the next batch. If there is none, the lane is removed. A lane from an earlier turn
+    /// does not get a batch.
     fn next(&self, turn: u64) -> Option<Arc<Batch>> {
         let mut state = self.state();
         if state.turn != turn {
@@ -304,11 +307,11 @@ impl<D: Driver> Pipeline<D> {
             Ok(replies) => self.note(taken, &requests, replies),
             Err(error) => return taken.fail(error),
         }
-        // Callers that have given up in the meantime are excluded, because their releases may have
-        // been sent.
+        // Callers that have given up in the meantime are excluded, because their releases may
+        // already have been sent.
         let unknown = taken.requests(&self.layout);
         if !unknown.is_empty() {
-            // The order of the first attempt is no longer locked here.
+            // At this point, the lock on the order of the first attempt has been released.
             yield_now().await;
             let again = self.exchange(current, &unknown, in_full(unknown.by_hash()));
             match self.in_order(again).await {
@@ -354,7 +357,7 @@ impl<D: Driver> Pipeline<D> {
     }
 
     /// Removes a lane because of `error`. The last lane returns the error to all queued callers,
-    /// because no other lane would send them.
+    /// because no lane is left to send their requests.
     fn give_up(&self, turn: u64, error: &Error) {
         let mut state = self.state();
         if state.turn != turn {
@@ -371,7 +374,7 @@ impl<D: Driver> Pipeline<D> {
     }
 }
 
-/// A caller that sends its own request.
+/// A caller that sends a request on its own.
 pub(crate) struct Alone<'a, D: Driver>(&'a Pipeline<D>);
 
 impl<D: Driver> Drop for Alone<'_, D> {
@@ -390,7 +393,7 @@ struct Lane<D: Driver> {
 impl<D: Driver> Lane<D> {
     async fn run(mut self) {
         while !self.has_ended {
-            // Callers that have just received their outcome can join the next batch.
+            // Yielding allows callers that have just received their outcome to join the next batch.
             yield_now().await;
             let pipeline = &self.pipeline;
             let current = pipeline.connection.current().await;
@@ -399,7 +402,7 @@ impl<D: Driver> Lane<D> {
     }
 }
 
-/// The runtime may end while the lane is running.
+/// The runtime may shut down while the lane is running.
 impl<D: Driver> Drop for Lane<D> {
     fn drop(&mut self) {
         if !self.has_ended {

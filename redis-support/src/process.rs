@@ -8,35 +8,36 @@ use crate::driver::Request;
 use crate::error::ServerError;
 use crate::reply::{Received, Reply, unexpected};
 
-/// The process of a server, as the server reports it.
+/// The process of a server, as reported by the server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Process {
-    /// The unique id of the process.
+    /// The unique ID of the process.
     pub(crate) run: String,
-    /// Whether acknowledged data are on the disk, so that the next process has them too.
+    /// Whether acknowledged data is on the disk, so that the next process also has it.
     pub(crate) is_durable: bool,
 }
 
 /// The settings with which a server writes data to the disk before it replies. The last setting
-/// keeps this enabled while the file is rewritten.
+/// keeps these writes enabled while the file is rewritten.
 const DURABLE: [(&str, &str); 3] =
     [("appendonly", "yes"), ("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")];
 
-/// Asks whether the default user may write a key. When servers from Redis 7.0 on start, they run
-/// the transactions in their file as this user. Scripts are transactions too. Servers silently skip
-/// transactions that the user may not run.
+/// Checks whether the default user may write a key. At startup, Redis 7.0 and later run the
+/// transactions in their file as this user, and scripts are also transactions. Servers silently
+/// skip transactions that the user may not run.
 const MAY_DEFAULT_WRITE: [&str; 4] = ["ACL", "DRYRUN", "default", "SET"];
 
 impl Process {
-    /// Asks a server that has `key`. The server gets the questions one after the other.
+    /// Queries which process a server with the key `key` runs as. The queries are sent one at a
+    /// time.
     ///
     /// A server that does not report its settings counts as not durable.
     ///
     /// # Errors
     ///
-    /// Returns the errors of `ask`, and the server's error if it refuses to identify its process.
-    /// Returns [`ErrorKind::Unexpected`](leasehold_core::ErrorKind::Unexpected) if the reply to
-    /// this question cannot be read.
+    /// Returns the errors of `ask`, and the server's error if the server does not identify its
+    /// process. Returns [`ErrorKind::Unexpected`](leasehold_core::ErrorKind::Unexpected) if the
+    /// reply that identifies the process cannot be read.
     pub(crate) async fn ask(
         key: &str,
         ask: impl AsyncFnOnce([Request<'_>; 3]) -> Result<[Received; 3], Error>,

@@ -14,7 +14,7 @@ use crate::script::Script;
 use crate::words::{Words, millis};
 
 /// Renews the mutexes of `leases` on one server, with one script per TTL in a single round trip.
-/// Returns for each whether it was renewed. All other leases need their own scripts.
+/// Returns whether each mutex was renewed. Each lease that was not renewed needs a separate script.
 pub(crate) async fn renew_all<D: Driver>(
     connection: &Arc<ConnectionManager<D>>,
     layout: &Layout,
@@ -48,8 +48,8 @@ pub(crate) async fn renew_all<D: Driver>(
     Ok(renewed)
 }
 
-/// Returns whether each of `count` locks was renewed. If the reply cannot be read, all of them
-/// count as not renewed, because a renewal may be repeated.
+/// Returns whether each of `count` locks was renewed. If the reply cannot be read, all locks count
+/// as not renewed, because a renewal may be retried.
 fn read(reply: &Received, count: usize) -> Vec<bool> {
     let Ok(Reply::Array(left_alone)) = reply else { return vec![false; count] };
     let mut renewed = vec![true; count];
@@ -80,7 +80,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn mutexes_of_several_ttls_are_renewed_in_one_round_trip() {
         let (fake, leases) = (Fake::default(), [3, 1, 2, 1].map(lease));
-        // The script leaves the second lease alone.
+        // The script skips the second lease.
         fake.serve("h:1", |_words| Some(Ok(Reply::Array(vec![Reply::Int(2)]))));
         let connection = fake.connection(&Layout::default());
         connection.connect().await.unwrap();

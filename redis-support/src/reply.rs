@@ -13,7 +13,7 @@ use leasehold_core::{Description, Error, ErrorKind, Holder};
 
 use crate::error::ServerError;
 
-/// A reply of a server, except an error. All drivers use this type.
+/// A non-error reply from a server, in the form that all drivers use.
 ///
 /// ```
 /// use leasehold_redis_support::{Received, Reply};
@@ -31,18 +31,18 @@ pub enum Reply {
     Int(i64),
     /// A null value.
     Nil,
-    /// A value of any other type.
+    /// A value of a different type.
     Other,
 }
 
-/// A reply, or the error reply of the server.
+/// A reply, or an error reply from the server.
 ///
 /// [`Connection::send`](crate::Connection::send) returns this type. The example of [`Reply`]
 /// creates a value.
 pub type Received = Result<Reply, ServerError>;
 
-/// The outcome of an operation, and the ids of the claims that it has woken. `Debug` does not show
-/// the ids.
+/// The outcome of an operation, and the IDs of the claims that the operation has woken. `Debug`
+/// does not show the IDs.
 pub(crate) struct Told<T> {
     pub(crate) outcome: T,
     pub(crate) called: Vec<String>,
@@ -54,7 +54,7 @@ impl<T: fmt::Debug> fmt::Debug for Told<T> {
     }
 }
 
-/// How a refused claim can be notified.
+/// How a claim that was not granted can be notified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hearing {
     /// Whether the claim is exclusive.
@@ -63,9 +63,10 @@ pub(crate) struct Hearing {
     pub(crate) has_push: bool,
 }
 
-/// Without notifications, the first claim in the queue polls at this interval, which is about the
-/// time of a critical section with a few round trips. Each claim behind it polls less often by the
-/// same amount. All claims together therefore cause little more load than the first.
+/// The interval at which the first claim in the queue polls without notifications. The interval is
+/// about the time of a critical section with a few round trips. Each claim further back waits one
+/// interval longer between its polls, so all claims together cause little more load than the first
+/// claim.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Reads the reply to [`Call::acquire`](crate::Call::acquire).
@@ -161,7 +162,7 @@ fn ids(replies: &[Reply]) -> Result<Vec<String>, Error> {
     replies.iter().map(id).collect::<Option<_>>().ok_or_else(unexpected)
 }
 
-/// Reads a number, which may be followed by ids.
+/// Reads a number, which may be followed by IDs.
 fn decode_number(received: Received) -> Result<Told<i64>, Error> {
     match received.map_err(ServerError::into_error)? {
         Reply::Int(outcome) => Ok(Told { outcome, called: Vec::new() }),
@@ -242,7 +243,7 @@ pub(crate) fn decode_release(received: Received) -> Result<Told<Release>, Error>
     Ok(Told { outcome, called: told.called })
 }
 
-/// Returns `outcome` if another client has replaced the lock by a different value.
+/// Returns `outcome` if a client has replaced the lock with a value of a different type.
 fn replaced(error: Error, outcome: i64) -> Result<Told<i64>, Error> {
     if error.kind() != ErrorKind::WrongType {
         return Err(error);
@@ -273,8 +274,8 @@ pub(crate) fn decode_inspection(received: Received) -> Result<Inspection, Error>
     let queue: Vec<Waiter> = places.into_iter().flatten().collect();
     let waiting = unlisted + queue.len() as u64;
     let holders = holders.into_iter().map(|holder| {
-        // The token shows when the lease was granted, because it is a time of the server's clock.
-        // Many grants or a requested minimum token can push tokens beyond the clock.
+        // The token shows when the lease was granted, because tokens are derived from the server's
+        // clock. Many grants or a requested minimum token can push tokens beyond the clock.
         let granted_at = holder.token().map(|token| token / Grant::TOKENS_PER_MICROSECOND);
         let held_for = granted_at.map(|at| Duration::from_micros(clock.saturating_sub(at)));
         holder.with_held_for(held_for)
@@ -378,7 +379,7 @@ fn decode_held(received: Received) -> Result<Held, Error> {
     }
 }
 
-/// Reads why one of several locks was refused, from the rest of the reply.
+/// Reads why one of several locks was not granted, from the rest of the reply.
 fn contention(retry_after: i64, rest: &[Reply]) -> Option<Contention> {
     let contention = match u64::try_from(retry_after) {
         Ok(time) => Contention::new().with_retry_after(Duration::from_millis(time)),
@@ -393,13 +394,13 @@ fn contention(retry_after: i64, rest: &[Reply]) -> Option<Contention> {
     }
 }
 
-/// Creates the holder of permits from its id and its record (`lease.lua`). Returns `None` if the
+/// Creates the holder of permits from its ID and its record (`lease.lua`). Returns `None` if the
 /// record cannot be read.
 fn holder_of_units(id: &[u8], remaining: i64, record: &Reply) -> Option<Holder> {
     let remaining = Duration::from_millis(u64::try_from(remaining).unwrap_or_default());
     let holder = Holder::new(Fingerprint::of(id)).with_remaining(Some(remaining));
     let record = match record {
-        // Another program has deleted the record.
+        // A different program has deleted the record.
         Reply::Nil => return Some(holder),
         Reply::Array(record) => record,
         _ => return None,
@@ -419,9 +420,9 @@ fn holder_of_units(id: &[u8], remaining: i64, record: &Reply) -> Option<Holder> 
     )
 }
 
-/// Creates a waiter from its id and its record (`inspect.lua`). Returns `Some(None)` if the queue
-/// entry has expired by `clock`, or is reserved for clients that do not queue. Returns `None` if
-/// the record cannot be read.
+/// Creates a waiter from its ID and its record (`inspect.lua`). Returns `Some(None)` if the queue
+/// entry has expired according to `clock`, or is reserved for clients that do not queue. Returns
+/// `None` if the record cannot be read.
 fn waiter(id: &[u8], record: &Reply, clock: u64, may_be_whole: bool) -> Option<Option<Waiter>> {
     let Reply::Array(record) = record else { return None };
     let [Reply::Int(ends), Reply::Int(units), Reply::Int(limit), Reply::Bytes(value)] = &record[..]
@@ -438,13 +439,13 @@ fn waiter(id: &[u8], record: &Reply, clock: u64, may_be_whole: bool) -> Option<O
     Some(Some(waiter.with_description(description(value))))
 }
 
-/// Returns the description in the value of a lock. Any client may have written the value.
+/// Returns the description in the value of a lock. The value may come from any client.
 fn description(value: &[u8]) -> Option<Description> {
     let text = value.splitn(2, |&byte| byte == b' ').nth(1)?;
     Description::new(str::from_utf8(text).ok()?).ok()
 }
 
-/// Creates the holder of a lock from the value of its key. Any client may have written the value.
+/// Creates the holder of a lock from the value of its key. The value may come from any client.
 fn holder(value: &[u8], remaining: i64) -> Holder {
     let id = value.split(|&byte| byte == b' ').next().unwrap_or_default();
     let remaining = u64::try_from(remaining).ok().map(Duration::from_millis);

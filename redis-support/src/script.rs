@@ -16,7 +16,7 @@ use sha1_smol::Sha1;
 pub enum Script {
     /// Acquires a lock.
     Acquire,
-    /// Acquires several locks, all or none.
+    /// Acquires either all or none of several locks.
     AcquireAll,
     /// Acquires a lock on a server that is a member of a quorum.
     AcquireUnderCharter,
@@ -33,9 +33,9 @@ pub enum Script {
     ForceRelease,
     /// Returns the holders and waiters of a key.
     Inspect,
-    /// Checks whether the server accepts the writes of an acquisition.
+    /// Checks whether the server accepts the writes that an acquisition needs.
     Ping,
-    /// Renews this client's lease of a lock and sets the minimum of its later tokens.
+    /// Renews this client's lease of a lock and sets the minimum for later tokens.
     RaiseFloor,
     /// Releases this client's lease of a lock.
     Release,
@@ -47,13 +47,13 @@ pub enum Script {
     RenewAll,
     /// Renews permits of this client.
     RenewUnits,
-    /// Asks the holders of a key to finish early.
+    /// Requests the revocation of a key's leases.
     Revoke,
     /// Returns the membership status of the server.
     Standing,
 }
 
-/// Includes the files of a directory by name.
+/// Includes the files of a directory, by name.
 macro_rules! files {
     ($folder:literal: $($name:literal),*) => {
         [$(($name, include_str!(concat!($folder, $name, ".lua")))),*]
@@ -66,7 +66,7 @@ const PARTS: [(&str, &str); 21] = files!(
     "meant", "member", "news", "place", "queue", "refuse", "renew_mutex", "stand", "time", "token", "turn", "units"
 );
 
-/// The scripts in the order of [`Script`].
+/// The scripts, in the order of [`Script`].
 const SCRIPTS: [(&str, &str); 18] = files!(
     "scripts/": "acquire", "acquire_all", "acquire_under_charter", "acquire_units", "enlist", "exchange", "exchange_by_slot",
     "force_release", "inspect", "ping", "raise_floor", "release", "release_units", "renew", "renew_all", "renew_units", "revoke", "standing"
@@ -95,7 +95,7 @@ impl Script {
         Self::Standing,
     ];
 
-    /// Returns the source of the script, which is the same for every call and every server.
+    /// Returns the source of the script, which does not depend on the call or the server.
     pub fn source(self) -> &'static str {
         &TEXTS[self as usize].source
     }
@@ -121,7 +121,7 @@ static TEXTS: LazyLock<Vec<Text>> = LazyLock::new(|| {
     SCRIPTS.iter().map(text).collect()
 });
 
-/// Appends `text` to `source`. Each included part replaces the first line that includes it.
+/// Appends `text` to `source`. Each part replaces the first line that includes it.
 fn include(text: &str, included: &mut Vec<&'static str>, source: &mut String) {
     for line in text.lines() {
         let Some(name) = included_part(line) else {

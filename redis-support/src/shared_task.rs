@@ -10,15 +10,16 @@ use tokio::time::{Instant, timeout_at};
 
 /// Runs one task at a time, and returns its outcome to all callers.
 ///
-/// A task runs on the runtime of the caller that started it, and does not depend on callers. This
-/// runtime may stop running: a current-thread runtime stops between two calls of `block_on`. Other
-/// callers therefore wait for a limited time, and then one of them starts a new task.
+/// A task runs on the runtime of the caller that started it, and does not depend on callers. That
+/// runtime may stop running. For example, a current-thread runtime stops between two calls of
+/// `block_on`. The remaining callers therefore wait for a limited time, after which one of them
+/// starts a new task.
 pub(crate) struct SharedTask<T>(Mutex<Option<Running<T>>>);
 
 #[derive(Clone)]
 struct Running<T> {
     outcome: Shared<oneshot::Receiver<T>>,
-    /// Other callers wait for the task until this time.
+    /// The time until which callers wait for the task.
     until: Instant,
 }
 
@@ -27,7 +28,7 @@ impl<T: Clone + Send + Sync + 'static> SharedTask<T> {
         Self(Mutex::new(None))
     }
 
-    /// Returns the outcome of the running task. If no task has started within the last `limit`,
+    /// Returns the outcome of the running task. If no task was started within the last `limit`,
     /// starts `work`. Returns `None` if the runtime of the task has stopped or ended.
     ///
     /// # Cancel safety
@@ -45,7 +46,7 @@ impl<T: Clone + Send + Sync + 'static> SharedTask<T> {
         timeout_at(until, outcome).await.ok()?.ok()
     }
 
-    /// Starts `work`, unless a task that started within the last `limit` is still running.
+    /// Starts `work`, unless a task that was started within the last `limit` is still running.
     pub(crate) fn begin<F>(&self, limit: Duration, work: impl FnOnce() -> F)
     where
         F: Future<Output = T> + Send + 'static,
@@ -70,7 +71,7 @@ impl<T: Clone + Send + Sync + 'static> SharedTask<T> {
         let own = Running { outcome: told.shared(), until: now + limit };
         let before = running.replace(own.clone());
         drop(running);
-        // The lock is released first, because dropping an outcome may run other code.
+        // The mutex is unlocked first, because dropping an outcome may run arbitrary code.
         drop(before);
         let work = work();
         tokio::spawn(async move { drop(tell.send(work.await)) });

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 /// The number of slots.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// Returns the slot of `key`, which depends only on the hash tag if there is one.
+/// Returns the slot of `key`, which depends only on the hash tag, if `key` has one.
 pub(crate) fn of(key: &[u8]) -> u16 {
     crc16(0, hash_tag(key).unwrap_or(key)) % SLOTS
 }
@@ -23,13 +23,13 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     (len > 0).then(|| &key[start..start + len])
 }
 
-/// Returns a text of four characters whose slot is `slot`. The result for a slot never changes.
+/// Returns a string of four characters whose slot is `slot`. The result for a slot never changes.
 ///
-/// The characters are from `@` to `O`, which differ in four bits. Each slot has four such texts,
-/// and this function returns the first of them.
+/// The characters range from `@` to `O`, which differ in four bits. Each slot has four such
+/// strings, and this function returns the first one.
 pub(crate) fn tag(slot: u16) -> Tag {
     let difference = slot ^ of(b"@@@@");
-    // The code has no branches, because a processor could not predict them.
+    // The code does not branch, because a processor could not predict the branches.
     let text = (0..14).fold(0, |text, bit| text ^ (BITS[bit] * (difference >> bit & 1)));
     let [one, other] = [BITS[14], BITS[15]];
     let first = [text, text ^ one, text ^ other, text ^ one ^ other].into_iter().min();
@@ -37,7 +37,7 @@ pub(crate) fn tag(slot: u16) -> Tag {
     Tag([high >> 4, high & 0xF, low >> 4, low & 0xF].map(|bits| b'@' | bits))
 }
 
-/// A text that [`tag`] returns.
+/// A string that [`tag`] returns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tag([u8; 4]);
 
@@ -47,9 +47,9 @@ impl Tag {
     }
 }
 
-/// Bit masks for the sixteen bits of a text, to be combined with exclusive or. Fourteen of them
-/// each flip one bit of the slot, and two of them keep the slot. This works because the slot
-/// depends linearly on these bits.
+/// Bit masks for the sixteen bits of a tag, to be combined with XOR. Fourteen masks flip one bit of
+/// the slot each, and two masks leave the slot unchanged. Such masks exist because the slot depends
+/// linearly on these bits.
 static BITS: LazyLock<[u16; 16]> = LazyLock::new(|| {
     let mut rows = array::from_fn(|bit| {
         let mut text = [0; 4];
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(tag(0).as_str(), "AKOB");
         assert_eq!(tag(12_182).as_str(), "@BBM");
         assert_eq!(tag(SLOTS - 1).as_str(), "@LDC");
-        // Stored keys contain these tags, so they must never change.
+        // Stored keys contain these tags, so the tags must never change.
         let all = (0..SLOTS).fold(0, |crc, slot| crc16(crc, tag(slot).as_str().as_bytes()));
         assert_eq!(all, 0xAC14);
     }

@@ -1,5 +1,5 @@
-//! Chooses the server for a request: the only server, the primary that sentinels report, or the
-//! server that has the key.
+//! Chooses the server for a request, which is the only server, the primary that sentinels report,
+//! or the server that has the key.
 
 mod cluster;
 mod failover;
@@ -77,7 +77,7 @@ impl<D: Driver> Topology<D> {
         }
     }
 
-    /// Returns the servers that have all keys, sorted by address.
+    /// Returns the servers that together have all keys, sorted by address.
     pub(crate) async fn primaries(&self) -> Result<Primaries<D>, Error> {
         // If a single server has all keys, its address is sufficient.
         let only = |node| Primaries { servers: vec![node], mark: 0 };
@@ -96,7 +96,7 @@ impl<D: Driver> Topology<D> {
         }
     }
 
-    /// Returns how many replicas must acknowledge `call`, and the limit `time`.
+    /// Returns the number of replicas that must acknowledge `call`, and the time limit `time`.
     pub(crate) async fn wait(
         &self,
         wanted: Replicas,
@@ -134,8 +134,7 @@ impl<D: Driver> Topology<D> {
         }
     }
 
-    /// Acquires or releases a mutex as part of a batch. If there is no batch, the mutex is left
-    /// alone.
+    /// Acquires or releases a mutex as part of a batch. If there is no batch, the mutex is skipped.
     pub(crate) async fn change(&self, change: Change, lease: &Lease) -> Result<Outcome, Error> {
         match self {
             Self::Single(node) => node.change(change, lease).await,
@@ -144,8 +143,8 @@ impl<D: Driver> Topology<D> {
         }
     }
 
-    /// Renews many mutexes. Returns for each whether it was renewed. All other leases need their
-    /// own scripts.
+    /// Renews many mutexes. Returns whether each mutex was renewed. Each lease that was not renewed
+    /// needs a separate script.
     pub(crate) async fn renew_all(
         &self,
         layout: &Layout,
@@ -159,7 +158,6 @@ impl<D: Driver> Topology<D> {
         }
     }
 
-    /// Identifies the process of the only server, which has `key`.
     pub(crate) async fn process(&self, key: &str) -> Result<Process, Error> {
         let Self::Single(node) = self else {
             let message =
@@ -181,7 +179,7 @@ impl<D: Driver> fmt::Debug for Topology<D> {
     }
 }
 
-/// Returns how many replicas form a majority together with their primary.
+/// Returns the number of replicas that form a majority together with their primary.
 fn majority(replicas: u32) -> u32 {
     replicas.div_ceil(2)
 }

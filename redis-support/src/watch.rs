@@ -1,17 +1,19 @@
-//! Notifies watches of changes on the server, by the invalidation messages of client-side caching.
+//! Notifies watches of changes on the server, based on the invalidation messages of client-side
+//! caching.
 //!
-//! Every script ends with a read of the key whose changes its caller needs. This is the lock's key,
-//! or a separate notification key if the lock's key is not sufficient. The server then remembers
-//! that this connection has read the key. It sends one message when another client changes or
-//! deletes the key, or when the key expires. A refused attempt and a renewal therefore enable their
-//! notification in the same round trip, and nothing remains on the server per key.
+//! The last step of every script reads the key whose changes the caller needs to know about. This
+//! key is the lock's key, or a separate notification key if the lock's key is not sufficient. The
+//! server then remembers that this connection has read the key. The server sends one message when a
+//! different client changes or deletes the key, or when the key expires. A failed attempt and a
+//! renewal therefore enable their notification in the same round trip, and the server keeps no
+//! additional data per key.
 //!
-//! Tracking costs the server time, so the script that acquires many locks does not enable it. The
-//! first renewal of each lock does.
+//! Tracking costs the server time, so the script that acquires many locks does not enable tracking.
+//! Instead, the first renewal of each lock enables tracking.
 //!
 //! A queued claim has a separate notification key, which the script that wakes the claim deletes. A
-//! release that reserves a mutex for the first waiter publishes this on the channel of the waiter's
-//! backend. The script thereby finds out whether any connection listens.
+//! release that reserves a mutex for the first waiter publishes a message on the channel of the
+//! waiter's backend. The result of publishing shows the script whether any connection listens.
 
 use leasehold_core::LockKey;
 use leasehold_core::backend::{Claim, KeyWatch, KeyWatches, Lease};
@@ -47,7 +49,8 @@ impl News {
         self.holders.watch(key)
     }
 
-    /// Reports a change by this client. The server reports it only to other connections.
+    /// Reports a change by this client. The server reports such a change only to connections other
+    /// than this client's.
     pub(crate) fn changed(&self, key: &LockKey, concerns: Concerns<'_>) {
         self.notify(key.as_str(), concerns);
     }
@@ -61,7 +64,7 @@ impl News {
         }
     }
 
-    /// Returns a new channel for this backend only.
+    /// Returns a new channel, which only this backend uses.
     pub(crate) fn channel(&self) -> String {
         self.layout.channel()
     }
@@ -71,16 +74,17 @@ impl News {
         self.layout.nothing()
     }
 
-    /// The server keeps a key for the claim with this id.
+    /// Handles the message that the server has reserved a key for the claim with this ID.
     pub(crate) fn reserved(&self, id: &[u8]) {
         match str::from_utf8(id) {
             Ok(id) => self.waiters.call(id),
-            // The message is not ours, so all waiters ask.
+            // The message does not come from Leasehold, so all waiters must check their keys.
             Err(_) => self.interrupted(),
         }
     }
 
-    /// A script called up these claims, except that of its own caller: the server does not tell a connection of its own changes.
+    /// Notifies the claims that a script has woken, except for the caller's own claim. The server
+    /// does not notify a connection of changes that the connection itself made.
     pub(crate) fn called_up(&self, ids: &[String], lease: &Lease) {
         if ids.is_empty() {
             return;
@@ -89,7 +93,7 @@ impl News {
         ids.iter().filter(|id| **id != own).for_each(|id| self.waiters.call(id));
     }
 
-    /// Notifies all watches, because changes may have been missed.
+    /// Notifies all watches, because notifications may have been missed.
     pub(crate) fn interrupted(&self) {
         self.waiters.notify_all();
         self.holders.notify_all();

@@ -1,4 +1,4 @@
-//! The keys and arguments of scripts in text form.
+//! The keys and arguments of scripts, encoded as text.
 
 use std::fmt::{self, Write as _};
 use std::ops::Range;
@@ -24,17 +24,17 @@ pub(crate) struct Shape {
 #[derive(Default)]
 pub(crate) struct Words {
     text: String,
-    /// Where each word ends.
+    /// The position where each word ends.
     ends: Vec<usize>,
     /// The keys of the last call.
     keys: Range<usize>,
 }
 
 impl Words {
-    /// Enough arguments and bytes for most calls.
+    /// The number of arguments and of bytes that is sufficient for most calls.
     const ARGS: (usize, usize) = (8, 256);
 
-    /// Starts with keys of a lock.
+    /// Creates the words of a call that starts with keys of a lock.
     pub(crate) fn of(of: &Places<'_>, keys: &[Place<'_>]) -> Self {
         let (args, bytes) = Self::ARGS;
         let text = String::with_capacity(keys.len() * of.len() + bytes);
@@ -53,7 +53,7 @@ impl Words {
         self.keys = self.ends.len()..self.ends.len();
     }
 
-    /// Returns the shape of the last call. All of its keys are required.
+    /// Returns the shape of the last call. All keys of the call are required.
     pub(crate) fn shape(&self, script: Script) -> Shape {
         let (keys, args) = (self.keys.clone(), self.keys.end..self.ends.len());
         Shape { script, essential: keys.len(), keys, args }
@@ -86,13 +86,13 @@ impl Words {
         self.number(millis(time))
     }
 
-    /// Adds the id of a lease.
+    /// Adds the ID of a lease.
     pub(crate) fn id(mut self, lease: &Lease) -> Self {
         lease.id().write_secret(&mut self.text);
         self.word("")
     }
 
-    /// Adds the fingerprint of the selected lease, or an empty word for all leases.
+    /// Adds the fingerprint of the selected lease, or an empty word to select all leases.
     pub(crate) fn meant(self, only: Option<Fingerprint>) -> Self {
         self.word(&only.map(|lease| lease.to_string()).unwrap_or_default())
     }
@@ -124,13 +124,13 @@ impl Words {
         self.push("");
     }
 
-    /// Adds the name of a key that a hash slot's locks share, up to the tag of the slot.
+    /// Adds the name of a key that a hash slot's locks share, up to the slot's tag.
     pub(crate) fn push_up_to_tag(&mut self, layout: &Layout, key: Place<'_>) {
         layout.write_up_to_tag(key, &mut self.text);
         self.push("");
     }
 
-    /// Adds the rest of this name, for the slot of a lock.
+    /// Adds the rest of such a name, starting with the tag of a lock's slot.
     pub(crate) fn push_tag(&mut self, layout: &Layout, key: &LockKey) {
         layout.write_tag(key, &mut self.text);
         self.push("");
@@ -155,12 +155,12 @@ impl Words {
         self.push("");
     }
 
-    /// Adds the description of a lease's holder, or an empty word if there is none.
+    /// Adds the description of a lease's holder, or an empty word if there is no description.
     pub(crate) fn description(self, lease: &Lease) -> Self {
         self.word(lease.description().map(Description::as_str).unwrap_or_default())
     }
 
-    /// Returns where a word starts.
+    /// Returns the position where a word starts.
     fn start(&self, index: usize) -> usize {
         index.checked_sub(1).map_or(0, |before| self.ends[before])
     }
@@ -184,18 +184,18 @@ impl Words {
         self.ends.len()
     }
 
-    /// Returns the size of the words in `range` in bytes.
+    /// Returns the size of the words in `range`, in bytes.
     pub(crate) fn bytes_of(&self, range: Range<usize>) -> usize {
         self.start(range.end) - self.start(range.start)
     }
 
-    /// Returns the size of all words in bytes.
+    /// Returns the size of all words, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.text.len()
     }
 }
 
-/// Converts a time to the server's unit, which is whole milliseconds, rounded up.
+/// Converts a time to the server's unit, whole milliseconds, rounded up.
 pub(crate) fn millis(time: Duration) -> u128 {
     time.as_nanos().div_ceil(1_000_000)
 }

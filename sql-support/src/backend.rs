@@ -1,4 +1,4 @@
-//! Implements the backend contract on any SQL database.
+//! Implements the backend contract on top of any SQL database.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,18 +23,19 @@ use crate::request::{Acquire, Key, List, Named, Place, Renew};
 
 /// Locks in a database. Clones share connections.
 ///
-/// The example in the documentation of each database's crate shows how to create one.
+/// The documentation of each database's crate shows how to create a backend.
 pub struct Backend<D: Database>(Arc<Door<D>>);
 
-/// A database that is open or that will be opened by the first request.
+/// A database that is either already open or opened by the first request.
 struct Door<D: Database> {
     opened: OnceCell<D>,
-    /// `None` if the database was open from the beginning.
+    /// `None` if the database was already open when the backend was created.
     config: Option<D::Config>,
 }
 
 impl<D: Database> Backend<D> {
-    /// Connects to the database at `url`. The configuration type of the database describes the URL.
+    /// Connects to the database at `url`. The documentation of the database's configuration type
+    /// describes the URL.
     ///
     /// # Errors
     ///
@@ -49,8 +50,8 @@ impl<D: Database> Backend<D> {
         Self::connect_with(config.map_err(D::connecting)?).await
     }
 
-    /// Connects to the database of `config`, checks the credentials, and creates missing tables if
-    /// this is allowed.
+    /// Connects to the database in `config`, checks the credentials, and creates missing tables if
+    /// `config` allows it.
     ///
     /// # Errors
     ///
@@ -67,8 +68,8 @@ impl<D: Database> Backend<D> {
         Ok(backend)
     }
 
-    /// Creates a backend that connects to the database of `config` at the first request. This
-    /// function does no I/O and no checks.
+    /// Creates a backend that connects to the database in `config` on the first request. This
+    /// function performs neither I/O nor checks.
     ///
     /// Until the first request, the backend [declares](LockBackend::capabilities) best-effort
     /// tokens and no notifications. Callers that started to wait before the first request are not
@@ -82,7 +83,7 @@ impl<D: Database> Backend<D> {
         Self(Arc::new(Door { opened: OnceCell::new_with(Some(database)), config: None }))
     }
 
-    /// Returns the database. Opens it if no request has done so.
+    /// Returns the database. Opens the database if no request has opened it yet.
     async fn opened(&self) -> Result<&D, Error> {
         let open = async {
             check_timer().map_err(D::connecting)?;
@@ -97,7 +98,7 @@ impl<D: Database> Backend<D> {
         self.0.opened.get().map(D::news)
     }
 
-    /// Notifies claims of this client that may be granted now.
+    /// Notifies the callers of this client's claims that may be granted now.
     fn call_up(&self, called: &[Uuid]) {
         let news = self.news().into_iter();
         news.for_each(|news| called.iter().for_each(|tag| news.call(tag)));
@@ -110,7 +111,7 @@ impl<D: Database> Backend<D> {
     fn granted(&self, claim: &Claim, granted: &Granted) -> Result<Grant, Error> {
         self.call_up(&granted.called);
         if !claim.share().is_whole() {
-            // Observers of an election are notified of the new leader.
+            // The notification also tells observers of an election about the new leader.
             self.changed(claim.key(), Concerns::Waiters);
         }
         let token = granted.token.try_into();
@@ -130,7 +131,7 @@ impl<D: Database> Backend<D> {
         Ok(contention)
     }
 
-    /// Adds how a refused claim waits in the queue.
+    /// Adds the queue entry of a claim that was not granted.
     fn in_the_queue(&self, claim: &Claim, contention: Contention) -> Contention {
         let Some(Place { time, .. }) = Place::of(claim) else { return contention };
         let contention = match claim.patience() {
@@ -267,7 +268,7 @@ impl<D: Database> LockBackend for Backend<D> {
         let released = async { self.opened().await?.release(Named::of(lease)).await }.await;
         let released =
             released.map_err(|error| context::<D>(error, Operation::Release, lease.key()))?;
-        // This includes releases that only removed a queue entry.
+        // Releases that only removed a queue entry are also reported.
         self.changed(lease.key(), Concerns::Waiters);
         self.call_up(&released.called);
         Ok(if released.was_held { Release::Released } else { Release::NotHeld })
@@ -311,7 +312,7 @@ impl<D: Database> LockBackend for Backend<D> {
         let names =
             names.map_err(|error| error.with_operation(Operation::List).with_backend(D::NAME))?;
         let next = names.last().filter(|_| names.len() == List::KEYS).cloned();
-        // Rows that another program has written may not be valid locks.
+        // Rows written by a different program may not be valid locks.
         let keys = names.iter().filter_map(|name| LockKey::from_encoded(name).ok());
         Ok(KeyPage::new(keys.collect()).with_next(next))
     }
@@ -354,8 +355,8 @@ impl<D: Database> LockBackend for Backend<D> {
     }
 
     async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
-        // A store without an identity gets a new one. The requested identity belongs to data that
-        // were lost.
+        // A store without an identity gets a new identity, because the requested identity belongs
+        // to data that was lost.
         self.stand(Some(enlistment.clone()), StoreId::new()).await
     }
 

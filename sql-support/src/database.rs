@@ -1,4 +1,4 @@
-//! The part of a backend that depends on the driver.
+//! The driver-specific part of a backend.
 
 use std::fmt::Debug;
 
@@ -12,17 +12,17 @@ use crate::news::News;
 use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
 use crate::request::{Acquire, Key, List, Named, Renew};
 
-/// A database that stores leases: the part of a backend that depends on a driver.
-/// [`Backend`](crate::Backend) adds everything else.
+/// A database that stores leases. Implementations contain the driver-specific part of a backend,
+/// and [`Backend`](crate::Backend) adds everything else.
 ///
 /// The `leasehold-sqlite` crate contains a complete implementation.
 ///
 /// # Transactions
 ///
-/// Each method that has a request runs one transaction. All of its statements are sent together
-/// with the `COMMIT`. Otherwise, a client that is paused between two round trips would keep a
-/// lock-table partition locked, which contains 1/256 of all keys. A database in the same process
-/// may decide between the statements instead.
+/// Each method that receives a request runs one transaction. The client sends all statements
+/// together with the `COMMIT`, because a client that is paused between two round trips would keep a
+/// lock-table partition locked, which contains 1/256 of all keys. For a database in the same
+/// process, the client may make decisions between the statements instead.
 ///
 /// A transaction that makes a decision must use this order:
 ///
@@ -30,103 +30,107 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///    order. *Fail* if a row is missing, because an empty table must not grant anything.
 /// 2. Read the clock in a later statement. All later statements use this single value, `now`.
 /// 3. Delete the rows of the key with `ends <= now`. A condition in later statements would not be
-///    sufficient. The deletion waits for a concurrent renewal, which does not lock the partition,
-///    and then sees its result. A renewal after the deletion finds no row.
-/// 4. Read the remaining rows in a statement after step 1, and decide by these rows only.
+///    sufficient, because a renewal does not lock the partition. The deletion waits for a
+///    concurrent renewal and then sees its result. A renewal after the deletion does not find the
+///    row.
+/// 4. Read the remaining rows in a statement after step 1, and base the decision only on these
+///    rows.
 ///
-/// [`renew`](Self::renew) does not lock partitions. Leases with a [minimum
-/// token](crate::request::Renew::floor) are an exception, because `renew` locks their partitions
-/// first. It changes rows with `tag`, `place IS NULL` and `ends > now`, and never increases the
-/// number of permits.
+/// [`renew`](Self::renew) does not lock partitions. The exception is leases with a [minimum
+/// token](crate::request::Renew::floor), whose partitions `renew` locks first. `renew` changes rows
+/// with `tag`, `place IS NULL` and `ends > now`, and never increases the number of permits.
 ///
 /// # Decisions
 ///
 /// `core/src/backends/memory/machine/` is the specification, and the conformance suite compares
-/// backends with a model of it. The following rules describe it in terms of the rows of one key,
-/// after expired rows were deleted. *Holders* are the rows without a `place`. The *queue* consists
-/// of the rows with a `place`, in this order.
+/// backends with a model of the specification. The following rules describe the specification in
+/// terms of the rows of one key, after expired rows have been deleted. *Holders* are the rows
+/// without a `place`. The *queue* consists of the rows with a `place`, in this order.
 ///
-/// - **Waking** is the first step of `acquire`, and follows in `release` after a lease in force was
-///   ended. Go through the queue, and add its `units` to the units of all holders as long as the
-///   sum does not exceed the row's `capacity`. These rows can be granted now. Each of them that has
-///   a patience gets `ends = least(ends, now + patience)`.
-/// - **Other lock type**: There are holders whose `whole` differs from the claim's. Nothing is
-///   changed.
-/// - **Admission**: The row with the claim's tag is a holder. Or there are enough free permits: the
-///   units of all holders, of all queue entries *before the claim's entry*, and of the claim do not
-///   exceed its [capacity](Acquire::capacity). A claim without an entry counts as the last one.
+/// - **Waking** is the first step of `acquire`. In `release`, waking follows the end of a lease in
+///   force. Go through the queue and add each row's `units` to the units of all holders, as long as
+///   the sum does not exceed the row's `capacity`. The rows whose units were added can be granted
+///   now. Each such row that has a patience gets `ends = least(ends, now + patience)`.
+/// - **Different lock type**: If there are holders whose `whole` differs from the claim's, nothing
+///   changes.
+/// - **Admission**: A claim is admitted if the row with its tag is already a holder, or if enough
+///   permits are free: the units of all holders, of all queue entries *before the claim's entry*,
+///   and of the claim do not exceed its [capacity](Acquire::capacity). A claim without an entry
+///   counts as the last entry.
 /// - **Grant**: The row becomes or stays a holder with `place` null, `ends = now + ttl` and a new
 ///   token. A row that is already in force never gets more units than it has. A new holder gets the
-///   largest `asked` of the other holders.
-/// - **Refusal**: A claim with a [queue entry](Acquire::place) keeps its position, or gets the
-///   position after the last one. Its row gets `ends = now + place.time` and its `patience`. Every
-///   other claim leaves no row. The reply contains the holder whose lease expires first. It also
-///   contains the smallest `ends` of the queue entries before the claim's, except for an exclusive
-///   claim of a held key.
+///   largest `asked` of all existing holders.
+/// - **Refusal**: A claim with a [queue entry](Acquire::place) keeps its position, or is appended
+///   to the queue. The row of a claim with a queue entry gets `ends = now + place.time` and its
+///   `patience`. A claim without a queue entry leaves no row. The reply contains the holder whose
+///   lease expires first. The reply also contains the smallest `ends` of the queue entries before
+///   the claim's, except for an exclusive claim of a held key.
 /// - **Tokens**: `token = greatest(last + 1, clock)`. `last` is the last token of the partition.
-///   `clock` is the [token](crate::request::token_at) of the current time, by a clock that
-///   continues for years. The first token of the grant is `greatest(last + 1, token - spare)`, and
-///   the partition stores `token`. Tokens therefore stay in order even if the counter is lost, and
-///   spare tokens never run ahead of the clock.
-/// - **Requested minimum token**: The claim's [minimum token](crate::request::Acquire::least_token)
-///   replaces `clock` if it is larger, unless it is too far ahead of `clock`.
+///   `clock` is the [token](crate::request::token_at) for the current time, on a clock that keeps
+///   running for years. The first token of the grant is `greatest(last + 1, token - spare)`, and
+///   the partition stores `token`. Tokens therefore remain in order even if the counter is lost,
+///   and spare tokens are never ahead of the clock.
+/// - **Requested minimum token**: The claim's [requested minimum
+///   token](crate::request::Acquire::least_token) replaces `clock` if the requested token is larger
+///   but not too far ahead of `clock`.
 /// - **Minimum token**: A renewal of a lease in force raises the partition's token to the lease's
 ///   minimum token.
 ///
-/// For several keys, there is no waking and no queue. First all admissions are decided in the order
-/// of the claims, and then all leases are granted.
+/// A claim for several keys neither wakes nor creates queue entries. All admissions are decided
+/// first, in the order of the claims. Then all leases are granted.
 ///
 /// # Membership
 ///
-/// One row contains the quorum configuration under which the tables are a member of a quorum, and
-/// the *incarnation* of the database that wrote the row. A new incarnation starts whenever the
-/// database may have lost acknowledged data, for example after a promotion. A row of an earlier
+/// One row contains the configuration of the quorum that the tables belong to, and the
+/// *incarnation* of the database that wrote the row. A new incarnation starts whenever the database
+/// may have lost acknowledged data, for example after a promotion. A row from an earlier
 /// incarnation counts as empty.
 ///
 /// - **Claim with a quorum configuration**: Unless the row contains this configuration, the claim
 ///   fails with [`NotEnlisted`](crate::Failure::NotEnlisted) and changes nothing. The row is read
-///   after the partition was locked. A claim without a configuration does not read the row.
-/// - **Membership status**: An empty row gets the fresh identity, `since = now`, and no
+///   after the partition has been locked. A claim without a configuration does not read the row.
+/// - **Membership status**: If the row is empty, it gets the fresh identity, `since = now`, and no
 ///   configuration.
-/// - **Join**: Locks all partitions in ascending order, and continues like *membership status*. If
-///   the row has the requested identity and no other configuration, it gets the configuration, and
-///   all partitions get the minimum token.
+/// - **Join**: The transaction locks all partitions in ascending order and continues like
+///   *membership status*. If the row has the requested identity and no different configuration, the
+///   row gets the requested configuration and all partitions get the minimum token.
 ///
 /// # Cleanup
 ///
-/// Some keys are never claimed again, so other operations delete their expired rows. Each granted
-/// request deletes up to two rows of any key that expired at least one minute ago, without waiting
-/// for locks. Alternatively, one of many requests deletes the rows for all of them. With two rows
-/// per request, expired rows cannot accumulate.
+/// Some keys are never claimed again, so operations on different keys delete their expired rows.
+/// Each granted request deletes up to two rows, of any key, that expired at least one minute ago,
+/// and does not wait for locks. Alternatively, one out of several requests deletes the rows on
+/// behalf of all of them. With two deleted rows per request, expired rows cannot accumulate.
 ///
 /// # Errors
 ///
-/// Every failure is mapped deliberately. [`Failure`](crate::Failure) lists the kinds, and the
-/// modules of the dialects list the error codes. The important question is whether the transaction
-/// was certainly not committed. A `COMMIT` that returns `ROLLBACK` was not. Errors do not need the
-/// key, the operation or the backend, because [`Backend`](crate::Backend) adds them.
+/// Every failure must be mapped deliberately. [`Failure`](crate::Failure) lists the kinds, and the
+/// modules of the dialects list the error codes. A failure must state whether the transaction was
+/// certainly not committed. If `COMMIT` returns `ROLLBACK`, the transaction was not committed.
+/// Errors do not need to name the key, the operation or the backend, because
+/// [`Backend`](crate::Backend) adds them.
 ///
-/// A method never repeats a transaction that may have been applied. A transaction that failed
-/// because of a *conflict* (deadlock victim, serialization failure) is repeated a few times within
+/// A method never retries a transaction that may have been applied. A transaction that fails
+/// because of a *conflict* (deadlock victim, serialization failure) is retried a few times within
 /// the call.
 ///
 /// # Time limits
 ///
 /// Every call returns within a bounded time. The time limits for locks, statements and idle
 /// transactions are set per transaction, so that the database gives up before the client. Most
-/// failed transactions are therefore certainly not applied. Renewals and releases have connections
-/// that acquisitions cannot use.
+/// failed transactions are therefore certainly not applied. Renewals and releases use separate
+/// connections, which acquisitions cannot use.
 ///
 /// # Notifications
 ///
-/// [`News`] describes how changes are reported. A transaction notifies *other* clients. This client
-/// gets the changes from the reply, for example from
+/// [`News`] describes how changes are reported. A transaction notifies *other* clients. The client
+/// that runs the transaction reads the changes from the reply, for example from
 /// [`Granted::called`](crate::reply::Granted::called).
 ///
 /// # Cancel safety
 ///
-/// Any future may be dropped. Its transaction is then applied completely or not at all. Its
-/// connection is not used again unless it is known to be outside of a transaction.
+/// Any future may be dropped, in which case its transaction is applied either completely or not at
+/// all. The connection is reused only if it is known to be outside of a transaction.
 #[async_trait]
 pub trait Database: Debug + Send + Sync + Sized + 'static {
     /// The configuration of a connection to the database.
@@ -148,8 +152,8 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
     /// does not show the URL, because it may contain a password.
     fn read_url(url: &str) -> Result<Self::Config, Error>;
 
-    /// Connects to the database, checks the credentials, and creates missing tables if this is
-    /// allowed.
+    /// Connects to the database, checks the credentials, and creates missing tables if `config`
+    /// allows it.
     ///
     /// # Errors
     ///
@@ -168,35 +172,36 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
     /// Tries once to acquire a lease.
     async fn acquire(&self, claim: Acquire) -> Result<Acquired, Error>;
 
-    /// Tries once to acquire leases on several different keys, all or none. There are 1 to
+    /// Tries once to acquire either all or none of several leases on different keys. There are 1 to
     /// [`Acquire::MAX_TOGETHER`] claims.
     async fn acquire_all(&self, claims: Vec<Acquire>) -> Result<AcquiredAll, Error>;
 
     /// Renews 1 to [`Renew::MAX_TOGETHER`] leases with one statement. Returns one result per lease,
-    /// in order.
+    /// in the order of `leases`.
     ///
-    /// If the statement fails because of one lease, the other leases are renewed again without it.
+    /// If the statement fails because of one lease, the remaining leases are renewed again without
+    /// that lease.
     async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>>;
 
-    /// Ends a lease or removes a queue entry, wakes waiters if it was a lease, and deletes old
-    /// expired rows.
+    /// Releases a lease or removes a queue entry, and deletes old expired rows. Wakes waiters if a
+    /// lease was released.
     async fn release(&self, lease: Named) -> Result<Released, Error>;
 
-    /// Asks holders to finish. Without `only`, sets `asked` of all holders to the largest `ends`
-    /// among them. With `only`, sets `asked` of this lease to the largest possible number, so that
-    /// later holders do not inherit it.
+    /// Requests the revocation of leases. Without `only`, sets `asked` of every holder to the
+    /// largest `ends` of all holders. With `only`, sets `asked` of this lease to the largest
+    /// possible number, so that later holders do not inherit the request.
     async fn request_revocation(&self, key: Key, only: Option<Fingerprint>)
     -> Result<Asked, Error>;
 
-    /// Revokes the lease with the fingerprint `only`, or all leases. Queue entries stay. If a lease
-    /// was revoked, the partition's token is increased.
+    /// Revokes the lease with the fingerprint `only`, or all leases. Queue entries remain. If a
+    /// lease was revoked, the partition's token is increased.
     async fn force_release(&self, key: Key, only: Option<Fingerprint>) -> Result<Forced, Error>;
 
     /// Returns the holders. This method changes nothing and does not have to lock the partition.
     async fn inspect(&self, key: Key) -> Result<Inspected, Error>;
 
-    /// Returns the names of at most [`List::KEYS`] keys with rows in force, each once and in byte
-    /// order.
+    /// Returns the names of at most [`List::KEYS`] keys with rows in force, in byte order and
+    /// without duplicates.
     async fn list(&self, list: List) -> Result<Vec<String>, Error>;
 
     /// Returns the membership status of the tables. Tables without an identity get the identity
@@ -207,14 +212,15 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
         enlistment: Option<Enlistment>,
     ) -> Result<Standing, Error>;
 
-    /// Checks the settings of the database that can endanger locks.
-    /// [`LockBackend::diagnose`](leasehold_core::backend::LockBackend::diagnose) describes the
-    /// findings.
+    /// Checks the database's settings for values that can endanger locks.
+    /// [`LockBackend::diagnose`](leasehold_core::backend::LockBackend::diagnose) describes what the
+    /// findings contain.
     async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
         Ok(Vec::new())
     }
 
-    /// Drops the connections that belong to a runtime, if there are any. Later calls open new ones.
+    /// Drops the connections that belong to a runtime, if there are any. Later calls open new
+    /// connections.
     fn disconnect(&self) {}
 
     /// Closes all connections. Later calls may fail.

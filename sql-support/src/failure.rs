@@ -1,16 +1,16 @@
-//! The kinds of failed transactions, for any database.
+//! The kinds of transaction failures, for any database.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
 
 use leasehold_core::{Error, ErrorKind};
 
-/// Why a transaction failed. Each dialect maps its error codes to these values.
+/// The reason why a transaction failed. Each dialect maps its error codes to these values.
 ///
-/// The important question is whether the transaction was certainly not committed. This is certain
-/// if the database reports an error before `COMMIT` was sent, or reports an error for the whole
-/// transaction. It is not certain if no reply arrives, if the connection breaks after `COMMIT` may
-/// have been sent, or if the disk fails during `COMMIT`.
+/// The important question is whether the transaction was certainly not committed. That is the case
+/// if the database reports an error before `COMMIT` was sent, or an error for the whole
+/// transaction. The outcome is unknown if no reply arrives, if the connection breaks after `COMMIT`
+/// may have been sent, or if the disk fails during `COMMIT`.
 ///
 /// ```
 /// use leasehold_core::ErrorKind;
@@ -20,8 +20,8 @@ use leasehold_core::{Error, ErrorKind};
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Failure {
-    /// Not applied, and the same transaction may succeed immediately. Examples are a deadlock
-    /// victim and a serialization failure.
+    /// Not applied. A retry may succeed immediately. Examples are a deadlock victim and a
+    /// serialization failure.
     Conflict,
     /// Not applied. There was no connection, another transaction kept a database lock for too long,
     /// or the server is shutting down.
@@ -31,13 +31,13 @@ pub enum Failure {
     ReadOnly,
     /// Not applied. The store has not joined the quorum with the claim's configuration.
     NotEnlisted,
-    /// Not applied. A prepared statement is missing on the connection, or existed already.
+    /// Not applied. A prepared statement is missing on the connection, or already exists.
     Unprepared,
     /// Unknown. The connection broke or no reply arrived in time, after the `COMMIT` may have been
     /// sent.
     Unknown,
-    /// Not applied until an operator acts. The disk is full, a quota is exceeded, or the file or
-    /// database is permanently read-only.
+    /// Not applied, and a retry fails until an operator intervenes. The disk is full, a quota is
+    /// exceeded, or the file or database is permanently read-only.
     Full,
     /// Not applied. The password is wrong, a permission is missing, or the host is not allowed.
     Denied,
@@ -46,7 +46,7 @@ pub enum Failure {
     /// Not applied. The tables do not have the layout of this version, or the partition table is
     /// empty.
     Layout,
-    /// Unknown. The data are damaged, or the reply of the database does not match the request.
+    /// Unknown. The data is corrupt, or the database's reply does not match the request.
     Unexpected,
 }
 
@@ -84,14 +84,14 @@ impl Failure {
         }
     }
 
-    /// Creates the error of a failed request. `message` is lower case, has no full stop and
-    /// contains no secret.
+    /// Creates the error of a failed request. `message` is in lower case, does not end with a full
+    /// stop and does not contain secrets.
     pub fn error(self, message: impl Into<Cow<'static, str>>) -> Error {
         Error::new(self.kind(), message)
     }
 
-    /// Creates the error of a failed request with the driver's error as its cause. The cause must
-    /// not contain a secret.
+    /// Creates the error of a failed request, with the driver's error as its cause. The cause must
+    /// not contain secrets.
     pub fn because(
         self,
         message: impl Into<Cow<'static, str>>,

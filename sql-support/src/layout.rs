@@ -5,8 +5,8 @@ use leasehold_core::{Error, ErrorKind, LockKey};
 /// The names of the tables: `[<schema>.]<prefix>stripe`, `[<schema>.]<prefix>lease` and
 /// `[<schema>.]<prefix>member`.
 ///
-/// Statements include the schema, so that they do not depend on a `search_path` or a default
-/// database.
+/// Statements qualify table names with the schema, so that they do not depend on a `search_path` or
+/// a default database.
 ///
 /// ```
 /// use leasehold_sql_support::Layout;
@@ -26,12 +26,12 @@ impl Layout {
     /// The default prefix.
     pub const DEFAULT_PREFIX: &str = "leasehold_";
 
-    /// The maximum length of an encoded key name in bytes. The encoding needs up to three bytes per
-    /// byte of the name.
+    /// The maximum length of an encoded key name, in bytes. The encoding uses up to three bytes for
+    /// each byte of the name.
     pub const MAX_KEY: usize = 3 * LockKey::MAX_LEN;
 
-    /// The maximum length of a prefix and of a schema. Complete names must have fewer than 63
-    /// characters, which is PostgreSQL's limit.
+    /// The maximum length of a prefix and of a schema. Complete names must stay below PostgreSQL's
+    /// limit of 63 characters.
     const MAX_NAME: usize = 32;
 
     /// Creates a layout with this prefix.
@@ -39,8 +39,8 @@ impl Layout {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`] if the prefix is empty, is longer than 32 characters,
-    /// contains characters other than `a-z 0-9 _`, or begins with a digit. Valid prefixes mean the
-    /// same in every database, quoted or not.
+    /// contains characters other than `a-z 0-9 _`, or begins with a digit. A valid prefix has the
+    /// same meaning in every database, quoted or unquoted.
     pub fn new(prefix: impl Into<String>) -> Result<Self, Error> {
         Self::default().with_prefix(prefix)
     }
@@ -49,14 +49,14 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] for the same prefixes as [`Layout::new`].
+    /// Returns [`ErrorKind::Invalid`] if [`Layout::new`] does not accept the prefix.
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Result<Self, Error> {
         self.prefix = checked("prefix", prefix.into())?;
         Ok(self)
     }
 
-    /// Sets the schema of the tables. In MySQL, this is a database. Default: the schema of the
-    /// connection.
+    /// Sets the schema of the tables. In MySQL, this is a database. The default is the schema of
+    /// the connection.
     ///
     /// # Errors
     ///
@@ -72,15 +72,15 @@ impl Layout {
         self.schema.as_deref()
     }
 
-    /// Returns the prefix of all names. The names of other objects, such as functions and channels,
-    /// also start with it.
+    /// Returns the prefix of all names. The names of additional objects, such as functions and
+    /// channels, also start with the prefix.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Fills in the names in an SQL statement. Replaces each `{name}` by the qualified
-    /// [name](Self::object) of the object, and each `{=name}` by its name without a schema.
-    /// `CREATE INDEX` needs the second form.
+    /// Fills in the names in an SQL statement. Replaces each `{name}` with the qualified
+    /// [name](Self::object) of the object, and each `{=name}` with the object's name without a
+    /// schema, which `CREATE INDEX` needs.
     pub fn fill(&self, text: &str, quote: char) -> String {
         let mut parts = text.split('{');
         let mut filled = parts.next().unwrap_or_default().to_owned();
@@ -95,7 +95,7 @@ impl Layout {
         filled
     }
 
-    /// Returns the qualified and quoted name of a table or another object.
+    /// Returns the qualified and quoted name of a table or a different object.
     pub fn object(&self, name: &str, quote: char) -> String {
         let prefix = &self.prefix;
         match &self.schema {

@@ -1,11 +1,11 @@
-//! The common part of Leasehold's SQL backends. Each backend adds only a driver. [`Backend`]
+//! The shared part of Leasehold's SQL backends. Each backend adds only a driver. [`Backend`]
 //! implements the contract on top of any [`Database`].
 //!
-//! An operation takes this path: `backend.rs` turns the operation into a typed [request]. The
-//! [`Database`] runs the request *as one transaction, which it sends in one piece*, and returns a
-//! typed [reply]. Then `backend.rs` turns the reply into the outcome. `news.rs` forwards change
-//! notifications from other clients. The documentation of [`Database`] states the rules by which a
-//! transaction decides.
+//! To process an operation, `backend.rs` first converts it to a typed [request]. The [`Database`]
+//! runs the request *as one transaction, which it sends in one piece*, and returns a typed [reply].
+//! `backend.rs` then converts the reply to the outcome. `news.rs` forwards change notifications
+//! from other clients. The documentation of [`Database`] states the rules for a transaction's
+//! decisions.
 //!
 //! # Layout
 //!
@@ -13,40 +13,41 @@
 //! default. All times are microseconds on the database's clock.
 //!
 //! `leasehold_stripe` always has 256 rows, one per lock-table partition. Each key belongs to one
-//! partition. The partition's row is the mutex for all transactions that may grant or end leases of
-//! its keys. The row also contains the token counter, so a single key needs no permanent data.
+//! partition, whose row serves as the mutex for all transactions that may grant or end leases on
+//! the partition's keys. The row also contains the token counter, so a key does not need permanent
+//! data.
 //!
 //! | column | type | contents |
 //! | --- | --- | --- |
 //! | `stripe` | 0 to 255, primary key | the [partition](request::Key::stripe) of a key |
-//! | `token` | 64 bits | the last fencing token of these keys |
+//! | `token` | 64 bits | the last fencing token of the partition's keys |
 //!
 //! `leasehold_lease` has a row for each lease in force and for each queue entry.
 //!
 //! | column | type | contents |
 //! | --- | --- | --- |
 //! | `key` | text, compared by bytes, at most [`Layout::MAX_KEY`] | the encoded name |
-//! | `tag` | UUID, primary key with `key` | identifies the lease, see [`tag`](request::tag). It is not the lease ID, which is a secret |
+//! | `tag` | UUID, primary key with `key` | identifies the lease, see [`tag`](request::tag). The tag is not the lease ID, which is a secret |
 //! | `place` | 64 bits | the position in the key's queue; null if the lease is in force |
 //! | `whole` | boolean | true for the whole key, false for permits |
 //! | `units` | 32 bits, unsigned | the number of permits; 1 for the whole key |
 //! | `capacity` | 32 bits, unsigned | the total number of permits; 1 for the whole key |
 //! | `patience` | 64 bits | for a queue entry: how long the entry is kept after enough permits are free; null if the entry is kept until it expires |
 //! | `ends` | 64 bits | when the lease or the queue entry expires; indexed |
-//! | `asked` | 64 bits | for a lease: until when renewals report a revocation request; 0 if there is none |
+//! | `asked` | 64 bits | for a lease: the time until which renewals report a revocation request; 0 if there is no request |
 //! | `token` | 64 bits | for a lease: its fencing token; null for a queue entry |
 //! | `fingerprint` | 8 hexadecimal digits | identifies the lease in logs |
 //! | `description` | text of at most 256 bytes | describes the holder; may be null |
 //!
-//! `leasehold_member` has a single row. It states to which quorum the tables belong.
+//! `leasehold_member` has a single row, which identifies the quorum that the tables belong to.
 //!
 //! | column | type | contents |
 //! | --- | --- | --- |
 //! | `id` | primary key | 0 |
-//! | `store` | UUID | the identity of the data; null if it does not exist yet |
+//! | `store` | UUID | the identity of the data; null if the data does not have an identity yet |
 //! | `charter` | text | the [quorum configuration](leasehold_core::backend::Charter); null if the tables do not belong to a quorum |
-//! | `since` | 64 bits | when the data received this identity |
-//! | `incarnation` | text | identifies the server that wrote the row, and the server's history; on another server the row counts as empty |
+//! | `since` | 64 bits | when the data was given this identity |
+//! | `incarnation` | text | identifies the server that wrote the row, and the server's history; on a different server, the row counts as empty |
 //!
 //! Other programs may read the tables. [`Layout`] and the partitions never change within a layout
 //! version.

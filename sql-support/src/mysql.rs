@@ -1,12 +1,12 @@
 //! The SQL dialect of MySQL and MariaDB: tables, query batches, rows and error numbers.
 //!
 //! A transaction is one query batch of several statements, including the `COMMIT` and all values.
-//! It is sent in one message. The server runs the batch without waiting for the client, so a paused
-//! client does not keep database locks. In contrast to PostgreSQL, a failed statement ends the
-//! batch but not the transaction, so the connection must be closed. A `commit` row precedes the
-//! commit, so that errors of the commit can be distinguished from other errors.
+//! The client sends the batch in one message. The server runs the batch without waiting for the
+//! client, so a paused client does not keep database locks. Unlike in PostgreSQL, a failed
+//! statement ends the batch but not the transaction, so the connection must be closed. A `commit`
+//! row precedes the commit, so that the client can distinguish commit errors from earlier errors.
 //!
-//! The statements need `SKIP LOCKED`, and therefore MySQL 8.0 or MariaDB 10.6.
+//! The statements need `SKIP LOCKED`, which requires MySQL 8.0 or MariaDB 10.6.
 //!
 //! ```
 //! use leasehold_core::LockKey;
@@ -33,10 +33,10 @@ pub use survey::{Survey, has_all_stripes};
 
 use crate::layout::Layout;
 
-/// Returns the statements that create the tables. If the user of the application cannot create
-/// tables, an administrator runs them.
+/// Returns the statements that create the tables. If the application's user cannot create tables,
+/// an administrator must run these statements.
 ///
-/// It is safe to run the statements again.
+/// Running the statements again is safe.
 ///
 /// ```
 /// use leasehold_sql_support::{Layout, mysql};
@@ -47,8 +47,8 @@ pub fn migration(layout: &Layout) -> String {
     layout.fill(MIGRATION, '`')
 }
 
-/// Names are stored as bytes. With a character set, two names could compare as equal, and an index
-/// could hold fewer characters.
+/// Names are stored as bytes. With a character set, two different names could compare as equal, and
+/// an index could hold fewer characters.
 const MIGRATION: &str = "CREATE TABLE IF NOT EXISTS {stripe} (
   stripe SMALLINT NOT NULL PRIMARY KEY,
   token BIGINT NOT NULL

@@ -1,4 +1,5 @@
-//! Reports changes of keys by other clients, so that waiters and holders read the database again.
+//! Reports changes that other clients make to keys, so that waiters and holders read the database
+//! again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,16 +14,16 @@ use crate::request::Named;
 /// Notifies watches of this client when keys change.
 ///
 /// [`Backend`](crate::Backend) reports the changes that this client makes. There are three ways to
-/// get the changes of other clients:
+/// detect changes by other clients:
 ///
 /// - The database *notifies* a connection (`LISTEN` and `NOTIFY`). Each transaction sends a message
 ///   that [`heard`](Self::heard) reads. The driver forwards the messages, and calls
 ///   [`interrupted`](Self::interrupted) when the connection is lost.
 /// - The driver *polls* the [watched](Self::watched) keys (SQLite, `data_version`). The callback of
-///   [`when_watched`](Self::when_watched) starts the polling. The driver then uses
+///   [`when_watched`](Self::when_watched) starts the polling. The driver reports changes with
 ///   [`call`](Self::call) or [`notify`](Self::notify).
-/// - *Neither* is available (MySQL). The driver uses [`local`](Self::local), and waiting callers
-///   poll.
+/// - *Neither* method is available (MySQL). The driver uses [`local`](Self::local), and waiting
+///   callers poll.
 ///
 /// Clones share the watches.
 ///
@@ -47,24 +48,24 @@ struct Inner {
 struct Watched {
     /// The number of watches per key, by [`Concerns`].
     keys: [HashMap<LockKey, usize>; 2],
-    /// The lease ids of claims whose callers wait, by their tags in the table.
+    /// The lease IDs of claims whose callers wait, by the leases' tags in the table.
     claims: HashMap<Uuid, String>,
 }
 
-/// Who is notified of a change.
+/// The callers that are notified of a change.
 ///
-/// [`News::notify`] and [`News::is_watched`] have an argument of this type.
+/// [`News::notify`] and [`News::is_watched`] take an argument of this type.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Concerns {
-    /// Waiters and observers of the key. Permits were returned, or other leases are in force.
+    /// Waiters and observers of the key. Permits were returned, or different leases are in force.
     Waiters,
-    /// Holders. They are asked to finish, or their leases were revoked.
+    /// Holders. Either their revocation was requested, or their leases were revoked.
     Holders,
 }
 
 impl News {
-    /// Creates a source for a driver that forwards changes of other clients. Queued claims wait
-    /// until they are [woken](Self::call).
+    /// Creates a source for a driver that forwards other clients' changes. Queued claims wait until
+    /// they are [woken](Self::call).
     pub fn new() -> Self {
         Self::with(true, || {})
     }
@@ -75,7 +76,7 @@ impl News {
         Self::with(true, begin)
     }
 
-    /// Creates a source that only reports the changes of this client. Queued claims poll.
+    /// Creates a source that reports only this client's changes. Queued claims poll.
     pub fn local() -> Self {
         Self::with(false, || {})
     }
@@ -90,12 +91,12 @@ impl News {
         }))
     }
 
-    /// Returns whether the changes of other clients are reported.
+    /// Returns whether other clients' changes are reported.
     pub fn hears_others(&self) -> bool {
         self.0.hears_others
     }
 
-    /// Returns how a queued claim is notified that it should be sent again.
+    /// Returns how the caller of a queued claim is notified that the claim should be sent again.
     pub(crate) fn called_by(&self) -> Option<CalledBy> {
         self.hears_others().then_some(CalledBy::Name)
     }
@@ -144,8 +145,8 @@ impl News {
         self.lock().keys[concerns as usize].contains_key(key)
     }
 
-    /// Wakes the claim whose lease has this tag. Does nothing if no such claim waits in this
-    /// client.
+    /// Wakes the claim whose lease has this tag. Does nothing if this client does not have such a
+    /// claim.
     pub fn call(&self, tag: &Uuid) {
         let id = self.lock().claims.get(tag).cloned();
         if let Some(id) = id {
@@ -161,7 +162,7 @@ impl News {
         }
     }
 
-    /// Handles the message of another client's transaction. The message is `w<key>` for
+    /// Handles a message from another client's transaction. The message is `w<key>` for
     /// [waiters](Concerns::Waiters) or `h<key>` for [holders](Concerns::Holders) of the key with
     /// this encoded name. The tags of woken claims follow, separated by spaces. Any other message
     /// notifies all watches.
@@ -181,7 +182,7 @@ impl News {
         }
     }
 
-    /// Notifies all watches, because changes may have been missed.
+    /// Notifies all watches, because notifications may have been missed.
     pub fn interrupted(&self) {
         self.0.waiters.notify_all();
         self.0.holders.notify_all();
@@ -208,7 +209,7 @@ impl fmt::Debug for News {
     }
 }
 
-/// Unregisters a watch when the watch is dropped.
+/// Unregisters a watch when this value is dropped.
 struct Attached {
     news: News,
     key: LockKey,

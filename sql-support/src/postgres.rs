@@ -1,14 +1,15 @@
 //! The SQL dialect of PostgreSQL: tables, query batches, rows and error codes.
 //!
-//! A transaction is one query batch of several statements, including all values. It is sent in one
-//! message of the simple query protocol. The server runs the batch as one transaction without
-//! waiting for the client, so a paused client does not keep database locks. A failed statement
-//! rolls back the whole batch, and the reply is complete only after the commit. The batch needs no
-//! functions in the database and no session state, so a pooler may run it on any connection.
+//! A transaction is one query batch of several statements, including all values. The client sends
+//! the batch in one message of the simple query protocol. The server runs the batch as one
+//! transaction without waiting for the client, so a paused client does not keep database locks. A
+//! failed statement rolls back the whole batch, and the reply is complete only after the commit.
+//! The batch needs no functions in the database and no session state, so a pooler may run it on any
+//! connection.
 //!
-//! Connections that Leasehold opens prepare the statements for acquiring and releasing once. If a
-//! prepared statement is missing later, a pooler is in between, and the client stops preparing
-//! statements.
+//! On connections that Leasehold opens, the statements for acquiring and releasing are prepared
+//! once. If a prepared statement is missing later, the connection passes through a pooler, so the
+//! client stops preparing statements.
 //!
 //! ```
 //! use leasehold_core::LockKey;
@@ -36,10 +37,10 @@ pub use survey::Survey;
 
 use crate::layout::Layout;
 
-/// Returns the statements that create the tables. If the user of the application cannot create
-/// tables, an administrator runs them.
+/// Returns the statements that create the tables. If the application's user cannot create tables,
+/// an administrator must run these statements.
 ///
-/// It is safe to run the statements again.
+/// Running the statements again is safe.
 ///
 /// ```
 /// use leasehold_sql_support::{Layout, postgres};
@@ -50,8 +51,8 @@ pub fn migration(layout: &Layout) -> String {
     layout.fill(MIGRATION, '"')
 }
 
-/// Rows of partitions and leases are updated often. A `fillfactor` of 50 leaves space for new row
-/// versions on the same page, so that the indexes do not change.
+/// The rows of partitions and leases are updated often. A `fillfactor` of 50 leaves space for new
+/// row versions on the same page, so that the indexes do not change.
 const MIGRATION: &str = r#"CREATE TABLE IF NOT EXISTS {stripe} (
   stripe smallint PRIMARY KEY,
   token bigint NOT NULL

@@ -1,9 +1,10 @@
 //! The replies of a [`Database`](crate::Database).
 //!
 //! `called` contains the tags of queue entries that can be granted now, except the caller's own
-//! entry. [`Database`](crate::Database) defines these entries. The claims of these entries should
-//! be sent again. `called` is only a hint: it may contain more entries, for example the first few,
-//! and duplicates. It must contain every entry that can be granted because of this transaction.
+//! entry. The documentation of [`Database`](crate::Database) defines when an entry can be granted.
+//! The claims of these entries should be sent again. `called` is only a hint: it may contain
+//! additional entries, for example the first few entries of the queue, and duplicates. `called`
+//! must contain every entry that can be granted because of this transaction.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ pub enum Acquired {
     Granted(Granted),
     /// The claim does not fit.
     Refused(Refused),
-    /// The key is held as another lock type.
+    /// The key is held as a different lock type.
     OtherKind,
 }
 
@@ -32,46 +33,47 @@ pub enum Acquired {
 pub enum AcquiredAll {
     /// All leases are in force. There is one entry per claim, in order.
     Granted(Vec<Granted>),
-    /// The claim with this index does not fit. It is the first such claim.
+    /// The claim with this index does not fit. All earlier claims fit.
     Refused(usize, Refused),
-    /// The key of the claim with this index is held as another lock type.
+    /// The key of the claim with this index is held as a different lock type.
     OtherKind(usize),
 }
 
 /// A granted lease.
 ///
-/// [`Acquired`] contains this type.
+/// [`Acquired`] contains a value of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Granted {
     /// The fencing token, which is the smallest token of the grant and never 0.
     pub token: u64,
-    /// How many more tokens the grant has. This is at most the requested number.
+    /// The number of additional tokens of the grant, which is at most the requested number.
     pub spare: u32,
     /// Queue entries that can be granted now, see [the module](self).
     pub called: Vec<Uuid>,
 }
 
-/// Why a claim does not fit.
+/// The reason why a claim does not fit.
 ///
-/// [`Acquired`] contains this type.
+/// [`Acquired`] contains a value of this type.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Refused {
     /// The holder whose lease expires first.
     pub holder: Option<HolderRow>,
-    /// When the first queue entry before the claim expires, if this may admit the claim.
+    /// The time until the first queue entry before the claim expires, if the claim may be admitted
+    /// then.
     pub first_place_ends: Option<Duration>,
     /// Queue entries that can be granted now, see [the module](self).
     pub called: Vec<Uuid>,
 }
 
-/// A lease in force, as other clients see it.
+/// A lease in force, as shown to other clients.
 ///
-/// [`Refused`] and [`Forced`] contain this type.
+/// [`Refused`] and [`Forced`] contain values of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HolderRow {
-    /// The fingerprint as stored.
+    /// The stored fingerprint.
     pub fingerprint: String,
-    /// The description of the holder as stored.
+    /// The stored description of the holder.
     pub description: Option<String>,
     /// The number of permits.
     pub units: u32,
@@ -86,15 +88,15 @@ pub struct HolderRow {
 pub enum Renewed {
     /// The lease is in force for another TTL.
     Renewed {
-        /// Whether the holder is asked to finish.
+        /// Whether the holder has received a revocation request.
         asked: bool,
-        /// Queue entries that can be granted now, see [the module](self). Only a renewal that
-        /// returns permits has any.
+        /// Queue entries that can be granted now, see [the module](self). Empty unless the renewal
+        /// returned permits.
         called: Vec<Uuid>,
     },
-    /// The lease is not in force, but another lease of the key is in force in the same mode.
+    /// The lease is not in force, but a different lease on the key is in force in the same mode.
     Taken,
-    /// The lease is not in force, and no other lease is in force in the same mode.
+    /// Neither the lease nor a different lease in the same mode is in force.
     Vanished,
 }
 
@@ -103,7 +105,7 @@ pub enum Renewed {
 /// [`Database::release`](crate::Database::release) returns this type.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Released {
-    /// Whether the lease was in force. `false` if there was only a queue entry.
+    /// Whether the lease was in force. `false` if only a queue entry was removed.
     pub was_held: bool,
     /// Queue entries that can be granted now, see [the module](self).
     pub called: Vec<Uuid>,
@@ -131,16 +133,16 @@ pub struct Forced {
     pub called: Vec<Uuid>,
 }
 
-/// A row of a key, with everything that an operator may see.
+/// A row of a key, with everything that is shown to operators.
 ///
-/// [`Inspected`] contains this type.
+/// [`Inspected`] contains values of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ShownRow {
     /// The lease, or the requested lease of a queue entry.
     pub holder: HolderRow,
     /// Whether the lease is exclusive.
     pub whole: bool,
-    /// The limit that the claim sets.
+    /// The total number of permits, according to the claim.
     pub capacity: u32,
     /// The fencing token of the grant, or `None` for a queue entry.
     pub token: Option<u64>,
@@ -151,23 +153,24 @@ pub struct ShownRow {
 /// [`Database::inspect`](crate::Database::inspect) returns this type.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Inspected {
-    /// The leases in force, sorted by expiry. At most [`Inspected::LISTED`] leases are listed.
+    /// The leases in force, sorted by expiry. The list contains at most [`Inspected::LISTED`]
+    /// leases.
     pub holders: Vec<ShownRow>,
-    /// The queue entries in order. At most [`Inspected::LISTED`] entries are listed.
+    /// The queue entries, in order. The list contains at most [`Inspected::LISTED`] entries.
     pub queue: Vec<ShownRow>,
-    /// The number of queue entries, including those that are not listed.
+    /// The number of queue entries, including entries that are not listed.
     pub waiting: u64,
     /// The database's wall clock, from which tokens are derived, in microseconds since 1970.
     pub clock: u64,
-    /// The number of permits in use, including those of leases that are not listed.
+    /// The number of permits in use, including permits of leases that are not listed.
     pub units: u64,
     /// The last token of the lock-table partition, unless it is 0.
     pub last_token: Option<u64>,
 }
 
 impl Inspected {
-    /// How many holders and queue entries are listed. This is more than fit on a screen, and the
-    /// reply is still short.
+    /// The maximum number of listed holders and of listed queue entries. The lists are longer than
+    /// a screen, and the reply is still short.
     pub const LISTED: usize = 128;
 }
 
@@ -180,10 +183,10 @@ impl ShownRow {
         }
     }
 
-    /// Converts the row to a holder of the backend contract.
+    /// Converts the row to a holder in the backend contract.
     ///
-    /// The token shows when the lease was granted, because it is a time of the database's clock.
-    /// Many grants or a requested minimum token can push tokens beyond the clock.
+    /// The token shows when the lease was granted, because tokens are derived from the database's
+    /// clock. Many grants or a requested minimum token can push tokens beyond the clock.
     pub(crate) fn holder(self, clock: u64) -> Result<Holder, Error> {
         let (share, token) = (self.share(), self.token);
         let granted_at = token.map(|token| token / Grant::TOKENS_PER_MICROSECOND);
@@ -192,7 +195,7 @@ impl ShownRow {
         Ok(holder.with_held_for(held_for))
     }
 
-    /// Converts the row to a waiter of the backend contract.
+    /// Converts the row to a waiter in the backend contract.
     pub(crate) fn waiter(self) -> Result<Waiter, Error> {
         let share = self.share();
         let holder = self.holder.holder()?;
@@ -202,7 +205,7 @@ impl ShownRow {
 }
 
 impl HolderRow {
-    /// Converts the row to a holder of the backend contract.
+    /// Converts the row to a holder in the backend contract.
     ///
     /// # Errors
     ///
@@ -221,7 +224,7 @@ impl HolderRow {
     }
 }
 
-/// Returns the time from `now` to `ends`, both in microseconds as in the tables. Returns zero if
+/// Returns the time from `now` to `ends`, both in microseconds, as in the tables. Returns zero if
 /// `ends` has passed.
 ///
 /// ```

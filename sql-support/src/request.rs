@@ -1,4 +1,4 @@
-//! The requests to a [`Database`](crate::Database), in the form that its statements need.
+//! The requests to a [`Database`](crate::Database), in the form that the statements need.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 /// A key and its lock-table partition.
 ///
-/// The example of [`postgres`](crate::postgres) creates one.
+/// The example of [`postgres`](crate::postgres) creates a key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Key {
     /// The row of `leasehold_stripe` that serializes transactions on this key.
@@ -17,9 +17,9 @@ pub struct Key {
     pub key: LockKey,
 }
 
-/// A lease as the table identifies it.
+/// The identification of a lease in the table.
 ///
-/// [`Database::release`](crate::Database::release) has an argument of this type.
+/// [`Database::release`](crate::Database::release) takes an argument of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Named {
     /// The key.
@@ -30,7 +30,7 @@ pub struct Named {
 
 /// A claim.
 ///
-/// [`Database::acquire`](crate::Database::acquire) has an argument of this type.
+/// [`Database::acquire`](crate::Database::acquire) takes an argument of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Acquire {
     /// The lease to grant.
@@ -43,36 +43,37 @@ pub struct Acquire {
     pub whole: bool,
     /// The number of requested permits.
     pub units: u32,
-    /// The largest number of permits that may be in use after the grant.
+    /// The maximum number of permits that may be in use after the grant.
     pub capacity: u32,
     /// How long the lease is in force.
     pub ttl: Duration,
     /// How many additional tokens are useful.
     pub spare: u32,
-    /// The queue entry that a refused claim gets, or `None` if it is not queued.
+    /// The queue entry for the claim if it cannot be granted, or `None` if the claim must not be
+    /// queued.
     pub place: Option<Place>,
-    /// The quorum configuration with which the store must have joined, or `None` if this does not
-    /// matter.
+    /// The quorum configuration that the store must have joined, or `None` if the store does not
+    /// have to be a member.
     pub charter: Option<Charter>,
-    /// The requested minimum token of the partition, or 0 if there is none. It is at most
+    /// The requested minimum token of the partition, or 0 if there is none. The token is at most
     /// [`Claim::WISHED_AHEAD`] ahead of the clock.
     pub least_token: i64,
 }
 
 /// A queue entry.
 ///
-/// [`Acquire::place`] contains this type.
+/// [`Acquire::place`] contains a value of this type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Place {
     /// How long the entry is kept.
     pub time: Duration,
-    /// How long the entry is kept once the claim can be granted, or `None` for the whole time.
+    /// How long the entry is kept once the claim can be granted, or `None` for the full `time`.
     pub patience: Option<Duration>,
 }
 
 /// A renewal.
 ///
-/// [`Database::renew`](crate::Database::renew) has an argument of this type.
+/// [`Database::renew`](crate::Database::renew) takes an argument of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Renew {
     /// The lease to renew.
@@ -81,9 +82,9 @@ pub struct Renew {
     pub whole: bool,
     /// The new description of the holder.
     pub description: Option<String>,
-    /// The new number of permits. A larger number than before has no effect.
+    /// The new number of permits. A number that is larger than the current number has no effect.
     pub units: u32,
-    /// How long the lease is in force from now on.
+    /// How long the lease is in force after the renewal.
     pub ttl: Duration,
     /// The minimum token of the partition if the lease is in force, or 0 if there is none.
     pub floor: i64,
@@ -93,8 +94,8 @@ impl Key {
     /// The number of lock-table partitions.
     pub const STRIPES: u32 = 256;
 
-    /// Returns the key with its lock-table partition. The partition is the exclusive or of all
-    /// bytes of the encoded name's [FNV-1a](leasehold_core::backend::Fingerprint::of) hash.
+    /// Returns the key with its lock-table partition. The partition is the XOR of all bytes of the
+    /// encoded name's [FNV-1a](leasehold_core::backend::Fingerprint::of) hash.
     pub fn of(key: &LockKey) -> Self {
         let hash = key.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -112,7 +113,7 @@ impl Key {
 }
 
 impl Named {
-    /// Returns how the table identifies `lease`.
+    /// Returns the identification of `lease` in the table.
     pub fn of(lease: &Lease) -> Self {
         Self { key: Key::of(lease.key()), tag: tag(&lease.id().secret()) }
     }
@@ -120,12 +121,12 @@ impl Named {
 
 /// A request for one page of a list of keys.
 ///
-/// [`Database::list`](crate::Database::list) has an argument of this type.
+/// [`Database::list`](crate::Database::list) takes an argument of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct List {
     /// The first name that may be listed.
     pub from: String,
-    /// The name after which the page starts, or an empty text for the first page.
+    /// The name after which the page starts, or an empty string for the first page.
     pub after: String,
     /// The name before which the list ends.
     pub to: String,
@@ -146,7 +147,7 @@ impl Acquire {
     /// The maximum number of claims in one transaction.
     pub const MAX_TOGETHER: usize = 64;
 
-    /// Converts a claim of the backend contract.
+    /// Converts a claim from the backend contract.
     pub fn of(claim: &Claim) -> Self {
         let (lease, share) = (claim.lease(), claim.share());
         Self {
@@ -179,10 +180,10 @@ impl Place {
 }
 
 impl Renew {
-    /// The maximum number of leases in one statement, which takes the database some milliseconds.
+    /// The maximum number of leases in one statement, which takes the database a few milliseconds.
     pub const MAX_TOGETHER: usize = 512;
 
-    /// Converts a lease of the backend contract to its renewal.
+    /// Creates the renewal of a lease from the backend contract.
     pub fn of(lease: &Lease) -> Self {
         Self {
             lease: Named::of(lease),
@@ -201,7 +202,7 @@ pub fn token_at(micros: i64) -> i64 {
     micros.saturating_mul(token(Grant::TOKENS_PER_MICROSECOND))
 }
 
-/// Converts a token to the type of the tables. Tokens in use always fit.
+/// Converts a token to the type of the tables. Tokens in use always fit this type.
 ///
 /// ```
 /// assert_eq!(leasehold_sql_support::request::token(7), 7);
@@ -214,8 +215,8 @@ fn description(lease: &Lease) -> Option<String> {
     lease.description().map(|description| description.as_str().to_owned())
 }
 
-/// Returns the tag for the lease id with this [secret](leasehold_core::backend::LeaseId::secret).
-/// The tag is derived from the id and does not reveal it.
+/// Returns the tag for the lease ID with this [secret](leasehold_core::backend::LeaseId::secret).
+/// The tag is derived from the ID and does not reveal it.
 ///
 /// ```
 /// use leasehold_sql_support::request::tag;
@@ -229,8 +230,8 @@ pub fn tag(secret: &str) -> Uuid {
     Uuid::new_v5(&NAMESPACE, secret.as_bytes())
 }
 
-/// Returns a span of time in the unit of the tables. It is rounded up to microseconds, so that no
-/// lease is shorter than requested.
+/// Returns a duration in the unit of the tables, rounded up to microseconds, so that no lease is
+/// shorter than requested.
 ///
 /// ```
 /// use std::time::Duration;
@@ -241,7 +242,7 @@ pub fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
-/// Returns the time of day for the microseconds since 1970 of a database's clock.
+/// Converts a value of a database's clock, in microseconds since 1970, to a system time.
 pub(crate) fn time_of(micros: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
 }

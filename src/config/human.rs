@@ -1,4 +1,4 @@
-//! Reads times in a human-readable form such as `1h 30m`.
+//! Reads durations in a human-readable form, such as `1h 30m`.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
-/// Reads a time such as `"30s"`.
+/// Reads a duration such as `"30s"`.
 pub(super) fn time<'de, D: Deserializer<'de>>(format: D) -> Result<Option<Duration>, D::Error> {
     format.deserialize_any(Time).map(Some)
 }

@@ -11,9 +11,9 @@ use super::{Config, DEFAULTS, Kind, Profile, invalid};
 
 /// Connects to the store of a [`Config`] and provides its locks by name.
 ///
-/// The code names a lock. Operators set the type, the wait and the other options of the lock in the
-/// configuration. A name that no profile matches is a mutex with the default options. Clones share
-/// the client.
+/// The code refers to a lock by name, and operators set the lock's type and options in the
+/// configuration. If no profile matches a name, the lock is a mutex with the default options.
+/// Clones share the client.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -41,14 +41,14 @@ enum Lock {
 }
 
 impl LockService {
-    /// Connects to the store of `config` and validates all profiles.
+    /// Connects to the store in `config` and validates all profiles.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`connect`](crate::connect), or of
     /// [`connect_lazily`](crate::connect_lazily) if the configuration sets `lazy`. Also returns
     /// [`ErrorKind::Invalid`] if a setting is not valid, and [`ErrorKind::Unsupported`] if the
-    /// store does not support a setting. Both contain the path of the field.
+    /// store does not support a setting. Both errors contain the path of the field.
     ///
     /// # Cancel safety
     ///
@@ -65,13 +65,13 @@ impl LockService {
         Self::over(client, config)
     }
 
-    /// Creates a service that uses an existing client, and validates all profiles. The URL in
-    /// `config` is ignored.
+    /// Creates a service from an existing client and validates all profiles. The URL in `config` is
+    /// ignored.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`] if a setting is not valid, and [`ErrorKind::Unsupported`] if
-    /// the store does not support a setting. Both contain the path of the field.
+    /// the store does not support a setting. Both errors contain the path of the field.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -92,7 +92,7 @@ impl LockService {
         Ok(service)
     }
 
-    /// Returns the client. Use it for everything that the configuration does not cover.
+    /// Returns the client, for everything that the configuration does not cover.
     pub fn client(&self) -> &LockClient {
         &self.client
     }
@@ -140,7 +140,7 @@ impl LockService {
         }
     }
 
-    /// Acquires the lock `name` and runs `work` like [`Mutex::run`](crate::Mutex::run).
+    /// Acquires the lock `name` and runs `work`, like [`Mutex::run`](crate::Mutex::run).
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl LockService {
         }
     }
 
-    /// Makes one attempt to acquire the lock `name` and, if it succeeds, runs `work` like
+    /// Makes one attempt to acquire the lock `name` and, if it succeeds, runs `work`, like
     /// [`run`](Self::run).
     ///
     /// # Errors
@@ -189,13 +189,13 @@ impl LockService {
         }
     }
 
-    /// Acquires the lock `name`, and runs `work` like [`run`](Self::run). Waits for at most `wait`,
-    /// even if its profile sets another wait.
+    /// Acquires the lock `name` and runs `work`, like [`run`](Self::run). Waits for at most `wait`,
+    /// regardless of the wait in its profile.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock was held for the whole wait. Otherwise returns
-    /// [`TryLockError::Failed`] with an error of [`run`](Self::run).
+    /// Returns [`TryLockError::Busy`] if the lock was held for the whole wait. Returns
+    /// [`TryLockError::Failed`], with an error of [`run`](Self::run), in all other cases.
     ///
     /// # Cancel safety
     ///
@@ -228,7 +228,7 @@ impl LockService {
         }
     }
 
-    /// Returns the reentrant mutex `name`. Its owner can lock it again.
+    /// Returns the reentrant mutex `name`. The owner of a reentrant mutex can lock it again.
     ///
     /// # Errors
     ///
@@ -305,8 +305,8 @@ impl LockService {
     }
 }
 
-/// Adds `path` to the error of a setting. A message about an option starts with the name of the
-/// option, which becomes part of the path.
+/// Adds `path` to an error about a setting. A message about an option starts with the name of the
+/// option, which is appended to the path.
 fn at_path(path: &str, error: &Error) -> Error {
     let text = error.to_string();
     let context = match (error.key(), error.backend()) {
@@ -318,7 +318,7 @@ fn at_path(path: &str, error: &Error) -> Error {
     let why = text.strip_prefix(&context).unwrap_or(&text);
     let option = why.split([':', ' ']).next().unwrap_or_default();
     let field = match option {
-        // In a profile, `every` is the only field that sets retries that can be invalid.
+        // In a profile, `every` is the only retry setting that can be invalid.
         "retry" => Some("every"),
         "limit" | "ttl" => Some(option),
         _ => option.contains('_').then_some(option),

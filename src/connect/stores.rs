@@ -1,4 +1,4 @@
-//! Connects to each store. Every store needs a Cargo feature.
+//! Functions that connect to each store. Every store needs a Cargo feature.
 
 use std::sync::Arc;
 
@@ -7,8 +7,9 @@ use leasehold_core::{Error, ErrorKind};
 
 use super::invalid;
 
-/// Defines two functions that return the store at a URL. The first one connects, and the second one
-/// leaves the connection to the first request. Both return an error if the feature is disabled.
+/// Defines two functions that return the store at a URL. The first function connects immediately,
+/// and the second function returns a store that connects on the first request. Both functions
+/// return an error if the store's feature is disabled.
 macro_rules! store {
     ($store:literal, $feature:literal: $connect:ident, $connect_lazily:ident, $backend:path, $config:path) => {
         pub(super) async fn $connect(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
@@ -82,7 +83,7 @@ pub(crate) fn redis_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     }
 }
 
-/// Returns the error for a URL whose store needs a disabled feature.
+/// Returns the error for a URL whose store needs a feature that is disabled.
 #[cfg_attr(not(test), allow(dead_code, reason = "a program with all stores refuses none"))]
 pub(super) fn not_built_in(store: &str, feature: &str) -> Error {
     let tls = if feature == "sqlite" { "" } else { &format!(", or \"{feature}-tls\" for TLS") };

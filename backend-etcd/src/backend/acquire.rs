@@ -20,8 +20,8 @@ use crate::layout::{Range, tag};
 use crate::queue::{Queue, Verdict};
 use crate::session::Use;
 
-/// How often an attempt may fail because other clients change the queue at the same time. Each
-/// time, at least one of those clients has made progress.
+/// The maximum number of times that an attempt may fail because of concurrent changes to the queue.
+/// With each failure, at least one client has made progress.
 const MAX_TRIES: usize = 64;
 
 /// The pause before the next attempt after [`MAX_TRIES`] failures.
@@ -37,9 +37,9 @@ pub(super) struct Asked<'a> {
     pub(super) tag: String,
     pub(super) range: Range,
     pub(super) entry: String,
-    /// The key of the entry if the claim finds the lock free.
+    /// The key of the entry, if the claim finds the lock free.
     pub(super) first: String,
-    /// Whether this is the first attempt, so that no earlier attempt can have left an entry.
+    /// Whether this is the first attempt, so that an earlier attempt cannot have left an entry.
     pub(super) is_new: bool,
 }
 
@@ -49,8 +49,8 @@ enum Taken {
     At(i64),
     /// The queues have changed since they were read. The reply contains the current queues.
     Found(TxnResponse),
-    /// The queues have changed and must be read again. A reply to a batch does not contain queues,
-    /// because they may be long.
+    /// The queues have changed and must be read again. The reply to a batch does not contain the
+    /// queues, because they may be long.
     Refused,
 }
 
@@ -65,8 +65,8 @@ impl EtcdBackend {
         Err(context(error, Operation::Acquire, claims[0].key()))
     }
 
-    /// Makes one attempt to acquire all claims or none. A single claim that may wait is queued if
-    /// it is refused.
+    /// Makes one attempt to acquire either all claims or none. A single claim that may wait is
+    /// queued if it cannot be granted.
     pub(super) async fn acquire(&self, claims: &[Claim]) -> Result<AttemptAll, Failure> {
         let sent_at = self.clock.now();
         self.doubt_strays(sent_at);
@@ -129,8 +129,8 @@ impl EtcdBackend {
         attempt
     }
 
-    /// Makes one attempt. A granted lease is attached to `hooks`. A refused claim is not attached
-    /// to them.
+    /// Makes one attempt. Granted leases are attached to `hooks`. Claims that are not granted are
+    /// not attached.
     async fn attempt_with(
         &self,
         hooks: &mut [Option<Hook>],
@@ -140,8 +140,8 @@ impl EtcdBackend {
     ) -> Result<AttemptAll, Failure> {
         let ranges: Vec<&Range> = asked.iter().map(|asked| &asked.range).collect();
         let mut queues = if asked.iter().all(|asked| asked.claim.lease().tenure() == Tenure::Kept) {
-            // Usually the queue is empty or has no claim before this one. Then one transaction is
-            // enough to check this and to acquire the locks.
+            // Usually the queue is empty or has no claim before this claim. One transaction is then
+            // sufficient to check the queue and acquire the locks.
             match self.take(asked, hooks, None, sent_at).await? {
                 Ok(grants) => return Ok(AttemptAll::Granted(grants)),
                 Err(found) => found,
@@ -183,7 +183,7 @@ impl EtcdBackend {
     }
 
     /// Acquires the locks if their queues have not changed since they were `seen`. Without `seen`,
-    /// acquires the locks if they are free. Otherwise returns the queues.
+    /// acquires the locks if they are free. If the locks cannot be acquired, returns the queues.
     async fn take(
         &self,
         asked: &[Asked<'_>],
@@ -228,7 +228,7 @@ impl EtcdBackend {
     }
 
     /// Creates the entries of all claims in one transaction. The entry of a single claim can share
-    /// a transaction with the entries of other callers.
+    /// a transaction with entries of different callers.
     async fn put_all(
         &self,
         asked: &[Asked<'_>],
@@ -244,7 +244,8 @@ impl EtcdBackend {
             }
             then.push(put(position.key(asked), position.held(lease), hook.id()));
             if position.is_free() {
-                // The holder that was asked to finish has finished, so the request is removed.
+                // The holder that was asked to finish has released the lock, so its revocation
+                // request is removed.
                 then.push(TxnOp::delete(self.layout.revocation(lease.key()), None));
             }
         }
@@ -298,7 +299,7 @@ impl EtcdBackend {
     }
 }
 
-/// Returns whether the claim is queued if it is refused.
+/// Returns whether the claim must be queued if it cannot be granted.
 fn waits(asked: &[Asked<'_>]) -> bool {
     matches!(asked, [only] if only.claim.patience() != Patience::Leaves)
 }

@@ -29,8 +29,8 @@ impl Hook {
 }
 
 impl EtcdBackend {
-    /// Returns an etcd lease to attach an entry to. If the lease will be renewed, this is a session
-    /// for the given use.
+    /// Returns an etcd lease to attach an entry to. If the lease will be renewed, the etcd lease is
+    /// a session for the given use.
     pub(super) async fn hook(
         &self,
         tenure: Tenure,
@@ -61,7 +61,7 @@ impl EtcdBackend {
         hook
     }
 
-    /// Returns the etcd leases that were not needed.
+    /// Disposes of the etcd leases that were not needed.
     pub(super) async fn drop_hooks(&self, hooks: &[Option<Hook>]) {
         for hook in hooks.iter().flatten() {
             if let Hook::Own(id) = hook {
@@ -70,7 +70,7 @@ impl EtcdBackend {
         }
     }
 
-    /// Revokes the etcd leases that the entries were attached to before.
+    /// Revokes the etcd leases to which the entries were attached before.
     pub(super) async fn drop_replaced(&self, asked: &[Asked<'_>], queues: &[Queue]) {
         for (asked, queue) in asked.iter().zip(queues) {
             if asked.claim.lease().tenure() == Tenure::Fixed
@@ -89,8 +89,8 @@ impl EtcdBackend {
     }
 
     /// Revokes an etcd lease whose attached entries are no longer needed. If the request fails, the
-    /// lease expires after its TTL. Leases of other clients are never revoked, because other
-    /// entries may be attached to them.
+    /// lease expires after its TTL. Leases of other clients are never revoked, because more entries
+    /// may be attached to them.
     pub(super) async fn end_lease(&self, id: i64) {
         if self.sessions.is_own(id) {
             drop(session::revoke(&self.connection, id).await);
@@ -111,8 +111,8 @@ impl EtcdBackend {
         reply
     }
 
-    /// Sends a transaction that attaches entries to these etcd leases. If one of the etcd leases
-    /// has expired, it is not used again.
+    /// Sends a transaction that attaches entries to these etcd leases. An etcd lease that has
+    /// expired is not used again.
     pub(super) async fn hang(&self, ids: &[i64], txn: Txn) -> Result<TxnResponse, Failure> {
         let reply = self.connection.txn(txn).await;
         if let Err(Failure::LeaseGone(_)) = &reply {

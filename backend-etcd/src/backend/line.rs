@@ -16,14 +16,14 @@ use crate::queue::Queue;
 use crate::session::Use;
 use crate::watch::{Events, Target};
 
-/// How long the queue entry of a waiting claim is kept. If a leader freezes, shorter queue entries
-/// can expire.
+/// How long the queue entry of a waiting claim is kept. If the entry were kept for a shorter time,
+/// it could expire while a leader is frozen.
 const PLACE: Duration = Duration::from_secs(10);
 
 impl EtcdBackend {
-    /// Refreshes the queue entry of a claim that still has to wait. Only its own key and the key
-    /// before it are read. Returns `None` if a change was notified, or if the server does not
-    /// notify all relevant changes. The caller must then read the whole queue.
+    /// Refreshes the queue entry of a claim that still has to wait. Reads only the claim's key and
+    /// the key before it. Returns `None` if the caller must read the whole queue, because a change
+    /// was reported or the server does not report all relevant changes.
     pub(super) async fn wait_on(&self, asked: &Asked<'_>) -> Result<Option<Contention>, Failure> {
         let Asked { claim, .. } = asked;
         let Some(place) = self.news.quiet_place(claim.lease()) else { return Ok(None) };
@@ -52,7 +52,7 @@ impl EtcdBackend {
         }
     }
 
-    /// Creates the queue entry of a claim, or refreshes it. Returns the queue as `Err` if the queue
+    /// Creates or refreshes the queue entry of a claim. Returns the queue as `Err` if the queue
     /// must be evaluated again.
     pub(super) async fn stand_in_line(
         &self,
@@ -111,7 +111,7 @@ impl EtcdBackend {
         Ok(Ok(self.contention(queue, claim, tag).await))
     }
 
-    /// Returns the etcd lease of a queue entry, with all or nearly all of its TTL left.
+    /// Returns the etcd lease of a queue entry, with nearly all of its TTL left.
     async fn place_lease(
         &self,
         claim: &Claim,
@@ -127,8 +127,8 @@ impl EtcdBackend {
         Ok(self.refreshed(hook, place).await.id())
     }
 
-    /// Renews the etcd lease of a queue entry. Returns `false` if the queue entry must move to
-    /// another etcd lease.
+    /// Renews the etcd lease of a queue entry. Returns `false` if the queue entry must move to a
+    /// different etcd lease.
     async fn keep_place(
         &self,
         claim: &Claim,
@@ -142,8 +142,8 @@ impl EtcdBackend {
         Ok(self.refreshed(hook, place).await.id() == own.lease)
     }
 
-    /// Returns the condition that the entry of a lease was not marked as abandoned while its
-    /// creation was unconfirmed.
+    /// Returns the condition that an entry was not marked as abandoned while its creation was
+    /// unconfirmed.
     pub(super) fn is_unmarked(&self, lease: &Lease) -> Compare {
         is_absent(&self.layout.mark(lease))
     }

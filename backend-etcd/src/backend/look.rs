@@ -18,19 +18,19 @@ use crate::layout::{Range, tag};
 use crate::queue::Queue;
 use crate::session;
 
-/// How many entries one page of a list reads.
+/// The number of entries that are read for one page of a list.
 const ENTRIES_PER_PAGE: i64 = 512;
 
-/// How many waiters an inspection lists. This is more than fit on a screen, and the reply is still
-/// short.
+/// The maximum number of waiters in an inspection. The list is longer than a screen, and the reply
+/// is still short.
 const LISTED: usize = 128;
 
-/// For how many leases a refused attempt requests the remaining time. The remaining time is only a
-/// hint, and a semaphore may have many holders.
+/// The maximum number of leases whose remaining time is requested after an attempt that was not
+/// granted. The remaining time is only a hint, and a semaphore may have many holders.
 const LEASES_OF_A_HINT: usize = 16;
 
 impl Range {
-    /// Reads all keys of the range.
+    /// Returns an operation that reads all keys in the range.
     pub(super) fn get(&self) -> TxnOp {
         TxnOp::get(self.start.as_str(), Some(GetOptions::new().with_range(self.end.as_str())))
     }
@@ -79,8 +79,8 @@ impl EtcdBackend {
         self.connection.txn(txn).await
     }
 
-    /// Returns the remaining time of these etcd leases. Leases whose time cannot be read are
-    /// missing.
+    /// Returns the remaining time of these etcd leases. Leases whose remaining time cannot be read
+    /// are omitted.
     pub(super) async fn left(
         &self,
         leases: impl IntoIterator<Item = i64>,
@@ -97,7 +97,7 @@ impl EtcdBackend {
         Ok(known)
     }
 
-    /// Describes who holds or queues for the lock ahead of a claim. Details that cannot be read are
+    /// Describes the holders and the waiters ahead of a claim. Details that cannot be read are
     /// omitted.
     pub(super) async fn contention(&self, queue: &Queue, claim: &Claim, tag: &str) -> Contention {
         let leases =
@@ -122,7 +122,7 @@ impl EtcdBackend {
         let left = self.left(queue.holders().map(|holder| holder.lease)).await?;
         let mut holders: Vec<&Entry> = queue.holders().collect();
         holders.sort_by_key(|holder| ends(holder, &left));
-        // While a mutex is held, no newer grant can exist.
+        // While a mutex is held, a newer grant cannot exist.
         let newest = match holders[..] {
             [holder] if holder.share.is_whole() => holder.granted,
             _ => queue.revision,
@@ -136,7 +136,7 @@ impl EtcdBackend {
         Ok(holders.fold(inspection, Inspection::with_holder))
     }
 
-    /// Returns one page of the locks that are held or queued for.
+    /// Returns one page of the locks that have holders or waiters.
     /// [`list`](leasehold_core::backend::LockBackend::list) defines the page.
     pub(super) async fn names(
         &self,
@@ -154,7 +154,7 @@ impl EtcdBackend {
         let mut entries = found.kvs().iter().filter_map(|kv| kv.key_str().ok());
         let mut locks: Vec<LockKey> =
             entries.clone().filter_map(|it| self.layout.lock_of(it)).collect();
-        // A client's part of an entry key may look like the beginning of another lock's name.
+        // The client's part of an entry key may look like the beginning of a different lock's name.
         locks.retain(|lock| lock.as_str().starts_with(prefix));
         locks.sort_unstable();
         locks.dedup();
@@ -162,8 +162,8 @@ impl EtcdBackend {
         Ok(KeyPage::new(locks).with_next(next))
     }
 
-    /// Returns the key of a lease's entry, if the entry exists. Another client may have created the
-    /// entry.
+    /// Returns the key of a lease's entry, if the entry exists. A different client may have created
+    /// the entry.
     pub(super) async fn locate(&self, lease: &Lease) -> Result<Option<String>, Failure> {
         if let Some(entry) = self.slots.find(&self.layout, lease) {
             return Ok(Some(entry));

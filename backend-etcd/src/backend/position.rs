@@ -11,7 +11,7 @@ use crate::queue::Queue;
 pub(super) enum Position<'a> {
     /// The queue is expected to be empty.
     First,
-    /// The claim has been queued since this revision. The claims before it may have left.
+    /// The claim has been queued since this revision. The claims before it may have left the queue.
     InLine(i64),
     /// The queue was read and admits the claim. The entry is the claim's queue entry, if it has
     /// one.
@@ -26,7 +26,7 @@ impl<'a> Position<'a> {
     ) -> Self {
         match (seen, queues_since) {
             (Some(queue), _) => Self::Seen(queue, queue.entry(&asked.tag)),
-            // For permits, the whole queue must be read.
+            // A claim for permits must read the whole queue.
             (None, Some(created)) if asked.claim.share().is_whole() => Self::InLine(created),
             (None, _) => Self::First,
         }
@@ -42,11 +42,11 @@ impl<'a> Position<'a> {
                 range.has_come_since(created),
                 range.has_values_above(BETWEEN_HELD_AND_QUEUED),
             ],
-            // Every entry that was seen counts, even if it has been deleted since.
+            // Every entry that was read counts, even if it has been deleted since.
             Self::Seen(queue, None) if queue.is_held_in_units() => {
                 vec![range.has_no_arrival_since(queue.revision)]
             }
-            // This includes the condition that the claim still has no entry.
+            // The condition implies that the claim still has no entry.
             Self::Seen(queue, None) => vec![range.is_as_at(queue.revision)],
             Self::Seen(queue, Some(own)) => vec![
                 range.is_as_at(queue.revision),
@@ -78,8 +78,8 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// Returns the key of the claim's entry. It may be the key of another client that sent the same
-    /// claim earlier.
+    /// Returns the key of the claim's entry. The key may belong to a different client that sent the
+    /// same claim earlier.
     pub(super) fn key(&self, asked: &Asked<'_>) -> Vec<u8> {
         match self {
             _ if self.is_first(asked) => asked.first.clone().into(),
@@ -89,7 +89,7 @@ impl<'a> Position<'a> {
     }
 
     /// Returns the revision at which the entry was created for a claim that was granted at
-    /// `revision`. Returns `None` if the entry belongs to another client.
+    /// `revision`. Returns `None` if the entry belongs to a different client.
     pub(super) fn created(&self, asked: &Asked<'_>, revision: i64) -> Option<i64> {
         match *self {
             Self::First | Self::Seen(_, None) => Some(revision),
@@ -101,8 +101,8 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// Returns the value of the entry after the grant. If the claim already holds permits, their
-    /// number does not increase.
+    /// Returns the value of the entry after the grant. If the claim already holds permits, the
+    /// number of permits does not increase.
     pub(super) fn held(&self, lease: &Lease) -> String {
         match self {
             Self::Seen(_, Some(own)) if own.state == State::Held => {

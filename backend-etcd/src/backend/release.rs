@@ -22,18 +22,19 @@ use crate::error::Failure;
 use crate::layout::tag;
 use crate::session::{self, Use};
 
-/// How often other clients may change the queue during one operation.
+/// The maximum number of concurrent changes to the queue during one operation.
 const MAX_TRIES: usize = 16;
 
-/// How many entries one transaction may change with the server's default limit of 128 operations.
+/// The maximum number of entries that one transaction changes. The server's default limit is 128
+/// operations per transaction.
 const CHANGED_TOGETHER: usize = 120;
 
 impl EtcdBackend {
-    /// Deletes the entry of a lease, whether it holds or queues.
+    /// Deletes the entry of a holder or a waiter.
     pub(super) async fn end(&self, lease: &Lease) -> Result<Release, Failure> {
         let mut releasing = Releasing { backend: self, lease, done: false };
         let released = match self.delete(lease).await {
-            // The session for the mark had expired, so nothing was applied.
+            // The session of the mark had expired, so nothing was applied.
             Err(Failure::LeaseGone(_)) => self.delete(lease).await,
             released => released,
         };
@@ -67,8 +68,8 @@ impl EtcdBackend {
     }
 
     /// Deletes all entries of a lease, including entries with unexpected keys. Returns whether one
-    /// of them held the lock. Another client may have sent the same claim, or a late request may
-    /// have created a queue entry in addition to the granted entry.
+    /// of these entries held the lock. Additional entries exist if a different client has sent the
+    /// same claim, or if a late request has created a queue entry in addition to the granted entry.
     async fn delete_others(&self, lease: &Lease) -> Result<bool, Failure> {
         let mut was_held = false;
         for other in self.queue(lease.key()).await?.entries_of(&tag(lease)) {
@@ -81,8 +82,8 @@ impl EtcdBackend {
 
     /// Deletes the entry of a lease if the grant was confirmed and the entry still exists.
     ///
-    /// No other entry was created at the same revision. Comparing only the revision costs the
-    /// server hardly more than finding the key.
+    /// The revision at which the entry was created is sufficient to identify it, and comparing it
+    /// costs the server hardly more than finding the key.
     async fn delete_granted(
         &self,
         entry: &str,
@@ -126,7 +127,7 @@ impl EtcdBackend {
         let in_doubt = marks.is_some();
         let txn = |marks: Option<i64>| {
             let mark = marks.map(|id| put(self.layout.mark(lease), String::new(), id));
-            // The key may belong to another lease now.
+            // The key may now belong to a different lease.
             let leave = Txn::new().when(is_queued.clone()).and_then([delete.clone()]);
             let with =
                 |operation: TxnOp| [operation].into_iter().chain(mark.clone()).collect::<Vec<_>>();
@@ -136,7 +137,7 @@ impl EtcdBackend {
                 .or_else(with(TxnOp::txn(leave)))
         };
         let reply = match self.hang(marks.as_slice(), txn(marks)).await {
-            // The server has no space left, so a late request could not create an entry either.
+            // The server has no space left, so a late request cannot create an entry either.
             Err(Failure::Final(error)) if in_doubt && error.kind() == ErrorKind::Refused => {
                 self.connection.txn(txn(None)).await?
             }
@@ -161,7 +162,7 @@ impl EtcdBackend {
     }
 
     /// Returns the session for a mark if a late request may still create the entry of this lease.
-    /// Returns `None` if no mark is needed, or if the server has no space for one.
+    /// Returns `None` if a mark is not necessary, or if the server has no space for it.
     async fn marks_if_in_doubt(&self, lease: &Lease) -> Result<Option<i64>, Failure> {
         if !self.doubts.concern(lease) {
             return Ok(None);
@@ -173,7 +174,7 @@ impl EtcdBackend {
         }
     }
 
-    /// Revokes one lease of `key`, or all of them.
+    /// Revokes one lease on `key`, or all leases.
     pub(super) async fn end_forcibly(
         &self,
         key: &LockKey,
@@ -189,7 +190,7 @@ impl EtcdBackend {
         }
     }
 
-    /// Revokes one lease of `key` or all of them, in batches, and records their holders.
+    /// Revokes one lease on `key` or all leases, in batches, and records the holders.
     async fn end_each(
         &self,
         key: &LockKey,
@@ -199,7 +200,7 @@ impl EtcdBackend {
         let (mut failures, mut asked_at) = (0, None);
         while failures < MAX_TRIES {
             let queue = self.queue(key).await?;
-            // Later holders have newer tokens and are not affected.
+            // Later holders have larger tokens and are not affected.
             let asked_at = *asked_at.get_or_insert(queue.revision);
             let is_meant = |holder: &&Entry| {
                 holder.created <= asked_at && only.is_none_or(|only| holder.fingerprint == only)
@@ -234,10 +235,10 @@ impl EtcdBackend {
         Err(too_busy())
     }
 
-    /// Asks holders of `key` to finish early.
+    /// Requests the revocation of leases on `key`.
     ///
-    /// The request is stored in a separate key. It remains until its TTL ends, or until a client
-    /// finds the lock free and removes the request.
+    /// The request is stored in a separate key. The request remains until its TTL expires, or until
+    /// a client finds the lock free and removes the request.
     pub(super) async fn ask_back(
         &self,
         key: &LockKey,
@@ -261,7 +262,7 @@ impl EtcdBackend {
             };
             let left = self.left(queue.holders().map(|holder| holder.lease)).await?;
             // The request lasts until the last of these leases would expire without renewal. A
-            // lease without a TTL counts as one day.
+            // lease without a TTL counts as a lease of one day.
             let ends = |holder: &Entry| {
                 left.get(&holder.lease).copied().unwrap_or(Duration::from_secs(86_400))
             };
@@ -270,8 +271,8 @@ impl EtcdBackend {
             session::grant(&self.connection, lease, longest).await?;
             let options = PutOptions::new().with_lease(lease).with_prev_key();
             let request = TxnOp::put(revocation.as_str(), value, Some(options));
-            // Holders whose entries are rewritten are notified immediately, all other holders at
-            // their next renewal. Other programs do not watch their entries.
+            // Holders whose entries are rewritten are notified immediately, and all remaining
+            // holders at their next renewal. Foreign programs do not watch their entries.
             let touched = || meant().filter(|holder| !holder.is_foreign()).take(CHANGED_TOGETHER);
             let touches = touched().map(|holder| {
                 let same = holder.held_still(holder.share, holder.description.as_ref());
@@ -311,15 +312,15 @@ fn deleted(reply: &TxnResponse) -> Option<DeleteResponse> {
     }
 }
 
-/// Returns the etcd lease of an earlier request that was replaced. No entry is attached to it any
-/// more.
+/// Returns the etcd lease of an earlier request that was replaced. No entry is attached to that
+/// lease any longer.
 fn replaced(reply: &TxnResponse) -> Option<i64> {
     let TxnOpResponse::Put(put) = reply.op_responses().into_iter().next()? else { return None };
     put.prev_key().map(KeyValue::lease).filter(|lease| *lease != 0)
 }
 
-/// A release in progress. If the release fails, renewals of other leases must not keep its entry
-/// alive.
+/// A release in progress. If the release fails, the renewals of other leases must not keep the
+/// entry alive.
 struct Releasing<'a> {
     backend: &'a EtcdBackend,
     lease: &'a Lease,

@@ -17,11 +17,11 @@ use crate::error::Failure;
 use crate::layout::tag;
 use crate::session::{self, Session, Use, seconds};
 
-/// How many leases one transaction reads. Each lease needs two reads, and the server's default
-/// limit is 128 operations.
+/// The maximum number of leases that one transaction reads. Each lease needs two reads, and the
+/// server's default limit is 128 operations per transaction.
 const LOOKED_AT_TOGETHER: usize = 64;
 
-/// How often other clients may change one of our entries during one renewal.
+/// The maximum number of concurrent changes to an entry during one renewal.
 const MAX_TRIES: usize = 4;
 
 /// What the store contains about a lease.
@@ -31,7 +31,7 @@ struct Found {
 }
 
 impl EtcdBackend {
-    /// Renews the etcd leases that these leases are attached to, and then checks that the entries
+    /// Renews the etcd leases to which these leases are attached, and then checks that the entries
     /// still exist.
     pub(super) async fn renew_leases(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let now = self.clock.now();
@@ -71,7 +71,7 @@ impl EtcdBackend {
                 return leases.iter().map(|lease| Err(repeated(&error, lease))).collect();
             }
         };
-        // The reply may have revealed that a new leader was elected.
+        // The reply may have shown that a new leader was elected.
         let is_safe = |session: &Session| session::is_safe(&self.connection, session);
         let others = match sessions.values().flatten().all(is_safe) {
             true => None,
@@ -115,7 +115,7 @@ impl EtcdBackend {
         Ok(pairs.collect())
     }
 
-    /// Returns the etcd lease for a lease that does not use a session. Its full TTL starts now.
+    /// Returns the etcd lease, with its full TTL, for a lease that does not use a session.
     async fn own_lease(&self, current: i64, ttl: Duration) -> Result<i64, Failure> {
         if self.sessions.keep_own(&self.connection, current, ttl).await? {
             return Ok(current);
@@ -134,7 +134,8 @@ impl EtcdBackend {
                 let queue = self.queue(lease.key()).await?;
                 let own = queue.entry(&tag(lease));
                 if own.is_some_and(|own| own.state == State::Held) {
-                    // The entry has another key, because another client sent the same claim.
+                    // The entry has a different key, because a different client sent the same
+                    // claim.
                     found.entry = own.cloned();
                     continue;
                 }
@@ -171,7 +172,7 @@ impl EtcdBackend {
     }
 }
 
-/// Returns an error of several leases as the error of one of them.
+/// Converts an error that applies to several leases to the error of one lease.
 fn repeated(error: &Error, lease: &Lease) -> Error {
     context(Failure::Final(error.repeated()), Operation::Renew, lease.key())
 }

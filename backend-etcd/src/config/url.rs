@@ -67,9 +67,9 @@ fn endpoint(host: &str, secure: bool) -> Result<String, Error> {
     Ok(format!("{scheme}://{name}:{port}"))
 }
 
-/// Decodes the percent codes in a part of the URL.
+/// Decodes the percent-encoding in a part of the URL.
 fn decode(text: &str) -> Result<String, Error> {
-    // The form decoder would turn a plus sign into a space.
+    // The form decoder would convert a plus sign to a space.
     let pair = format!("x={}", text.replace('+', "%2B"));
     let (_, value) = form_urlencoded::parse(pair.as_bytes()).next().expect("it is one pair");
     if text.contains('&') || value.contains('\u{fffd}') {
@@ -106,8 +106,8 @@ impl Params {
                 "cert" => params.tls.certificate = Some(value),
                 "key" => params.tls.key = Some(value),
                 _ => {
-                    // The parameter is not shown, because it may be the rest of a password that
-                    // contains a `?`.
+                    // The error does not show the parameter, because it may be a part of a password
+                    // that contains a `?`.
                     return Err(invalid(
                         "the URL has an unknown parameter; known are prefix, timeout-ms, ca, cert, key; \
                          a ? in a password is written %3F",
@@ -131,7 +131,7 @@ fn with_tls(config: EtcdConfig, secure: bool, files: &TlsFiles) -> Result<EtcdCo
     if !secure {
         return without_tls(config, files);
     }
-    // The path is not shown, because it may be the rest of a password.
+    // The error does not show the path, because it may be a part of a password.
     let read = |name: &str, path: &String| {
         std::fs::read(path).map_err(|error| {
             invalid(format!("cannot read the file of the URL parameter {name}: {error}"))

@@ -1,5 +1,5 @@
 //! The task that keeps a stream of watches to the current member, and opens a new stream when the
-//! old one breaks.
+//! old stream breaks.
 
 use std::collections::{HashMap, VecDeque};
 use std::future;
@@ -18,8 +18,8 @@ use crate::connection::Connection;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How many watches are requested before the server has confirmed them. The client crate buffers
-/// this many requests, which is enough for tens of thousands of watches per second.
+/// The maximum number of requested but unconfirmed watches. The client crate buffers this number of
+/// requests, which is sufficient for tens of thousands of watches per second.
 const BEGUN_TOGETHER: usize = 64;
 
 /// Keeps watches alive until the last sender of orders is dropped.
@@ -30,7 +30,7 @@ pub(super) async fn run(
     asking: Arc<Mutex<Asking>>,
 ) {
     let moves = connection.moves();
-    // Entries that an earlier task planned to watch before its runtime ended.
+    // An earlier task, whose runtime ended, planned to watch these entries.
     let wakes_at = locked(&asking).later.front().map(|(at, _, _)| *at);
     let tower = Lookout {
         connection,
@@ -59,7 +59,7 @@ struct Lookout {
     moves: tokio::sync::watch::Receiver<usize>,
     /// The turn for which the stream was opened.
     turn: usize,
-    /// Watches that the server does not have on this stream yet.
+    /// Watches that have not been requested on this stream yet.
     to_begin: VecDeque<i64>,
     /// The number of watches that were requested but not yet confirmed.
     unanswered: usize,
@@ -70,17 +70,17 @@ enum Heard {
     /// Events, which may or may not concern a watch.
     News,
     /// The events of a watch were compacted. The server has ended the watch but still reserves its
-    /// id on this stream, so the watch starts again on a new stream.
+    /// ID on this stream, so the watch is restarted on a new stream.
     Compacted,
     /// The server rejected a watch. Usually the authentication token of the stream has expired.
     Refused,
 }
 
-/// Why a stream ends.
+/// The reason why a stream ends.
 enum Left {
-    /// The stream broke, or another member is used now.
+    /// The stream broke, or the client now uses a different member.
     Broken,
-    /// There is nothing to watch.
+    /// No watches are left on the stream.
     Idle,
     /// The last sender of orders was dropped.
     Over,
@@ -107,7 +107,7 @@ impl Lookout {
                     pause = FIRST_PAUSE;
                 }
             }
-            // Events may have been missed, and nothing is watched for a while.
+            // Events may have been missed, and nothing is watched for some time.
             self.lose_sight();
             if self.connection.is_closed() {
                 return;
@@ -124,7 +124,7 @@ impl Lookout {
         self.watches.values().for_each(|watch| self.told.tell(&watch.tell));
     }
 
-    /// Waits until there is something to watch. Returns `None` if no more orders can arrive.
+    /// Waits until a watch is needed. Returns `None` if no further orders can arrive.
     async fn idle(&mut self) -> Option<()> {
         tokio::select! {
             order = self.orders.recv() => self.take(order?).map_or(Some(()), |_| Some(())),
@@ -135,8 +135,8 @@ impl Lookout {
         }
     }
 
-    /// Opens a stream with the first watch. The other watches follow while the stream is read,
-    /// because the server stops reading from a client that does not read.
+    /// Opens a stream with the first watch. The remaining watches are requested while the stream is
+    /// read, because the server stops reading from a client that does not read.
     async fn open(&mut self) -> Option<WatchStream> {
         self.moves.mark_unchanged();
         let turn = self.connection.turn();
@@ -168,7 +168,7 @@ impl Lookout {
                         Heard::News => continue,
                         Heard::Compacted => return Left::Broken,
                         Heard::Refused => {
-                            // A new connection gets a new token.
+                            // A new connection gets a new authentication token.
                             self.connection.leave(self.turn);
                             return Left::Broken;
                         }
@@ -199,7 +199,7 @@ impl Lookout {
         }
     }
 
-    /// Sends watches that the server does not have yet, as fast as the server confirms them.
+    /// Requests watches that have not been requested yet, as fast as the server confirms them.
     async fn begin_some(&mut self, stream: &mut WatchStream) -> Result<(), etcd_client::Error> {
         while self.unanswered < BEGUN_TOGETHER
             && let Some(id) = self.to_begin.pop_front()
@@ -226,7 +226,7 @@ impl Lookout {
             }
             return Heard::Compacted;
         }
-        // This message does not always contain the watch's id.
+        // This message does not always contain the watch's ID.
         if message.canceled() && message.created() {
             return Heard::Refused;
         }

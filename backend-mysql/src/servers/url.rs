@@ -17,7 +17,8 @@ impl Servers {
         if !url.starts_with("mysql://") && !url.starts_with("mariadb://") {
             return Err(invalid("the URL must start with mysql:// or mariadb://"));
         }
-        // The parameter is not shown, because it may be the rest of a password that contains a `?`.
+        // The error does not show the parameter, because it may be a part of a password that
+        // contains a `?`.
         let read = Url::parse(url).map_err(|error| {
             invalid(format!(
                 "the URL cannot be read ({error}); in user and password, : / ? # @ % are written %3A %2F %3F %23 %40 %25"

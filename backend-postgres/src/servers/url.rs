@@ -13,7 +13,7 @@ const NO_HOST: &str = "the URL must name a host, as in postgres://HOST/DATABASE;
                        postgres:///DATABASE?host=/run/postgresql";
 
 impl Servers {
-    /// Reads a URL. `settings` receives the parameters that all databases support. All other
+    /// Reads a URL. `settings` receives the parameters that all databases support. All remaining
     /// parameters are passed to the driver.
     pub(crate) fn from_url(url: &str, settings: &mut Settings) -> Result<Self, Error> {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
@@ -42,7 +42,8 @@ impl Servers {
         let tls = Tls::new(is_encrypted, &files)?;
         // The driver does not decode a plus sign as a space.
         let url = format!("{address}?{}", theirs.finish().replace('+', "%20"));
-        // The parameter is not shown, because it may be the rest of a password that contains a `?`.
+        // The error does not show the parameter, because it may be a part of a password that
+        // contains a `?`.
         let options: tokio_postgres::Config = url.parse().map_err(|_| {
             invalid(
                 "invalid host, port or parameter in the URL; \

@@ -13,7 +13,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::Tls;
 
-/// The TLS handshake with a server of this name.
+/// The TLS handshake with a server that has this name.
 pub(crate) struct Handshake {
     tls: Tls,
     server: ServerName<'static>,

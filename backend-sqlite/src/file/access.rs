@@ -1,4 +1,4 @@
-//! Explains why the files cannot be opened, and what the user can do.
+//! Explains why the files cannot be opened and what the user can do.
 
 use std::borrow::Cow;
 use std::fs::{self, Metadata};
@@ -23,7 +23,7 @@ pub(crate) fn cannot_open(why: impl Into<Cow<'static, str>>, error: io::Error) -
     failure.because(why, error)
 }
 
-/// Replaces `error` by a more precise one if this process lacks access to the files.
+/// Replaces `error` with a more precise error if this process lacks access to the files.
 pub(crate) fn explain(paths: &Paths, error: Error) -> Error {
     match obstacle(paths) {
         Some((failure, why)) => failure.because(why, error),
@@ -46,7 +46,7 @@ fn obstacle(paths: &Paths) -> Option<(Failure, String)> {
     found.or_else(|| directory_obstacle(paths))
 }
 
-/// Returns why the directory prevents this process from creating or opening the files.
+/// Returns the reason why the directory prevents this process from creating or opening the files.
 fn directory_obstacle(paths: &Paths) -> Option<(Failure, String)> {
     let path = paths.directory();
     if !paths.exist() {
@@ -91,7 +91,7 @@ fn read_only() -> (Failure, String) {
     (Failure::Full, why.to_owned())
 }
 
-/// Returns why the operating system denies access to an existing file.
+/// Returns the error with which the operating system denies access to an existing file.
 fn refusal(path: &Path, access: Access) -> Option<Errno> {
     match accessat(CWD, path, access, AtFlags::EACCESS) {
         Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => Some(error),

@@ -13,19 +13,20 @@ use rustix::process::geteuid;
 use super::access::cannot_open;
 use super::{INDEX_LENGTH, Paths};
 
-/// The mode of a new database, whatever the umask is.
+/// The mode of a new database, regardless of the umask.
 const FILE_MODE: u32 = 0o600;
 
 /// The minimum mode of a new directory. Without these bits, even its owner could not enter it.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// Creates the database and its directories if they are missing. Only their owner can access them.
+/// Creates the database and its directories if they are missing. Only the owner can access the
+/// created files and directories.
 ///
-/// If root creates files in the directory of another user, the files belong to that user. Otherwise
-/// that user could not use the locks any more.
+/// Files that root creates in another user's directory belong to that user, because that user could
+/// otherwise no longer use the locks.
 pub(crate) fn create(path: &Path) -> Result<(), Error> {
-    /// Closing a file releases all locks of the process on it. Therefore no thread may open the
-    /// file for its locks while another thread creates it.
+    /// Closing a file releases all locks of the process on that file, so no thread may lock the
+    /// file while another thread is creating it.
     static CREATING: Mutex<()> = Mutex::new(());
 
     let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,18 +42,19 @@ pub(crate) fn create(path: &Path) -> Result<(), Error> {
     created.map_err(|error| cannot_open("cannot create it", error))
 }
 
-/// Creates the log if it is missing, and a new index. Both get the mode, the owner and the group of
-/// the database.
+/// Creates the log, if it is missing, and a new index. The log and the index get the database's
+/// mode, owner and group.
 ///
-/// SQLite would create both with the group of this process, so other users in the database's group
-/// could not open them.
+/// SQLite would create both files with this process's group, so other users in the database's group
+/// could not open the files.
 ///
-/// The caller must hold an exclusive lock on the database. An existing index therefore belongs to a
-/// former database at this path.
+/// The caller must hold an exclusive lock on the database. Because of this lock, an existing index
+/// must belong to a former database at this path.
 pub(crate) fn create_log_and_index(paths: &Paths) -> io::Result<()> {
     let database = fs::metadata(&paths.database)?;
     let mode = database.mode() & 0o777;
-    // In a sticky directory, only the owner can remove the index. SQLite then truncates it instead.
+    // In a sticky directory, only the owner can remove the index. If the index remains, SQLite
+    // truncates it.
     drop(fs::remove_file(&paths.index));
     if let Some(index) = create_file(&paths.index, mode)? {
         hand_over(&index, &database)?;
@@ -60,8 +62,8 @@ pub(crate) fn create_log_and_index(paths: &Paths) -> io::Result<()> {
     }
     let log = match create_file(&paths.log, mode)? {
         Some(log) => log,
-        // SQLite has just created the log. SQLite never locks the log, so closing it here does not
-        // release a lock.
+        // SQLite has just created the log. Closing the log here does not release a lock, because
+        // SQLite never locks the log.
         None => open_itself(&paths.log)?,
     };
     hand_over(&log, &database)
@@ -91,8 +93,8 @@ fn create_directory(path: &Path) -> io::Result<()> {
     adopt(&open_itself(path)?, path.parent().unwrap_or(path))
 }
 
-/// Opens a file or directory without following links. The owner of the directory may have created a
-/// link in the meantime.
+/// Opens a file or directory without following links. The directory's owner may have created a link
+/// in the meantime.
 fn open_itself(path: &Path) -> io::Result<File> {
     let flags = i32::try_from(OFlags::NOFOLLOW.bits()).expect("flags of open are an int");
     OpenOptions::new().read(true).custom_flags(flags).open(path)
@@ -103,13 +105,13 @@ fn adopt(created: &File, directory: &Path) -> io::Result<()> {
     if geteuid().is_root() { hand_over(created, &fs::metadata(directory)?) } else { Ok(()) }
 }
 
-/// Changes the group of a file of this user, and also the owner if this user is root.
+/// Changes the group of this user's file, and also the owner if this user is root.
 ///
-/// Does nothing if this process lacks the permission. Users who cannot open the file then get an
-/// error with the reason.
+/// Does nothing if this process lacks the permission. Users that cannot open the file get an error
+/// that states the reason.
 fn hand_over(file: &File, like: &Metadata) -> io::Result<()> {
     let (user, found) = (geteuid(), file.metadata()?);
-    // A file with a second hard link may be an important file of root elsewhere.
+    // A file with a second hard link may be an important file that belongs to root.
     let is_own = found.uid() == user.as_raw() && (found.is_dir() || found.nlink() == 1);
     if is_own && (found.uid(), found.gid()) != (like.uid(), like.gid()) {
         drop(fchown(file, user.is_root().then_some(like.uid()), Some(like.gid())));

@@ -9,7 +9,7 @@ use leasehold_core::{Error, ErrorKind};
 
 use super::access::cannot_open;
 
-/// Rejects a file whose locks might not exclude other processes.
+/// Rejects a file whose locks might not exclude all processes.
 pub(crate) fn check(path: &Path) -> Result<(), Error> {
     let why = filesystem(path).and_then(|why| why.map_or_else(|| names(path), |why| Ok(Some(why))));
     match why.map_err(|error| cannot_open("cannot inspect it", error))? {
@@ -18,11 +18,11 @@ pub(crate) fn check(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Rejects a file that other processes may reach through another directory. SQLite would keep a
-/// second log there, and both logs would grant the same locks.
+/// Rejects a file that processes may reach through a second directory. SQLite would keep a second
+/// log in that directory, and both logs would grant the same locks.
 fn names(path: &Path) -> io::Result<Option<String>> {
     let metadata = fs::metadata(path)?;
-    // A directory is rejected later, with a better reason.
+    // A directory is rejected later, with a more precise reason.
     let why = if metadata.is_file() && metadata.nlink() > 1 {
         "it has another name, a hard link, where SQLite would keep another log; remove one of the names"
     } else if is_mounted(path)? {
@@ -46,14 +46,14 @@ fn is_mounted(path: &Path) -> io::Result<bool> {
     {
         return Ok(found.stx_attributes.contains(MOUNT));
     }
-    // The kernel is older than 5.8, or a container forbids the call. A bind mount from the same
-    // device is not detected then.
+    // The kernel is older than 5.8, or a container forbids the call. In these cases, a bind mount
+    // from the same device is not detected.
     let path = fs::canonicalize(path)?;
     let folder = path.parent().unwrap_or(&path);
     Ok(fs::metadata(folder)?.dev() != fs::metadata(&path)?.dev())
 }
 
-/// On other systems, only directories can be mounted.
+/// On this system, only directories can be mounted.
 #[cfg(not(target_os = "linux"))]
 fn is_mounted(_path: &Path) -> io::Result<bool> {
     Ok(false)
@@ -73,8 +73,8 @@ fn filesystem(_path: &Path) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// Returns the name of a file system that other machines or another kernel may use at the same
-/// time. The numbers are Linux's magic numbers.
+/// Returns the name of the file system if several machines or kernels may use it at the same time.
+/// The numbers are Linux's magic numbers.
 #[cfg(target_os = "linux")]
 fn shared_filesystem(number: u64) -> Option<&'static str> {
     // Some magic numbers are stored with a sign.

@@ -1,4 +1,4 @@
-//! Creates the tables, and stores the machine that they belong to.
+//! Creates the tables, and records the machine that they belong to.
 
 use rusqlite::params;
 
@@ -37,7 +37,7 @@ INSERT INTO {host} VALUES (1, '', '', 0, 0);
 /// The number of the layout that [`CREATE`] creates.
 pub(crate) const LAYOUT: i64 = 1;
 
-/// The machine that the file belongs to, as stored in the file.
+/// The machine that the file belongs to, as recorded in the file.
 #[derive(Debug)]
 pub(crate) struct HostRow {
     pub(crate) layout: i64,
@@ -45,7 +45,7 @@ pub(crate) struct HostRow {
     pub(crate) boot: String,
 }
 
-/// Two counters. One of them changes whenever holders must check their leases.
+/// Two counters, at least one of which changes whenever holders must check their leases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alarms {
     /// The number of forced releases and revocation requests.
@@ -55,8 +55,9 @@ pub(crate) struct Alarms {
 }
 
 impl Alarms {
-    /// Returns whether nothing has happened since `before` that concerns holders. A forced release,
-    /// a revocation request or a restored older file concerns them.
+    /// Returns whether no event since `before` requires holders to check their leases. Holders must
+    /// check their leases after a forced release, a revocation request, or the restoration of an
+    /// older file.
     pub(crate) fn is_calm_after(&self, before: &Self) -> bool {
         self.count == before.count && self.token >= before.token
     }
@@ -80,8 +81,8 @@ impl Tables<'_> {
         self.connection.execute_batch(&self.layout.fill(CREATE, '"'))
     }
 
-    /// Deletes all leases and queue entries, raises all tokens above those that may have been
-    /// granted, and stores the machine.
+    /// Deletes all leases and queue entries, raises all tokens above every token that may have been
+    /// granted, and records the machine.
     pub(crate) fn settle(&self, machine: &str, boot: &str) -> rusqlite::Result<()> {
         self.execute("DELETE FROM {lease}", [])?;
         self.execute("UPDATE {stripe} SET token = max(token, (SELECT ceiling FROM {host}))", [])?;
@@ -93,8 +94,8 @@ impl Tables<'_> {
         self.execute("UPDATE {host} SET ceiling = max(ceiling, ?1)", params![ceiling])
     }
 
-    /// Returns the ceiling. All granted tokens are below it, including tokens that a power failure
-    /// has removed from the tables.
+    /// Returns the ceiling. All granted tokens are below the ceiling, including tokens that a power
+    /// failure has removed from the tables.
     pub(crate) fn ceiling(&self) -> Result<i64, Stop> {
         let ceiling = self.first("SELECT ceiling FROM {host}", [], |row| row.get(0))?;
         ceiling.ok_or_else(|| emptied("host"))

@@ -1,4 +1,4 @@
-//! Stores the quorum that the file is a member of.
+//! Records the quorum that the file is a member of.
 
 use leasehold_core::backend::{Charter, Enlistment, Standing, StoreId};
 use leasehold_core::{Error, ErrorKind};
@@ -9,7 +9,7 @@ use rusqlite::params;
 
 use super::{Stop, Tables, emptied};
 
-/// Creates the table. Files of earlier versions do not have it.
+/// The statement that creates the table, which files from earlier versions lack.
 const CREATE: &str = "
 CREATE TABLE IF NOT EXISTS {member} (
   id INTEGER PRIMARY KEY CHECK (id = 0),
@@ -36,8 +36,8 @@ impl Tables<'_> {
     }
 
     /// Returns the membership status of the file. A file without an identity gets the identity
-    /// `fresh`. A restart of the machine starts a new incarnation, because it ends all leases and a
-    /// power failure may have lost commits.
+    /// `fresh`. Restarting the machine starts a new incarnation, because a restart ends all leases
+    /// and a power failure may have lost commits.
     pub(crate) fn standing(&self, fresh: StoreId, now: i64) -> Result<Standing, Stop> {
         if self.host()?.boot.is_empty() {
             let message = "a file can be a member of a quorum on Linux only: other systems do not tell one run of the machine from the next";
@@ -62,8 +62,8 @@ impl Tables<'_> {
             .with_age(remaining(now, since)))
     }
 
-    /// Joins the quorum, if this is the intended file and it is not a member under another quorum
-    /// configuration.
+    /// Joins the quorum, if this is the intended file and it is not a member with a different
+    /// quorum configuration.
     pub(crate) fn enlist(&self, enlistment: &Enlistment) -> Result<(), Stop> {
         let charter = enlistment.charter().as_str();
         let enlisted = self.first(

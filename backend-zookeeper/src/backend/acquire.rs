@@ -17,8 +17,8 @@ use crate::name::{Name, State};
 use crate::queue::{Queue, Verdict};
 use crate::session::Hook;
 
-/// How often an attempt may fail because other clients change the queue at the same time. Each
-/// time, at least one of those clients has made progress.
+/// The maximum number of times that an attempt may fail because of concurrent changes to the queue.
+/// With each failure, at least one client has made progress.
 const MAX_TRIES: usize = 16;
 
 /// The pause before the next attempt after [`MAX_TRIES`] failures.
@@ -34,7 +34,8 @@ pub(super) struct Trial<'a> {
 }
 
 impl ZooKeeperBackend {
-    /// Makes one attempt to acquire a lock. A claim that may wait is queued if it is refused.
+    /// Makes one attempt to acquire a lock. A claim that may wait is queued if it cannot be
+    /// granted.
     pub(super) async fn acquire(&self, claim: &Claim) -> Result<Attempt, Failure> {
         let sent_at = self.clock.now();
         self.doubt_strays(sent_at);
@@ -59,7 +60,7 @@ impl ZooKeeperBackend {
     async fn attempt(&self, trial: &mut Trial<'_>, is_new: bool) -> Result<Attempt, Failure> {
         let (claim, lease) = (trial.claim, trial.claim.lease());
         if is_new {
-            // An outdated queue may refuse a claim wrongly, but never admits a claim wrongly: see
+            // An outdated queue may wrongly reject a claim but never wrongly admits a claim, see
             // `State::HeldAs`.
             let queue = self.glance(claim.key()).await?;
             let last = Name::last(&tag(lease), claim.share());
@@ -110,13 +111,13 @@ impl ZooKeeperBackend {
         }
     }
 
-    /// Creates the node of a claim that `queue` admits. If no other node was created in between,
-    /// this grants the claim.
+    /// Creates the node of a claim that `queue` admits. If no node was created in the meantime,
+    /// creating the node grants the claim.
     async fn join(&self, trial: &mut Trial<'_>, queue: &Queue) -> Result<Attempt, Failure> {
         let lease = trial.claim.lease();
         let hook = self.hook(lease).await?;
         let state = match queue.has_other_limits(lease.share()) {
-            // A grant to another client may not be visible in the order of the nodes.
+            // The order of the nodes may not show a grant to a different client.
             true => State::Queued,
             false => State::HeldAs(queue.next),
         };
@@ -127,12 +128,13 @@ impl ZooKeeperBackend {
             self.claims.lies(lease, &own.text, State::Held, &hook.session);
             return self.granted(trial, &hook, &now, &own, &stat).await;
         }
-        // The next steps may have to reconnect to the session, which waits for its users.
+        // The hook is dropped because the next steps may have to reconnect to the session, which
+        // waits for its users.
         drop(hook);
         match now.entry(&own.tag).filter(|first| first.text != own.text) {
             None => self.go_on(trial, &now, &own).await,
             Some(first) => {
-                // Another client has sent the same claim.
+                // A different client has sent the same claim.
                 self.take_back(trial).await?;
                 self.go_on(trial, &now, first).await
             }
@@ -162,7 +164,7 @@ impl ZooKeeperBackend {
             }
             Verdict::Refused => return self.stand_in_line(trial, queue, own).await,
         }
-        // A claim that already holds permits does not get more of them.
+        // The number of permits of a claim that already holds permits does not increase.
         let lease = lease.clone().with_share(claim.share().capped_by(own.share));
         let to = own.changed(lease.share(), State::Held);
         let hook = self.hook(&lease).await?;
@@ -188,7 +190,8 @@ impl ZooKeeperBackend {
     ) -> Result<Attempt, Failure> {
         let (claim, lease) = (trial.claim, trial.claim.lease());
         if queue.is_asked && queue.holders().all(|holder| holder.tag == own.tag) {
-            // The holder that was asked to finish has finished, so the request is removed.
+            // The holder that was asked to finish has released the lock, so its revocation request
+            // is removed.
             self.clear_request(claim.key())
                 .await
                 .map_err(|failure| failure.after("it is granted"))?;

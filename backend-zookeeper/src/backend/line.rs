@@ -16,8 +16,8 @@ use crate::queue::Queue;
 use crate::session::{Hook, Session, Use};
 use crate::watch::Target;
 
-/// How long the queue entry of a waiting claim is kept. During an election, shorter queue entries
-/// can expire.
+/// How long the queue entry of a waiting claim is kept. If the entry were kept for a shorter time,
+/// it could expire during an election.
 const PLACE: Duration = Duration::from_secs(10);
 
 impl ZooKeeperBackend {
@@ -84,8 +84,8 @@ impl ZooKeeperBackend {
         place.clamp(self.range.0, self.range.1)
     }
 
-    /// Returns the lease for the data of a waiter's node. Its TTL is the lifetime of the queue
-    /// entry.
+    /// Returns the lease for the data of a waiter's node. The lease's TTL is the lifetime of the
+    /// queue entry.
     pub(super) fn waiting_lease(&self, claim: &Claim) -> Lease {
         claim.lease().clone().with_ttl(self.kept_for(claim))
     }

@@ -16,19 +16,19 @@ use crate::layout;
 use crate::name::Name;
 use crate::queue::Queue;
 
-/// How many nodes one request reads. Servers reject requests of more than 1 MiB, and the paths of
-/// this many nodes need less than half of that.
+/// The maximum number of nodes that one request reads. Servers reject requests of more than 1 MiB,
+/// and the paths of these nodes need less than half of that size.
 pub(super) const NODES_PER_REQUEST: usize = 256;
 
-/// How many locks one page of a list reads.
+/// The number of locks that are read for one page of a list.
 const LOCKS_PER_PAGE: usize = 256;
 
-/// How many waiters an inspection lists. This is more than fit on a screen, and the reply is still
-/// short.
+/// The maximum number of waiters in an inspection. The list is longer than a screen, and the reply
+/// is still short.
 const LISTED: usize = 128;
 
-/// How many holders a refused attempt reads to estimate the remaining time. The estimate is only a
-/// hint, and a semaphore may have many holders.
+/// The maximum number of holders that are read to estimate the remaining time after an attempt that
+/// was not granted. The estimate is only a hint, and a semaphore may have many holders.
 const HOLDERS_OF_A_HINT: usize = 16;
 
 impl ZooKeeperBackend {
@@ -36,8 +36,8 @@ impl ZooKeeperBackend {
     pub(super) async fn queue(&self, key: &LockKey) -> Result<Queue, Failure> {
         let node = self.layout.lock(key);
         let link = self.servers.main().await?;
-        // The server forwards the first request to the leader. Before it answers the second
-        // request, it has all changes that the leader had then.
+        // The server forwards the first request to the leader. Before the server replies to the
+        // second request, it has received all changes that the leader had at that time.
         let (sync, looking) = (link.client().sync(&node), queue_at(&link, &node));
         let (synced, queue) = tokio::join!(link.reply(sync), looking);
         synced.map_err(Failure::of_a_look)?;
@@ -51,24 +51,25 @@ impl ZooKeeperBackend {
         queue_at(&link, &self.layout.lock(key)).await
     }
 
-    /// Confirms that the next replies on a connection are current. They come from the leader that
-    /// counts session times, or from a server that has all of its changes.
+    /// Confirms that the next replies on a connection are current. Replies are current if they come
+    /// from the leader that tracks session times, or from a server that has all of the leader's
+    /// changes.
     ///
-    /// A former leader that resumes after a pause still accepts connections to sessions, and
-    /// answers synchronization requests itself. A write needs a majority, even if it changes
-    /// nothing. Servers close all connections when they lose their leader.
+    /// A former leader that resumes after a pause still accepts connections to sessions and still
+    /// replies to synchronization requests. A write, however, needs a majority, even if it does not
+    /// change anything. Servers close all connections when they lose their leader.
     pub(super) async fn confirm(&self, link: &Link) -> Result<(), Failure> {
         let mut nothing = link.client().new_multi_writer();
         let any_version = -1;
         nothing.add_check_version(self.layout.prefix(), any_version).map_err(error::request)?;
         match link.reply(nothing.commit()).await {
-            // A refusal also shows that a majority has agreed.
+            // A rejection also shows that a majority has agreed.
             Ok(_) | Err(Failure::Mismatch(_)) => Ok(()),
             Err(failure) => Err(failure.of_a_look()),
         }
     }
 
-    /// Returns the entries of `key` with these names. Entries that no longer exist are missing.
+    /// Returns the entries of `key` with these names. Entries that no longer exist are omitted.
     pub(super) async fn entries(
         &self,
         key: &LockKey,
@@ -90,7 +91,7 @@ impl ZooKeeperBackend {
         let ends = |entry: &&Entry| entry.ttl().unwrap_or(Duration::MAX);
         let holder = holds.iter().min_by_key(ends).map(Entry::holder);
         let contention = holder.into_iter().fold(Contention::new(), Contention::with_holder);
-        // The first queue entry expires at this time unless its owner refreshes it.
+        // The first queue entry expires at this time, unless its owner refreshes the entry.
         let place = waits.iter().filter_map(Entry::ttl).min();
         place.into_iter().fold(contention, Contention::with_retry_after)
     }
@@ -116,7 +117,7 @@ impl ZooKeeperBackend {
         Ok(holders.fold(inspection, Inspection::with_holder))
     }
 
-    /// Returns one page of the locks that are held or queued for.
+    /// Returns one page of the locks that have holders or waiters.
     /// [`list`](leasehold_core::backend::LockBackend::list) defines the page.
     pub(super) async fn names(
         &self,
@@ -167,7 +168,7 @@ pub(super) async fn read(
     let requests = nodes.chunks(NODES_PER_REQUEST).map(|some| {
         let mut reader = link.client().new_multi_reader();
         let added = some.iter().try_for_each(|(_, node)| reader.add_get_data(node));
-        // The request is sent now, and its reply is awaited later.
+        // The request is sent immediately, and its reply is awaited later.
         added.map(|()| link.reply(reader.commit())).map_err(error::request)
     });
     let requests: Result<Vec<_>, Failure> = requests.collect();
@@ -189,7 +190,7 @@ async fn is_in_use(link: &Link, node: &str) -> Result<bool, Failure> {
     match link.reply(link.client().list_children(node)).await {
         Ok(children) => Ok(children.iter().any(|name| Name::read(name).is_some())),
         Err(failure) if failure.is_absence() => Ok(false),
-        // The lock belongs to another user. Inspecting it reports this.
+        // The lock belongs to a different user. Inspecting the lock reports an error.
         Err(failure) if failure.is_denial() => Ok(true),
         Err(failure) => Err(failure),
     }

@@ -13,11 +13,11 @@ use crate::error::{self, Failure};
 use crate::layout::tag;
 use crate::name::{Name, State};
 
-/// How often other clients may change the queue during one operation.
+/// The maximum number of concurrent changes to the queue during one operation.
 const MAX_TRIES: usize = 16;
 
 impl ZooKeeperBackend {
-    /// Deletes the node of a lease, whether it holds or queues.
+    /// Deletes the node of a holder or a waiter.
     pub(super) async fn end(&self, lease: &Lease) -> Result<Release, Failure> {
         let mut releasing = Releasing { backend: self, lease, done: false };
         let released = self.delete(lease).await;
@@ -52,8 +52,8 @@ impl ZooKeeperBackend {
         Ok(released)
     }
 
-    /// Returns the holders of `key`. Excludes a waiter or an unfinished claim that is first in the
-    /// queue.
+    /// Returns the holders of `key`. Waiters and unfinished claims are excluded, even if they are
+    /// first in the queue.
     async fn holders(&self, key: &LockKey) -> Result<Vec<Entry>, Failure> {
         let queue = self.queue(key).await?;
         let mut entries = self.entries(key, queue.holders()).await?;
@@ -112,10 +112,11 @@ impl ZooKeeperBackend {
         Err(too_busy())
     }
 
-    /// Asks the selected holder of `key`, or all holders, to finish early.
+    /// Requests the revocation of the selected lease on `key`, or of all leases.
     ///
-    /// The request is a node with its own session. It is removed with the session, or by the next
-    /// claim that finds the lock free. Curator's holders are asked in Curator's way.
+    /// The request is a node with a separate session. The node is removed with the session, or by
+    /// the next claim that finds the lock free. Curator's holders are notified through Curator's
+    /// mechanism.
     pub(super) async fn ask_back(
         &self,
         key: &LockKey,
@@ -158,7 +159,7 @@ impl ZooKeeperBackend {
             multi.add_create(request, b"", &options)?;
             for holder in holders {
                 let node = self.layout.node(key, &holder.name.text);
-                // Holders that watch their nodes are notified by this write.
+                // This write notifies holders that watch their nodes.
                 let data = if holder.is_foreign() { REVOKE } else { &holder.data };
                 multi.add_set_data(&node, data, Some(holder.stat.version))?;
             }
@@ -170,7 +171,7 @@ impl ZooKeeperBackend {
         written.map(drop)
     }
 
-    /// Removes the revocation request to all holders of `key`, if there is one.
+    /// Removes the revocation request to all holders of `key`, if such a request exists.
     pub(super) async fn clear_request(&self, key: &LockKey) -> Result<(), Failure> {
         self.delete_request(&self.layout.revocation(key)).await
     }
@@ -184,8 +185,8 @@ impl ZooKeeperBackend {
     }
 }
 
-/// A release in progress. A node that could not be deleted must not be kept alive by the renewals
-/// of other leases.
+/// A release in progress. If the node could not be deleted, the renewals of other leases must not
+/// keep it alive.
 struct Releasing<'a> {
     backend: &'a ZooKeeperBackend,
     lease: &'a Lease,

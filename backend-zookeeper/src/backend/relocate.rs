@@ -1,4 +1,4 @@
-//! Creates nodes, and moves nodes from one session to another.
+//! Creates nodes and moves nodes between sessions.
 
 use leasehold_core::backend::{Lease, Tenure};
 use leasehold_core::{Error, ErrorKind, LockKey};
@@ -20,12 +20,12 @@ pub(super) enum Guard {
     None,
     /// No claim with a different limit was granted out of order since this version.
     Unpassed(i32),
-    /// The same comparison. In addition, the version is increased so that later comparisons detect
-    /// this grant.
+    /// The comparison of [`Guard::Unpassed`], and an increase of the version, so that later
+    /// comparisons detect this grant.
     Passes(i32),
 }
 
-/// A node that moves to another session.
+/// A node that moves to a different session.
 pub(super) struct Move<'a> {
     /// The lease after the move.
     pub(super) lease: &'a Lease,
@@ -34,12 +34,12 @@ pub(super) struct Move<'a> {
     pub(super) state: State,
     pub(super) data: &'a [u8],
     pub(super) guard: Guard,
-    /// The version of the data of a holder's node. The node moves only if it still has this version,
-    /// because a later write may ask the holder to finish. `None` for the node of a waiter.
+    /// The data version of a holder's node, or `None` for a waiter's node. The node moves only if
+    /// it still has this version, because a later write may be a revocation request.
     pub(super) version: Option<i32>,
 }
 
-/// A node that was created, and the queue at that time.
+/// A node that was created, and the queue at the time of its creation.
 pub(super) struct Made {
     pub(super) own: Name,
     pub(super) stat: Stat,
@@ -55,7 +55,7 @@ impl ZooKeeperBackend {
         }
     }
 
-    /// Ensures that no earlier request can create the node of a lease any more.
+    /// Ensures that earlier requests can no longer create the node of a lease.
     pub(super) async fn settle(&self, lease: &Lease) -> Result<(), Failure> {
         let known = self.claims.find(lease);
         if let Some((sent_at, session)) = known.and_then(|known| known.in_doubt) {
@@ -142,8 +142,8 @@ impl ZooKeeperBackend {
         Ok(())
     }
 
-    /// Moves the node of a lease to a session in one atomic step. The node may change its name but
-    /// keeps its number.
+    /// Moves the node of a lease to a session in one atomic step. The node's name may change, but
+    /// its number does not.
     pub(super) async fn relocate(&self, hook: &Hook, step: Move<'_>) -> Result<Stat, Failure> {
         let node = self.layout.node(step.lease.key(), &step.to.text);
         let written = self.relocate_all(hook, &[step]).await?;
@@ -162,7 +162,7 @@ impl ZooKeeperBackend {
         }
     }
 
-    /// Moves several nodes in one step, all or none.
+    /// Moves either all or none of several nodes in one step.
     pub(super) async fn relocate_all(
         &self,
         hook: &Hook,
@@ -202,14 +202,14 @@ impl ZooKeeperBackend {
         let options = CreateMode::Ephemeral.with_acls(self.servers.config().acls());
         multi.add_delete(&before, step.version)?;
         multi.add_create(&node, data, &options)?;
-        // The node remains one that was written after its creation: see `Entry::is_touched`.
+        // The node must still count as written after its creation, see `Entry::is_touched`.
         if step.version.is_some_and(|version| version > 0) {
             multi.add_set_data(&node, data, None)?;
         }
         Ok(())
     }
 
-    /// Deletes a node of this client. Returns `false` if it does not exist.
+    /// Deletes a node of this client. Returns `false` if the node does not exist.
     pub(super) async fn drop_node(&self, lease: &Lease, name: &str) -> Result<bool, Failure> {
         let link = self.servers.main().await?;
         let node = self.layout.node(lease.key(), name);

@@ -16,17 +16,17 @@ use crate::layout::tag;
 use crate::name::{Name, State};
 use crate::session::{Hook, Use};
 
-/// How often other clients may change one of our nodes during one renewal.
+/// The maximum number of concurrent changes to a node during one renewal.
 const MAX_TRIES: usize = 4;
 
-/// How many nodes one request moves. Servers reject requests of more than 1 MiB, and this many
-/// nodes need less than two thirds of that.
+/// The maximum number of nodes that one request moves. Servers reject requests of more than 1 MiB,
+/// and these nodes need less than two thirds of that size.
 const MOVES_PER_REQUEST: usize = 128;
 
 /// A lease and its index in the caller's list.
 type Numbered<'a> = (usize, &'a Lease);
 
-/// The node of a lease, as it was when it was last read.
+/// The last known state of a lease's node.
 struct Look {
     /// The name of the node, if it is known.
     name: Option<Name>,
@@ -38,7 +38,7 @@ impl ZooKeeperBackend {
     pub(super) async fn renew_leases(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let now = self.clock.now();
         self.doubt_strays(now);
-        // This step may reconnect to sessions, which waits for the users of those sessions.
+        // Settling may reconnect to sessions, which waits for the users of those sessions.
         let settled = join_all(leases.iter().map(|lease| self.settle(lease))).await;
         let (mut renewed, mut alone) = (Vec::with_capacity(leases.len()), Vec::new());
         let mut together: BTreeMap<Duration, Vec<Numbered<'_>>> = BTreeMap::new();
@@ -63,7 +63,7 @@ impl ZooKeeperBackend {
         renewed.collect()
     }
 
-    /// Renews a lease with a new session that no other lease uses.
+    /// Renews a lease with a new session that only this lease uses.
     async fn renew_alone(&self, lease: &Lease) -> Result<Renewal, Failure> {
         let hook = self.sessions.own(&self.servers, lease.ttl()).await?;
         let look = self.look_again(lease, &hook, self.known_name(lease)).await;
@@ -72,7 +72,7 @@ impl ZooKeeperBackend {
         renewed
     }
 
-    /// Renews leases with the same TTL, which share a session. A few requests are enough for
+    /// Renews leases with the same TTL, which share a session. A few requests are sufficient for
     /// hundreds of leases.
     async fn renew_together(
         &self,
@@ -100,12 +100,12 @@ impl ZooKeeperBackend {
         let renewing =
             renewing.map(async |((i, lease), look)| (i, self.renew_at(lease, &hook, look).await));
         let renewed = join_all(renewing).await;
-        // Close the connection, because other clients may need it for their renewals.
+        // The connection is closed because other clients may need it for their renewals.
         hook.session.close();
         renewed
     }
 
-    /// Returns the renewed session for this TTL, on a server that has all changes of the leader.
+    /// Returns the renewed session for this TTL, on a server that has all of the leader's changes.
     async fn renewed_hook(&self, ttl: Duration) -> Result<Hook, Failure> {
         let hook = self.sessions.renewed(&self.servers, Use::Locks, ttl).await?;
         self.confirm(&hook.link).await?;
@@ -128,7 +128,7 @@ impl ZooKeeperBackend {
         Ok(looks.collect())
     }
 
-    /// Reads the node of a lease by this name, if there is a name.
+    /// Reads the node of a lease by its name, if `name` is given.
     async fn look_again(&self, lease: &Lease, hook: &Hook, name: Option<Name>) -> Look {
         let nodes =
             name.iter().map(|name| (name.clone(), self.layout.node(lease.key(), &name.text)));
@@ -143,8 +143,8 @@ impl ZooKeeperBackend {
         self.claims.find(lease).and_then(|known| Name::read(&known.name?))
     }
 
-    /// Moves all nodes that are attached to another session to this session, in batches. Returns
-    /// `false` if there are none.
+    /// Moves all nodes that are attached to a different session to this session, in batches.
+    /// Returns `false` if there are no such nodes.
     ///
     /// If one node of a batch has just been deleted or changed, no node of the batch is moved.
     async fn move_all(
@@ -180,7 +180,7 @@ impl ZooKeeperBackend {
         for _ in 0..MAX_TRIES {
             let Look { name, found } = look;
             let Some(entry) = found?.filter(Entry::is_granted) else {
-                // The lease has a different node if another client sent the same claim.
+                // The lease has a different node if a different client sent the same claim.
                 let (queue, tag) = (self.queue(lease.key()).await?, tag(lease));
                 let elsewhere = queue.holders().find(|holder| holder.tag == tag);
                 if let Some(elsewhere) = elsewhere.filter(|it| Some(*it) != name.as_ref()) {
@@ -206,7 +206,8 @@ impl ZooKeeperBackend {
         Err(Failure::Mismatch(zookeeper_client::Error::BadVersion))
     }
 
-    /// Attaches a lease to a session. If the lease is already attached to it, nothing is written.
+    /// Attaches a lease to a session. If the lease is already attached to this session, nothing is
+    /// written.
     async fn renew_entry(&self, lease: &Lease, hook: &Hook, entry: &Entry) -> Result<(), Failure> {
         let moving = Moving::new(lease, entry);
         if moving.to != entry.name || entry.stat.ephemeral_owner != hook.id() {
@@ -228,8 +229,8 @@ impl ZooKeeperBackend {
         self.news.holds(&moved.lease, node);
     }
 
-    /// Returns whether the holder is asked to finish. A revocation request rewrites the data of the
-    /// node.
+    /// Returns whether there is a revocation request for the holder. A revocation request rewrites
+    /// the data of the node.
     async fn is_asked(&self, lease: &Lease, hook: &Hook, entry: &Entry) -> Result<bool, Failure> {
         if entry.is_asked_by_curator() || !entry.is_touched() {
             return Ok(entry.is_asked_by_curator());
@@ -245,7 +246,7 @@ impl ZooKeeperBackend {
     }
 }
 
-/// A holder that moves to another session.
+/// A holder that moves to a different session.
 struct Moving<'a> {
     /// The lease after the move.
     lease: Lease,
@@ -268,8 +269,8 @@ impl<'a> Moving<'a> {
     }
 }
 
-/// The session has just been renewed. That it has expired now is only this server's view, and does
-/// not prove that the leases are gone.
+/// Handles an error after the session was renewed. If this server now considers the session
+/// expired, that does not prove that the leases are gone.
 fn not_gone(failure: Failure) -> Failure {
     match failure {
         Failure::SessionGone(error) => Failure::ServerDown(error),

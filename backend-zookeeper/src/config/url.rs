@@ -70,7 +70,7 @@ pub(super) fn address(host: &str) -> Result<String, Error> {
     }
 }
 
-/// How users authenticate.
+/// The authentication method.
 #[derive(Clone, Copy, Default, Eq, PartialEq)]
 enum Auth {
     #[default]
@@ -109,9 +109,9 @@ fn with_sasl(_connector: Connector, _name: String, _password: String) -> Result<
     Err(Error::new(leasehold_core::ErrorKind::Unsupported, message))
 }
 
-/// Decodes the percent codes in a part of the URL.
+/// Decodes the percent-encoding in a part of the URL.
 fn decode(text: &str) -> Result<String, Error> {
-    // The form decoder would turn a plus sign into a space.
+    // The form decoder would convert a plus sign to a space.
     let pair = format!("x={}", text.replace('+', "%2B"));
     let (_, value) = form_urlencoded::parse(pair.as_bytes()).next().expect("it is one pair");
     if text.contains('&') || value.contains('\u{fffd}') {
@@ -154,8 +154,8 @@ impl Params {
                 ("cert", _) => params.tls.certificate = Some(value),
                 ("key", _) => params.tls.key = Some(value),
                 _ => {
-                    // The parameter is not shown, because it may be the rest of a password that
-                    // contains a `?`.
+                    // The error does not show the parameter, because it may be a part of a password
+                    // that contains a `?`.
                     return Err(invalid(
                         "the URL has an unknown parameter; known are prefix, timeout-ms, tick-ms, auth, ca, cert, key; \
                          a ? in a password is written %3F",
@@ -180,7 +180,7 @@ fn with_tls(connector: Connector, is_secure: bool, files: &TlsFiles) -> Result<C
     if !is_secure {
         return without_tls(connector, files);
     }
-    // The path is not shown, because it may be the rest of a password.
+    // The error does not show the path, because it may be a part of a password.
     let read = |name: &str, path: &String| {
         std::fs::read_to_string(path).map_err(|error| {
             invalid(format!("cannot read the file of the URL parameter {name}: {error}"))
@@ -204,7 +204,7 @@ fn with_tls(connector: Connector, is_secure: bool, files: &TlsFiles) -> Result<C
         _ => return Err(invalid("the URL parameters cert and key must be used together")),
     }
     // The client crate needs a process-wide crypto provider. If two providers are compiled in,
-    // there is no default. A provider that the application has installed stays.
+    // there is no default provider. A provider that the application has installed is not replaced.
     drop(rustls::crypto::ring::default_provider().install_default());
     Ok(connector.with_tls(options))
 }

@@ -14,11 +14,11 @@ use leasehold_core::{ErrorKind, TryLockError};
 use super::promptly;
 use crate::scene::Scene;
 
-/// More polls than any operation of the suite needs.
+/// A number of polls that exceeds what any operation of the suite needs.
 pub(super) const MANY: usize = 60;
 
-/// Polls `future` at most `polls` times and then drops it. In every second case, a reply in
-/// progress first gets time to arrive unnoticed.
+/// Polls `future` at most `polls` times and then drops it. In half of the calls, a pending reply
+/// first has time to arrive before `future` is dropped.
 pub(super) async fn polled<F: Future>(scene: &Scene, polls: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;
@@ -111,7 +111,8 @@ pub(crate) async fn an_extension_may_be_dropped_at_any_point(scene: &Scene) {
     for polls in 0..MANY {
         let key = scene.key();
         let guard = client.mutex(&key).unwrap().lock().await.unwrap();
-        // Creates a point between the request and the reply, even without a network.
+        // The delayed reply creates a point between the request and the reply, even without a
+        // network.
         faults.inject(Operation::Renew, Fault::DelayReply(Duration::from_millis(2)), 1);
 
         let done = polled(scene, polls, guard.extend(scene.ttl() * 2)).await.is_some();
@@ -152,7 +153,8 @@ pub(crate) async fn a_timeout_that_races_the_grant_leaves_a_guard_or_nothing(sce
     let (client, faults) = scene.faulty_with(scene.options().ttl(scene.long_ttl())).await;
     let mutex = client.mutex(&key).unwrap();
     let (mut granted, mut cut_off) = (0, 0);
-    // Before the reply, at the same time, and long after it.
+    // The caller gives up before the reply, at the same time as the reply, and long after the
+    // reply.
     for patience in [0, 2, 3, 100].into_iter().cycle().take(200) {
         faults.inject(Operation::Acquire, Fault::DelayReply(Duration::from_millis(2)), 1);
 

@@ -16,27 +16,28 @@ use super::{granularity, longest, start_to_wait};
 use crate::scene::Scene;
 use crate::stalls::Measured;
 
-/// How often an observer polls at least, even without notifications.
+/// The longest time between two polls of an observer, even without notifications.
 const POLL: Duration = Duration::from_secs(1);
 
 fn long(scene: &Scene) -> LockOptions {
     scene.options().ttl(scene.long_ttl())
 }
 
-/// Returns the leader's value as the store shows it, or `None` without a leader.
+/// Returns the leader's value as the store reports it, or `None` if there is no leader.
 async fn shown(election: &Election) -> Option<String> {
     election.leader().await.unwrap().map(|leader| leader.value().to_string())
 }
 
-/// Returns the observer's next report. It must arrive `within` this time and the slack.
+/// Returns the observer's next report. The report must arrive within the time `within` plus the
+/// slack.
 async fn told(scene: &Scene, observer: &mut Observer, within: Duration) -> Option<String> {
     let told = scene.within(within + scene.slack(), observer.next()).await;
     let told = told.unwrap_or_else(|| panic!("it is not told within {within:?}"));
     told.unwrap().map(|leader| leader.value().to_string())
 }
 
-/// A leader is elected, changes its value and resigns, and another leader is elected. Checks that
-/// the observer reports all changes, and how late.
+/// Checks that an observer reports every change in time: a leader is elected, changes its value and
+/// resigns, and another leader is elected.
 async fn tells_of_every_change(
     scene: &Scene,
     election: &Election,
@@ -115,7 +116,7 @@ pub(crate) async fn a_resignation_hands_over_at_once(scene: &Scene) {
     let mut term = one.election(&key).unwrap().campaign("first").await.unwrap();
     let within = scene.ttl() / 10 + scene.slack();
 
-    // This also applies if the leadership is only dropped.
+    // The observer also reports the end of a leadership that is only dropped.
     for (client, resigns) in [(&other, true), (&one, false), (&other, true)] {
         let election = client.election(&key).unwrap();
         let campaign = async move { election.campaign("next").await.unwrap() };
@@ -170,14 +171,14 @@ pub(crate) async fn a_proclamation_is_seen_by_all(scene: &Scene) {
     assert_eq!(shown(&other).await.as_deref(), Some("one"));
     let fingerprint = other.leader().await.unwrap().unwrap().fingerprint();
 
-    // Renewals keep the value.
+    // Renewals preserve the value.
     term.proclaim("another").await.unwrap();
     for _ in 0..3 {
         assert_eq!(shown(&other).await.as_deref(), Some("another"));
         scene.pass(scene.ttl() / 2).await;
     }
 
-    // This also applies if the store did not receive the value immediately.
+    // The observer reports the value even if the store did not receive it immediately.
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1);
     let error = term.proclaim("a third").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -202,8 +203,8 @@ pub(crate) async fn an_observer_is_told_at_once_where_the_store_tells(scene: &Sc
     let (client, other) = (scene.client_with(long(scene)).await, scene.client().await);
     let (election, observed) = (client.election(&key).unwrap(), other.election(&key).unwrap());
 
-    // A busy machine is late only sometimes. Without notifications, the observer finds a change by
-    // polling, which is late each time.
+    // A busy machine delays a report only sometimes. Without notifications, the observer finds each
+    // change by polling, so every report is late.
     let mut soonest = vec![Duration::MAX; 5];
     for _ in 0..3 {
         let after = tells_of_every_change(scene, &election, observed.observe()).await;
@@ -230,7 +231,7 @@ pub(crate) async fn an_observer_sees_a_leader_die(scene: &Scene) {
     let term = dying.election(&key).unwrap().campaign("the dead").await.unwrap();
     assert_eq!(told(scene, &mut observer, Duration::ZERO).await.as_deref(), Some("the dead"));
 
-    // Renewals must not be reported.
+    // The observer must not report renewals.
     let quiet = scene.within(scene.ttl() * 3 / 2, observer.next()).await;
     assert!(quiet.is_none(), "{quiet:?} is no change");
     for operation in [Operation::Renew, Operation::Release] {

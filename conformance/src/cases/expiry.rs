@@ -1,4 +1,4 @@
-//! A lease expires on its own, and its holder considers it expired earlier.
+//! A lease expires on its own, and its holder considers it expired before the store does.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) async fn an_unrenewed_lease_ends_after_its_ttl_and_not_before(scene: 
     grant(&backend, &scene.lease(&key)).await;
     let answered_at = scene.now();
 
-    // A lease that expires earlier would be found expired here.
+    // If the lease expired too early, this check would find it expired.
     let shortly_before = sent_at + scene.ttl().saturating_sub(Duration::from_millis(100));
     scene.pass(shortly_before.since(scene.now())).await;
     let next = scene.lease(&key);
@@ -37,7 +37,7 @@ pub(crate) async fn an_unrenewed_lease_ends_after_its_ttl_and_not_before(scene: 
         scene.pass(Duration::from_millis(1)).await;
     }
 
-    // The clock of the store advances in ticks and may be a little slow.
+    // The store's clock advances in ticks and may be slightly slow.
     let earliest = scene.ttl().saturating_sub(Duration::from_millis(1));
     assert!(scene.now().since(sent_at) >= earliest, "it ended early");
     let latest = answered_at + scene.ttl() + granularity(&backend) * 2 + scene.ttl() / 1_000;
@@ -54,8 +54,8 @@ pub(crate) async fn the_deadline_counts_from_before_the_request(scene: &Scene) {
     let asked_at = scene.now();
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    // If the deadline counted from the arrival of the request, it would be later by twice this
-    // time.
+    // If the deadline were calculated from the arrival of the request, it would be later by twice
+    // this time.
     let latest = asked_at + (scene.ttl() - drift(scene.ttl())) + scene.ttl() / 8;
     assert!(guard.deadline() <= latest, "{:?} is after {latest:?}", guard.deadline());
     guard.release().await.unwrap();
@@ -108,7 +108,7 @@ pub(crate) async fn belief_ends_at_the_deadline_though_the_store_still_has_the_l
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    // The store renews the lease without the client's knowledge, and does not receive releases.
+    // The store renews the lease without the client's knowledge and does not receive releases.
     faults.inject(Operation::Renew, Fault::SwallowReply, 100);
     faults.inject(Operation::Release, Fault::SwallowRequest, 100);
     scene.pass(guard.remaining()).await;
@@ -127,8 +127,8 @@ pub(crate) async fn a_release_overtaken_by_expiry_leaves_the_successor(scene: &S
     let other = scene.backend().await;
     let next = scene.lease(&key).with_ttl(scene.ttl() * 5);
 
-    // The first release is lost on the way. The second one arrives after the successor was granted
-    // the lock.
+    // The first release is lost in transit. The second release arrives after the successor was
+    // granted the lock.
     faults.inject(Operation::Release, Fault::Late(scene.ttl() * 2), 1);
     scene.pass(guard.remaining() / 2).await;
     let outcome = guard.release().await;

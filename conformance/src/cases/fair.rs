@@ -13,14 +13,15 @@ use super::{grant, longest, pass_the_end, promptly, refusal, start_to_wait};
 use crate::scene::Scene;
 use crate::stalls::Measured;
 
-/// Requests `lease` with a queue entry that is kept for `place`. Returns whether it was granted.
+/// Requests `lease` with a queue entry that the store keeps for `place`. Returns whether the lease
+/// was granted.
 async fn queue_for<B: LockBackend>(backend: &B, lease: &Lease, place: Duration) -> bool {
     let claim = Claim::new(lease.clone()).with_patience(Patience::Queues(place));
     matches!(backend.try_acquire(&claim).await.unwrap(), Attempt::Granted(_))
 }
 
-/// Options of a fair lock that is not lost or cancelled during a case, and whose waiters depend on
-/// the store's notifications.
+/// Returns options for a fair lock that is not lost or cancelled during a case, and whose waiters
+/// depend on the store's notifications.
 fn fair(scene: &Scene) -> LockOptions {
     scene.options().ttl(scene.long_ttl()).fair(true)
 }
@@ -55,8 +56,8 @@ pub(crate) async fn claims_are_served_in_order_of_arrival(scene: &Scene) {
         while !queue.is_empty() {
             backend.release(&holder).await.unwrap();
             let first = queue.remove(0);
-            // A claim that arrives before the first waiter's turn is refused, however often it is
-            // repeated.
+            // A claim that arrives before the first waiter's turn is rejected, no matter how often
+            // it is retried.
             for _ in 0..2 {
                 if !queue.is_empty() {
                     let other = &queue[fastrand::usize(..queue.len())];
@@ -116,8 +117,8 @@ pub(crate) async fn no_claim_passes_the_queue(scene: &Scene) {
 
 pub(crate) async fn a_waiter_keeps_its_place_for_as_long_as_it_waits(scene: &Scene) {
     let key = scene.key();
-    // Queue entries are kept for one TTL, polls are less frequent, and the holder keeps the lock
-    // for longer.
+    // Queue entries are kept for one TTL, the waiter polls less often than that, and the holder
+    // keeps the lock for longer.
     let options = scene.options().fair(true).retry(Retry::unlimited().every(scene.ttl() * 60));
     let (client, _faults) = scene.faulty_with(options.clone()).await;
     let (late, _faults) = scene.faulty_with(options).await;
@@ -147,14 +148,14 @@ pub(crate) async fn an_outage_is_no_busy_loop_for_a_queue(scene: &Scene) {
     let mutex = client.mutex(&key).unwrap();
     let waits = start_to_wait(scene, &client, async move { mutex.lock().await.unwrap() }).await;
 
-    // In the meantime, the queue entry should have been refreshed.
+    // The queue entry should have been refreshed in the meantime.
     faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 100_000);
     let before = faults.calls(Operation::Acquire);
     scene.pass(scene.ttl() * 3).await;
     let attempts = faults.calls(Operation::Acquire) - before;
     faults.heal();
 
-    // Some attempts follow quickly at first, and then there are a few per second.
+    // The first attempts follow each other quickly, and later there are a few attempts per second.
     let most = 20 + usize::try_from((scene.ttl() * 3).as_millis() / 150).unwrap();
     assert!((1..=most).contains(&attempts), "{attempts} attempts, {most} are allowed");
     guard.release().await.unwrap();
@@ -191,7 +192,7 @@ pub(crate) async fn a_waiter_that_gives_up_leaves_the_queue_at_once(scene: &Scen
     let waiting = mutex.clone();
     let dropped = start_to_wait(scene, &client, async move { waiting.lock().await }).await;
     let waiting = mutex.clone();
-    // Large enough to be requested again.
+    // The wait is long enough for a second request to the store.
     let wait = scene.slack();
     let timed = start_to_wait(scene, &client, async move { waiting.try_lock_for(wait).await });
     let timed = timed.await;

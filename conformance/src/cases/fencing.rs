@@ -151,8 +151,8 @@ async fn token_when_up(scene: &Scene, backend: &Observed, key: &LockKey) -> u64 
         let lease = scene.lease(key);
         match backend.try_acquire(&leasehold_core::backend::Claim::new(lease.clone())).await {
             Ok(leasehold_core::backend::Attempt::Granted(grant)) => {
-                // A second connection from before the restart may break only now. Its lease then
-                // expires on its own.
+                // A second connection from before the restart may break only at this point, in
+                // which case its lease expires on its own.
                 drop(backend.release(&lease).await);
                 return grant.token();
             }

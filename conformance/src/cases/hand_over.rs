@@ -1,5 +1,5 @@
-//! A process hands a lease off from task to task without asking the store, if the store can reserve
-//! tokens.
+//! If the store can reserve tokens, a process hands off a lease from task to task without
+//! contacting the store.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ fn calls<B: LockBackend>(client: &LockClient<FaultBackend<B>>) -> usize {
 }
 
 /// Starts calls that lock `mutex` in this order and wait until `held` is released. When the first
-/// call is granted the lock, the other calls already wait in this process, because only such calls
-/// can get a lease by hand-off.
+/// call is granted the lock, the remaining calls are already waiting in this process. Only waiting
+/// calls can receive a lease by hand-off.
 async fn calls_behind<'a>(
     held: LockGuard,
     mutex: &'a Mutex,
@@ -50,8 +50,8 @@ pub(crate) async fn a_lease_passes_to_the_next_task_without_a_request(scene: &Sc
     let key = scene.key();
     let (client, _faults) = scene.faulty_with(long(scene)).await;
     let (mutex, other) = (client.mutex(&key).unwrap(), scene.client().await);
-    // If tokens follow a clock, a key has spare tokens only after the clock has advanced since the
-    // first grant.
+    // If tokens are based on a clock, a key has spare tokens only after the clock has advanced
+    // since the first grant.
     let held = other.mutex(&key).unwrap().lock().await.unwrap();
     scene.pass(Duration::from_millis(10)).await;
     let (mut guard, next) = calls_behind(held, &mutex, 4).await;

@@ -1,4 +1,4 @@
-//! What operators see.
+//! What the store shows to operators.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ pub(crate) async fn a_holder_has_the_token_of_its_guard(scene: &Scene) {
 }
 
 pub(crate) async fn a_holder_is_seen_to_age(scene: &Scene) {
-    // The precision with which a token shows the time.
+    // The precision of the time in a token.
     const NEARLY: Duration = Duration::from_millis(100);
 
     let (key, client) = (scene.key(), scene.client().await);
@@ -84,7 +84,7 @@ pub(crate) async fn a_holder_is_seen_to_age(scene: &Scene) {
 
     if let Some(time) = seen.holders()[0].held_for() {
         assert!(time <= at_most + NEARLY, "{time:?} in {at_most:?}");
-        // In driven time, some stores do not move their wall clock.
+        // In driven time, some stores do not advance their wall clock.
         let at_least = if scene.time() == Time::Driven { Duration::ZERO } else { passed };
         assert!(time + NEARLY >= at_least, "{time:?} in {at_least:?}");
     }
@@ -122,7 +122,7 @@ pub(crate) async fn claims_in_the_queue_are_listed_in_order(scene: &Scene) {
     backend.release(&holder).await.unwrap();
 }
 
-/// Returns the keys in use that start with `prefix`, and how often each one is listed.
+/// Returns the keys in use that start with `prefix`, and how many times each key is listed.
 async fn listed<B: LockBackend>(
     client: &LockClient<B>,
     prefix: &str,
@@ -188,7 +188,7 @@ pub(crate) async fn keys_of_all_kinds_are_listed(scene: &Scene) {
 }
 
 pub(crate) async fn many_keys_are_listed_page_by_page(scene: &Scene) {
-    // Less than the smallest page times this number, and more than the largest page.
+    // More keys than the largest page holds, so that listing needs several pages.
     const KEYS: usize = 600;
     const AT_ONCE: usize = 50;
 

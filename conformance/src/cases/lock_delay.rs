@@ -1,4 +1,4 @@
-//! A key stays locked for a while after a loss.
+//! A key stays locked for some time after a loss.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A loss is reported truthfully, in time and permanently.
+//! A loss is reported truthfully, promptly and permanently.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,7 +80,7 @@ pub(crate) async fn a_frozen_store_is_a_loss_by_the_deadline(scene: &Scene) -> M
     scene.pass(scene.ttl()).await;
     assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired), "it is revived");
     drop(guard);
-    // The store answers again, and the client works again.
+    // The store replies again, so the client works again.
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     guard.release().await.unwrap();
     Ok(())
@@ -105,7 +105,8 @@ pub(crate) async fn a_stolen_key_is_a_loss_at_once_where_the_store_tells(scene: 
     let long = scene.long_ttl();
     let client = scene.client_with(scene.options().ttl(long)).await;
     let operator = scene.client().await;
-    // This must also work after a renewal, which has to keep the store's notifications enabled.
+    // The notification must also arrive after a renewal, so a renewal must keep the store's
+    // notifications enabled.
     for renewals in 0..2 {
         let key = scene.key();
         let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -127,7 +128,7 @@ pub(crate) async fn a_theft_during_a_renewal_is_a_loss_at_once_too(scene: &Scene
     let operator = scene.client().await;
     faults.inject(Operation::Renew, Fault::DelayReply(scene.ttl() / 5), 1);
 
-    // The store answers first, and its reply arrives late.
+    // The store sends its reply before the theft, and the reply arrives late.
     let theft = async {
         scene.pass(scene.ttl() / 10).await;
         operator.admin().force_release(&key, "conformance").await.unwrap();

@@ -1,5 +1,5 @@
-//! A store can be a member of a quorum. It supports minimum tokens, and knows which quorum
-//! configuration it has joined.
+//! A store can be a member of a quorum. The store supports minimum tokens and records the quorum
+//! configuration that it has joined.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::refusal;
 use crate::driven::Observed;
 use crate::scene::Scene;
 
-/// A minimum token that is so large that no other grant of a case comes close to it.
+/// A minimum token that is much larger than the tokens of all other grants in a case.
 const JUMP: u64 = 100_000;
 
 fn charter() -> Charter {
@@ -24,7 +24,7 @@ async fn standing<B: LockBackend>(backend: &B) -> Standing {
     backend.standing(StoreId::new()).await.unwrap()
 }
 
-/// Returns a client of a store that has joined the quorum with this suite's configuration.
+/// Returns a client of a store that has joined a quorum with the suite's configuration.
 async fn member(scene: &Scene) -> Observed {
     let backend = scene.backend().await;
     let enlistment = Enlistment::new(standing(&backend).await.store(), charter());
@@ -43,7 +43,7 @@ async fn granted<B: LockBackend>(backend: &B, claim: &Claim) -> Grant {
     }
 }
 
-/// Returns the token of a grant with the quorum configuration. The lease is released immediately.
+/// Acquires a lease with the quorum configuration, releases it immediately, and returns its token.
 async fn next_token(scene: &Scene, backend: &impl LockBackend) -> u64 {
     let lease = scene.lease(&scene.key());
     let token = granted(backend, &claim(&lease)).await.token();
@@ -68,7 +68,7 @@ pub(crate) async fn a_renewal_raises_the_floor(scene: &Scene) {
 pub(crate) async fn a_floor_without_its_lease_is_refused(scene: &Scene) {
     let (key, backend) = (scene.key(), member(scene).await);
     let (former, lease) = (scene.lease(&key), scene.lease(&key));
-    // No store grants this many tokens, and no clock is this far ahead.
+    // This value exceeds the number of tokens that any store grants, and the error of any clock.
     let floor = 1 << 52;
     granted(&backend, &claim(&former)).await;
     backend.release(&former).await.unwrap();
@@ -99,7 +99,7 @@ pub(crate) async fn a_wish_for_a_token_is_heeded_within_reach(scene: &Scene) {
 pub(crate) async fn a_wish_far_ahead_uses_up_no_tokens(scene: &Scene) {
     let (key, backend) = (scene.key(), member(scene).await);
     let lease = scene.lease(&key);
-    // A clock that is years ahead.
+    // This value corresponds to a clock that is years ahead.
     let wish = next_token(scene, &backend).await + (1 << 50);
 
     let token = granted(&backend, &claim(&lease).with_least_token(wish)).await.token();

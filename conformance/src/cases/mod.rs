@@ -1,4 +1,4 @@
-//! The cases: generic functions whose names are sentences that can be false.
+//! The cases, as generic functions whose names are statements that a store must satisfy.
 
 pub(crate) mod bad_input;
 pub(crate) mod cancellation;
@@ -40,7 +40,7 @@ use crate::driven::Observed;
 use crate::harness::Time;
 use crate::scene::Scene;
 
-/// Makes one attempt that must be granted.
+/// Makes one attempt, which must succeed.
 pub(crate) async fn grant<B: LockBackend>(backend: &B, lease: &Lease) -> Grant {
     match backend.try_acquire(&Claim::new(lease.clone())).await.unwrap() {
         Attempt::Granted(grant) => grant,
@@ -48,7 +48,7 @@ pub(crate) async fn grant<B: LockBackend>(backend: &B, lease: &Lease) -> Grant {
     }
 }
 
-/// Makes one attempt that must be refused because the key is held.
+/// Makes one attempt, which must fail because the key is held.
 pub(crate) async fn refusal<B: LockBackend>(backend: &B, lease: &Lease) -> Contention {
     match backend.try_acquire(&Claim::new(lease.clone())).await.unwrap() {
         Attempt::Granted(grant) => panic!("granted: {grant:?}"),
@@ -56,8 +56,8 @@ pub(crate) async fn refusal<B: LockBackend>(backend: &B, lease: &Lease) -> Conte
     }
 }
 
-/// Returns whether a waiter that did not request a queue entry is queued nevertheless, so that no
-/// later claim overtakes it.
+/// Returns whether the store queues a waiter that did not request a queue entry, so that no later
+/// claim overtakes the waiter.
 pub(crate) async fn waiting_is_queueing(scene: &Scene, share: Share) -> bool {
     let (key, backend) = (scene.key(), scene.backend().await);
     let lease = || scene.lease(&key).with_share(share);
@@ -72,18 +72,18 @@ pub(crate) async fn waiting_is_queueing(scene: &Scene, share: Share) -> bool {
     contention.place().is_some()
 }
 
-/// How late the store may expire a lease, because it rounds TTLs up to this unit.
+/// Returns how late the store may expire a lease, because the store rounds TTLs up to this unit.
 pub(crate) fn granularity<B: LockBackend>(backend: &B) -> Duration {
     backend.capabilities().ttl_granularity()
 }
 
-/// The longest first pause of a waiting caller without notifications.
+/// The longest first pause of a caller that waits without notifications.
 /// [`Retry::default`](leasehold_core::retry::Retry) chooses a pause of up to 50 ms.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
-/// How late a notification of the store may reach a client. Without notifications, the client finds
-/// out when it polls: after its first pause, or after one third of the TTL of its lease or queue
-/// entry. A busy machine is seldom this late.
+/// Returns how late a notification from the store may reach a client. Without notifications, the
+/// client finds out when it polls, which is after its first pause, or after one third of the TTL of
+/// its lease or queue entry. Even on a busy machine, a notification is rarely this late.
 pub(crate) fn told_within(scene: &Scene, ttl: Duration) -> Duration {
     match scene.time() {
         Time::Real => ttl * 3 / 10,
@@ -91,12 +91,12 @@ pub(crate) fn told_within(scene: &Scene, ttl: Duration) -> Duration {
     }
 }
 
-/// How late a notification of the store may reach a waiter.
+/// Returns how late a notification from the store may reach a waiter.
 pub(crate) fn promptly(scene: &Scene) -> Duration {
     told_within(scene, LockOptions::PLACE_TTL)
 }
 
-/// The longest time for which the store may keep a lease with this TTL without renewal.
+/// Returns the longest time for which the store may keep an unrenewed lease with this TTL.
 pub(crate) fn longest<B: LockBackend>(scene: &Scene, backend: &B, ttl: Duration) -> Duration {
     ttl + granularity(backend) + scene.slack()
 }
@@ -106,13 +106,13 @@ pub(crate) async fn pass_the_end<B: LockBackend>(scene: &Scene, backend: &B, ttl
     scene.pass(longest(scene, backend, ttl)).await;
 }
 
-/// Waits until a lease is certainly held. It may be unconfirmed in the meantime, and a lost lease
-/// is never held again.
+/// Waits until a lease is certainly held. The lease may be unconfirmed in the meantime. A lost
+/// lease is never held again.
 pub(crate) async fn until_held(scene: &Scene, guard: &LockGuard, within: Duration, event: &str) {
     scene.until(event, within, async || guard.state() == LeaseState::Held).await;
 }
 
-/// A call that has started. If it waits, it is already in its client's queue.
+/// Starts a call. If the call has to wait, it is already in its client's queue.
 pub(crate) fn begun<T: Send>(
     call: impl Future<Output = T> + Send,
 ) -> impl Future<Output = T> + Send {
@@ -121,7 +121,7 @@ pub(crate) fn begun<T: Send>(
     poll_fn(move |cx| output.take().map_or_else(|| call.as_mut().poll(cx), Poll::Ready))
 }
 
-/// Starts to wait for a lock of `client` in another task, and returns when the task waits.
+/// Starts a task that waits for a lock of `client`, and returns when the task is waiting.
 pub(crate) async fn start_to_wait<T: Send + 'static>(
     scene: &Scene,
     client: &LockClient<FaultBackend<Observed>>,

@@ -1,4 +1,4 @@
-//! A multi-lock acquires all of its keys or none.
+//! A multi-lock acquires either all of its keys or none.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn long(scene: &Scene) -> LockOptions {
     scene.options().ttl(scene.long_ttl())
 }
 
-/// Returns this number of keys, in the order in which they are acquired.
+/// Returns `count` keys, in the order in which a multi-lock acquires them.
 fn keys(scene: &Scene, count: usize) -> Vec<LockKey> {
     let mut keys: Vec<_> = (0..count).map(|_| scene.key()).collect();
     keys.sort();
@@ -45,7 +45,7 @@ pub(crate) async fn several_locks_are_all_taken_or_none(scene: &Scene) {
         guard.release().await.unwrap();
     }
 
-    // A cancelled caller may leave a queue entry for a moment.
+    // A cancelled caller may leave a queue entry behind for a moment.
     let guard = whole.try_lock_for(scene.slack()).await.unwrap();
     let guard = guard;
     for key in &keys {
@@ -64,8 +64,7 @@ pub(crate) async fn a_part_that_fails_leaves_nothing(scene: &Scene) {
     let whole = client.multi_lock().mutexes(&keys).unwrap();
 
     for failing in &keys {
-        // One key is held, so the keys cannot be acquired together and are acquired one after the
-        // other.
+        // One key is held, so the keys cannot be acquired together and are acquired one at a time.
         let held = holder.mutex(&keys[2]).unwrap().lock().await.unwrap();
         faults.inject_on(failing, Operation::Acquire, Fault::Fail(ErrorKind::Denied), 1);
 
@@ -116,13 +115,13 @@ pub(crate) async fn a_wait_for_the_last_part_may_be_dropped_at_any_point(scene: 
     next.release().await.unwrap();
 }
 
-/// An account, and the number of writes to it under its lock.
+/// An account, with the number of writes that were made under its lock.
 struct Account {
     key: LockKey,
     balance: AtomicU64,
 }
 
-/// Repeatedly adds one to each of two accounts. The keys are given in either order.
+/// Repeatedly increments two accounts, whose keys are given in either order.
 async fn transfer<B: LockBackend>(client: LockClient<B>, accounts: Arc<[Account]>, rounds: usize) {
     for _ in 0..rounds {
         let one = fastrand::usize(..accounts.len());
@@ -197,7 +196,7 @@ pub(crate) async fn the_loss_of_one_part_is_the_loss_of_the_whole(scene: &Scene)
     assert!(!guard.is_held());
     let error = guard.while_held(pending::<()>()).await.unwrap_err();
     assert_eq!((error.kind(), error.key()), (ErrorKind::LeaseLost, Some(&keys[1])), "{error}");
-    // All other keys are kept until the multi-lock is released.
+    // The remaining keys stay held until the multi-lock is released.
     scene.pass(scene.ttl() * 3 / 2).await;
     for key in [&keys[0], &keys[2]] {
         assert!(guard.get(key).unwrap().is_held());
@@ -245,7 +244,7 @@ pub(crate) async fn parts_may_be_of_different_kinds(scene: &Scene) {
     beside.release().await.unwrap();
     guard.release().await.unwrap();
 
-    // One of three permits does not block other callers. Two of three do.
+    // The remaining two permits are free for other callers.
     whole.try_lock().await.expect("two are free").release().await.unwrap();
     let second = semaphore.try_acquire(1).await.unwrap();
     assert!(matches!(whole.try_lock_for(scene.slack()).await, Err(TryLockError::Busy(_))));

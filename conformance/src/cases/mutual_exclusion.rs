@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::{grant, refusal};
 use crate::scene::Scene;
 
-/// Increments `counter` in two steps, `times` times, each time under the lock.
+/// Increments `counter` `times` times under the lock, each time with a separate read and write.
 async fn increment(mutex: Mutex, counter: Arc<AtomicU64>, times: u64) {
     for _ in 0..times {
         let guard = mutex.lock().await.unwrap();
@@ -25,8 +25,7 @@ async fn increment(mutex: Mutex, counter: Arc<AtomicU64>, times: u64) {
     }
 }
 
-/// Makes each of `clients` increment a counter in several tasks, and checks that no increment is
-/// lost.
+/// Increments a counter in several tasks of each client, and checks that no increment is lost.
 async fn contend<B: LockBackend>(scene: &Scene, clients: Vec<LockClient<B>>, tasks: u64) {
     let counter = Arc::new(AtomicU64::new(0));
     let mut set = JoinSet::new();
@@ -58,7 +57,7 @@ pub(crate) async fn many_clients_never_overlap(scene: &Scene) {
 
 pub(crate) async fn a_held_lock_is_refused_at_once(scene: &Scene) {
     let key = scene.key();
-    // The client renews early if the store notifies it late about a lease.
+    // The client renews early if a notification about a lease arrives late.
     let options = scene.options().ttl(scene.long_ttl()).renewal(RenewalMode::Off);
     let holder = scene.client_with(options).await;
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
@@ -100,7 +99,8 @@ pub(crate) async fn a_refused_caller_is_told_the_holder(scene: &Scene) {
     let guard = mutexes[0].lock().await.unwrap();
     let ours = scene.witness(&key).await.unwrap();
 
-    // The other client asks the store, and the holder's client knows the answer.
+    // The second client sends a request to the store, but the holder's client knows the holder
+    // without a request.
     for mutex in mutexes {
         for wait in [Duration::ZERO, scene.slack()] {
             let busy = mutex.try_lock_for(wait).await.unwrap_err().into_busy().unwrap();
@@ -108,7 +108,8 @@ pub(crate) async fn a_refused_caller_is_told_the_holder(scene: &Scene) {
             let holder = busy.holder().expect("the store can tell");
             assert_eq!(holder.fingerprint(), ours.fingerprint());
             assert_eq!(holder.description(), ours.description());
-            // When a waiter refreshes its queue entry, etcd reports only the holder.
+            // When a waiter refreshes its queue entry, etcd reports the holder but not the
+            // remaining time.
             let remaining = busy.remaining().or((wait > Duration::ZERO).then_some(scene.ttl() * 2));
             let is_true = |time| time > scene.ttl() && time <= scene.long_ttl();
             assert!(remaining.is_some_and(is_true), "{busy:?}");
@@ -174,13 +175,13 @@ pub(crate) async fn an_expired_lease_has_one_successor(scene: &Scene) {
         backends.push(scene.backend().await);
     }
     for _ in 0..ROUNDS {
-        // A quorum gives its members a part of the TTL to answer, and a store with sessions must
-        // keep a session for as long.
+        // A quorum waits for replies from its members for a part of the TTL, and a store with
+        // sessions must keep a session for at least that time.
         let short = scene.lease(&key).with_ttl(scene.ttl() / 4);
         grant(&backends[0], &short).await;
 
-        // Attempts from several clients at the same time, from shortly before the expiry until
-        // after it.
+        // Several clients make attempts at the same time, from shortly before until shortly after
+        // the lease expires.
         scene.pass(short.ttl() - BEFORE).await;
         let mut successors = Vec::new();
         while successors.is_empty() {
@@ -218,7 +219,7 @@ pub(crate) async fn a_grant_without_a_reply_is_given_back(scene: &Scene) {
     faults.inject(Operation::Acquire, Fault::LoseReply, 1);
     faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 1_000);
 
-    // Errors of later attempts do not show what happened to the first one.
+    // The errors of later attempts do not show the outcome of the first attempt.
     let error =
         Error::from(client.mutex(&key).unwrap().try_lock_for(scene.ttl()).await.unwrap_err());
 

@@ -1,4 +1,4 @@
-//! An owner can lock its own lock again, and no other owner can.
+//! An owner can reacquire a lock that it already holds; no other owner can.
 
 use leasehold_core::backend::Operation;
 use leasehold_core::fault::Fault;

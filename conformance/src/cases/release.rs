@@ -1,4 +1,4 @@
-//! Only the holder can end its lease by a release.
+//! Only the holder can release its lease.
 
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ pub(crate) async fn a_release_whose_reply_is_lost_stays_unknown_and_is_harmless(
 
     let error = guard.release().await.unwrap_err();
 
-    // The second attempt did not find a lease. The first attempt may have released it, or it was
-    // lost before. The client cannot distinguish the two cases.
+    // The second attempt did not find the lease. Either the first attempt released the lease, or
+    // the lease had been lost before. The client cannot distinguish the two cases.
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert_eq!(faults.calls(Operation::Release), 2);
     assert_eq!(scene.witness(&key).await, None);

@@ -106,7 +106,8 @@ pub(crate) async fn a_short_silence_costs_no_lock(scene: &Scene) -> Measured {
 pub(crate) async fn a_definite_no_is_a_loss_at_once_and_the_end_of_renewals(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
-    // The renewal must notice the theft, and only after the theft is complete.
+    // Without notifications, the client detects the theft only with its next renewal, after the
+    // theft is complete.
     faults.set_news(News::Muted);
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
@@ -128,8 +129,8 @@ pub(crate) async fn an_acknowledgement_after_the_deadline_revives_nothing(scene:
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     let deadline = guard.deadline();
-    // The third attempt is sent one sixth of a TTL before the end of the lease, and is confirmed
-    // after the deadline.
+    // The client sends the third attempt one sixth of a TTL before the lease expires, and receives
+    // the confirmation after the deadline.
     faults.inject(Operation::Renew, Fault::SwallowRequest, 2);
     faults.inject(Operation::Renew, Fault::DelayReply(scene.ttl() * 16 / 100), 1);
 
@@ -178,7 +179,7 @@ pub(crate) async fn nothing_is_renewed_after_its_release(scene: &Scene) {
 pub(crate) async fn a_thousand_locks_are_all_renewed(scene: &Scene) -> Measured {
     const LOCKS: usize = 1_000;
 
-    /// More leases would only test the speed of the machine.
+    /// A larger number of leases would only test the speed of the machine.
     const TOGETHER: usize = 50;
 
     // Enough time to renew all leases on a busy machine.
@@ -224,7 +225,7 @@ pub(crate) async fn a_renewal_that_always_hangs_costs_no_other_lock(scene: &Scen
         others.push(client.mutex(scene.key()).unwrap().lock().await.unwrap());
     }
 
-    // The leases are renewed together until one of them delays the others.
+    // The leases are renewed together until one of them delays the remaining leases.
     faults.inject_on(stuck.key(), Operation::Renew, Fault::SwallowRequest, 1_000);
     scene.pass(scene.ttl() * 2).await;
 
@@ -335,7 +336,7 @@ pub(crate) async fn an_extension_that_hangs_ends_with_the_lease(scene: &Scene) {
 
     let error = extended.expect("there is nothing left to extend").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");
-    // The store keeps the lease during the clock drift that its holder allows for.
+    // The store keeps the lease for the additional time that the holder allows for clock drift.
     scene.until_free(&key, granularity(client.backend()) + scene.ttl() / 50).await;
 }
 
@@ -344,7 +345,8 @@ pub(crate) async fn an_extension_that_is_dropped_does_not_end_renewals(scene: &S
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    // The next renewal is due after the drop, or is in progress at that time.
+    // The next renewal is either due after the guard is dropped or in progress when the guard is
+    // dropped.
     for dropped_after in [scene.ttl() / 10, scene.ttl() * 2 / 5] {
         guard.extend(scene.ttl()).await.unwrap();
         faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
@@ -367,7 +369,7 @@ pub(crate) async fn a_stalled_process_sees_the_loss_first(scene: &Scene) {
 
     let check = async move {
         let guard = mutex.lock().await.unwrap();
-        // Nothing of this process runs in the meantime.
+        // No code of this process runs in the meantime.
         if virtual_time {
             tokio::time::advance(stall).await;
         } else {
@@ -381,7 +383,7 @@ pub(crate) async fn a_stalled_process_sees_the_loss_first(scene: &Scene) {
         check.await;
         return;
     }
-    // A runtime with one thread, so that a blocked task blocks everything, including renewals.
+    // The runtime has a single thread, so a blocked task blocks everything, including renewals.
     let stalled = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(check);

@@ -1,4 +1,4 @@
-//! Retries end, and they do no harm.
+//! Retries end and do no harm.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ pub(crate) async fn pauses_grow_and_are_random(scene: &Scene) {
 
     for attempts in &attempts {
         let (early, all) = (attempts[0], attempts[99]);
-        // The first pauses are at most 4, 8, 16 and 32 ms. In total, there are about twenty pauses
-        // with half of the maximum length on average.
+        // The first pauses are at most 4, 8, 16 and 32 ms. In total, there are about twenty pauses,
+        // which last half of the maximum length on average.
         assert!(early >= 5 && all < 80, "{early} of {all} in a hundredth of the time");
     }
     assert_ne!(attempts[0], attempts[1], "two callers stay in step");
@@ -89,8 +89,8 @@ pub(crate) async fn an_outage_is_waited_out_only_so_long(scene: &Scene) {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(waited >= patience && waited <= patience + scene.slack(), "waited {waited:?}");
 
-    // The caller's shorter wait ends first. The result is not `None`, because the client has not
-    // seen a holder.
+    // The caller's shorter wait ends first. The result is not `None`, because the client did not
+    // receive a reply that named a holder.
     let asked_at = scene.now();
     let error = Error::from(mutex.try_lock_for(patience / 2).await.unwrap_err());
     assert_eq!(error.kind(), ErrorKind::Unavailable);

@@ -69,7 +69,7 @@ pub(crate) async fn a_request_ends_with_the_lease_that_it_was_for(scene: &Scene)
     grant(&backend, &lease).await;
     backend.request_revocation(&key, None).await.unwrap();
 
-    // When the request was made, the lease was valid for longer.
+    // At the time of the request, the lease was valid for longer.
     let short = lease.with_ttl(scene.ttl() / 2);
     assert_eq!(backend.renew(&short).await.unwrap(), Renewal::RevocationRequested);
     pass_the_end(scene, &backend, short.ttl()).await;
@@ -126,7 +126,8 @@ pub(crate) async fn all_holders_of_a_key_are_told_at_once_where_the_store_tells(
         other.semaphore(&key, 3).unwrap().acquire(1).await.unwrap(),
         other.semaphore(&key, 3).unwrap().acquire(1).await.unwrap(),
     ];
-    // This must also work after a renewal, which has to keep the store's notifications enabled.
+    // The request must also reach the holder after a renewal, so a renewal must keep the store's
+    // notifications enabled.
     guards[2].extend(scene.long_ttl()).await.unwrap();
 
     one.request_revocation(&key).await.unwrap();

@@ -24,8 +24,7 @@ fn reader(scene: &Scene, key: &LockKey) -> Lease {
     scene.lease(key).with_share(Share::READER)
 }
 
-/// Reads and writes alternately. Checks that a reader never meets a writer, and that a writer never
-/// meets anyone.
+/// Reads and writes alternately. Checks that a writer never overlaps with any other holder.
 async fn read_and_write(lock: RwLock, inside: Arc<AtomicI64>, rounds: usize) {
     const WRITER: i64 = 1_000_000;
 
@@ -114,7 +113,7 @@ pub(crate) async fn waiting_readers_enter_together(scene: &Scene) {
 
     writer.release().await.unwrap();
 
-    // No reader leaves before the last reader has arrived.
+    // No reader releases the lock before the last reader has acquired it.
     let mut readers = Vec::new();
     for reader in waiting {
         let entered =
@@ -137,7 +136,7 @@ pub(crate) async fn a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only(
     let died_at = scene.now();
     grant(&backend, &dead).await;
 
-    // The living reader is renewed several times in the meantime, and then leaves.
+    // The live reader is renewed several times in the meantime and then releases the lock.
     scene.pass(scene.ttl() * 2).await;
     alive.release().await.unwrap();
     let writer = client.rw_lock(&key).unwrap().write().await.unwrap();
@@ -157,7 +156,7 @@ pub(crate) async fn readers_that_come_and_go_do_not_starve_a_writer(scene: &Scen
     let lock = client.rw_lock(&key).unwrap();
     let writer = start_to_wait(scene, &client, async move { lock.write().await.unwrap() }).await;
 
-    // If writers were ignored, there would always be at least one reader.
+    // If the lock ignored waiting writers, there would always be at least one reader.
     let another = readers.rw_lock(&key).unwrap();
     assert!(matches!(another.try_read().await, Err(TryLockError::Busy(_))));
     let late = tokio::spawn(async move { another.read().await.unwrap() });

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::scene::Scene;
 
-/// The mode of a semaphore's claim.
+/// The mode of a claim for a semaphore permit.
 const UNIT: Share = Share::Units { units: 1, limit: 1 };
 
 fn long(scene: &Scene) -> LockOptions {
@@ -31,18 +31,18 @@ fn permits(scene: &Scene, key: &LockKey, units: u32, limit: u32) -> Lease {
     scene.lease(key).with_share(Share::Units { units, limit })
 }
 
-/// Repeatedly acquires one to three permits, and checks that never more than `limit` permits are in
-/// use.
+/// Repeatedly acquires one to three permits, and checks that at most `limit` permits are in use at
+/// any time.
 async fn take(semaphore: Semaphore, out: Arc<AtomicI64>, rounds: usize) {
     for _ in 0..rounds {
         let count = fastrand::u32(1..=3);
-        // Some callers do not wait long enough.
+        // Some callers do not wait long enough to acquire a permit.
         let wait = Duration::from_millis(fastrand::u64(..30));
         let acquired = if fastrand::u8(..4) == 0 {
             match semaphore.try_acquire_for(count, wait).await.map_err(TryLockError::into_busy) {
                 Ok(guard) => Some(guard),
                 Err(Ok(_busy)) => None,
-                // The store did not answer within such a short time.
+                // The store did not reply within the caller's short wait.
                 Err(Err(error)) if error.kind() == ErrorKind::Indeterminate => None,
                 Err(Err(error)) => panic!("{error}"),
             }
@@ -137,7 +137,7 @@ pub(crate) async fn a_lost_permit_comes_back_once(scene: &Scene) {
     let third = permits(scene, &key, 1, 2).with_ttl(scene.long_ttl());
     grant(&backend, &third).await;
 
-    // The lost lease does not return a permit twice, even if its owner releases or renews it late.
+    // A lost lease does not return its permit twice, even if its owner releases or renews it late.
     for _ in 0..2 {
         assert_eq!(backend.release(&lost).await.unwrap(), Release::NotHeld);
         assert_eq!(backend.renew(&lost).await.unwrap(), Renewal::Taken);
@@ -153,7 +153,8 @@ pub(crate) async fn a_stolen_permit_is_a_loss_at_once_where_the_store_tells(scen
     let client = scene.client_with(long(scene)).await;
     let semaphore = client.semaphore(&key, 3).unwrap();
     let (one, other) = (semaphore.acquire(1).await.unwrap(), semaphore.acquire(1).await.unwrap());
-    // This must also work after a renewal, which has to keep the store's notifications enabled.
+    // The notification must also arrive after a renewal, so a renewal must keep the store's
+    // notifications enabled.
     other.extend(scene.long_ttl()).await.unwrap();
 
     let operator = scene.client().await;
@@ -175,7 +176,7 @@ pub(crate) async fn each_holder_has_its_own_ttl(scene: &Scene) {
     let granted_at = scene.now();
     grant(&backend, &short).await;
 
-    // Renewing one lease does not affect the other one.
+    // Renewing one lease does not affect the other lease.
     for _ in 0..2 {
         scene.pass(ttl / 4).await;
         assert_eq!(backend.renew(&long).await.unwrap(), Renewal::Renewed);
@@ -221,7 +222,7 @@ pub(crate) async fn a_renewal_gives_units_back_and_takes_none(scene: &Scene) {
 
     assert_eq!(backend.renew(&one).await.unwrap(), Renewal::Renewed);
     for _ in 0..2 {
-        // This applies whether the permits are free or not.
+        // A renewal never increases the number of permits, whether or not more permits are free.
         assert_eq!(backend.renew(&all).await.unwrap(), Renewal::Renewed);
         grant(&backend, &others).await;
         assert_eq!(backend.renew(&all).await.unwrap(), Renewal::Renewed);
@@ -316,7 +317,7 @@ pub(crate) async fn a_waiter_that_is_served_has_left_the_queue(scene: &Scene) {
     let served = backend.try_acquire(&queued).await.unwrap();
     assert!(matches!(served, Attempt::Granted(_)), "{served:?}");
 
-    // The permit of this lease counts once.
+    // The store counts the permit of this lease only once.
     grant(&backend, &two).await;
     backend.release(&one).await.unwrap();
     backend.release(&two).await.unwrap();
@@ -392,7 +393,7 @@ pub(crate) async fn a_key_is_one_kind_of_lock_at_a_time(scene: &Scene) {
     let (other_mutex, other_semaphore) =
         (other.mutex(&key).unwrap(), other.semaphore(&key, 1).unwrap());
 
-    // The holder's own process gets the same answer as other processes.
+    // A caller in the holder's process and a caller in a different process get the same result.
     let permit = semaphore.acquire(1).await.unwrap();
     for mutex in [&mutex, &other_mutex] {
         let error = mutex.lock().await.unwrap_err();

@@ -1,4 +1,4 @@
-//! A striped lock gives a caller any one of several slots.
+//! A striped lock grants a caller any one of several slots.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ pub(crate) async fn no_two_meet_in_a_segment(scene: &Scene) {
 pub(crate) async fn a_waiter_gets_the_first_segment_that_is_freed(scene: &Scene) {
     let key = scene.key();
     let holder = scene.client_with(long(scene)).await;
-    // While the waiter is queued for one slot, it checks the other slots twice before its wait
+    // While the waiter is queued for one slot, it checks the remaining slots twice before its wait
     // ends.
     let often = Retry::unlimited().every(scene.ttl() / 20);
     let (client, _faults) = scene.faulty_with(long(scene).retry(often)).await;
@@ -136,7 +136,7 @@ pub(crate) async fn a_wait_for_a_segment_may_be_dropped_at_any_point(scene: &Sce
     guards.1.release().await.unwrap();
     all_become_free(scene, &held).await;
 
-    // This also applies if a slot is free.
+    // The slots also become free if the calls are cancelled while a slot is free.
     for polls in 0..20 {
         drop(polled(scene, polls, waiting.lock()).await);
         all_become_free(scene, &held).await;

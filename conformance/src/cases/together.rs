@@ -1,4 +1,4 @@
-//! Several keys are acquired in one atomic step.
+//! One atomic step acquires several keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +12,7 @@ use leasehold_core::{ErrorKind, LockKey};
 use super::{grant, refusal};
 use crate::scene::Scene;
 
-/// Returns leases of `count` keys that do not expire during a case.
+/// Returns leases for `count` keys, which do not expire during a case.
 fn leases(scene: &Scene, count: usize) -> Vec<Lease> {
     (0..count).map(|_| long_lease(scene, &scene.key())).collect()
 }
@@ -25,7 +25,7 @@ fn claims(leases: &[Lease]) -> Vec<Claim> {
     leases.iter().cloned().map(Claim::new).collect()
 }
 
-/// Makes one attempt for all leases that must be granted.
+/// Makes one attempt to acquire all leases, which must succeed.
 async fn grant_all<B: LockBackend>(backend: &B, leases: &[Lease]) -> Vec<Grant> {
     match backend.try_acquire_all(&claims(leases)).await.unwrap() {
         AttemptAll::Granted(grants) => {
@@ -36,7 +36,7 @@ async fn grant_all<B: LockBackend>(backend: &B, leases: &[Lease]) -> Vec<Grant> 
     }
 }
 
-/// Makes one attempt for all leases that must be refused because one key is held.
+/// Makes one attempt to acquire all leases, which must fail because one key is held.
 async fn refusal_of_all<B: LockBackend>(backend: &B, claims: &[Claim]) -> (LockKey, Contention) {
     match backend.try_acquire_all(claims).await.unwrap() {
         AttemptAll::Granted(grants) => panic!("granted: {grants:?}"),
@@ -94,7 +94,7 @@ pub(crate) async fn a_refusal_leaves_nothing_not_even_a_place(scene: &Scene) {
     refusal_of_all(&backend, &queued).await;
     backend.release(&holder).await.unwrap();
 
-    // The refused claims do not block later claims.
+    // Rejected claims do not block later claims.
     for lease in &wanted {
         let later = long_lease(scene, lease.key());
         grant(&backend, &later).await;
@@ -105,7 +105,7 @@ pub(crate) async fn a_refusal_leaves_nothing_not_even_a_place(scene: &Scene) {
 pub(crate) async fn a_repeated_request_for_several_is_the_same_acquisition(scene: &Scene) {
     let backend = scene.backend().await;
     let wanted = leases(scene, 3);
-    // An earlier request may have been granted some or all leases.
+    // An earlier request may have been granted some or all of the leases.
     grant(&backend, &wanted[1]).await;
 
     let first = grant_all(&backend, &wanted).await;
@@ -135,7 +135,7 @@ pub(crate) async fn a_grant_of_several_passes_no_queue(scene: &Scene) {
         assert_eq!(scene.witness(lease.key()).await, None);
     }
 
-    // The first waiter does not overtake other claims, and is no longer in the queue.
+    // The first waiter does not overtake other claims and is no longer in the queue.
     let own = [wanted[0].clone(), waiter.clone()];
     grant_all(&backend, &own).await;
     release_all(&backend, &own).await;
@@ -175,7 +175,7 @@ pub(crate) async fn as_many_as_are_promised_are_granted_at_once(scene: &Scene) {
     release_all(&backend, &wanted).await;
 }
 
-/// Each key is part of several sets, and each set is requested as a whole.
+/// Each key belongs to several sets, and callers request complete sets.
 pub(crate) async fn crossing_sets_never_overlap(scene: &Scene) {
     const SETS: [[usize; 2]; 4] = [[0, 1], [1, 2], [2, 0], [1, 0]];
     const TIMES: u32 = 20;

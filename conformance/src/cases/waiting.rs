@@ -16,7 +16,7 @@ use crate::harness::Disturbance;
 use crate::scene::Scene;
 use crate::stalls::Measured;
 
-/// Starts to wait for a lock in another task, and returns when the task waits.
+/// Starts a task that waits for a lock, and returns when the task is waiting.
 async fn waiter(
     scene: &Scene,
     client: &LockClient<FaultBackend<Observed>>,
@@ -25,7 +25,7 @@ async fn waiter(
     start_to_wait(scene, client, async move { mutex.lock().await.unwrap() }).await
 }
 
-/// A retry policy that would not retry for a long time on its own.
+/// Returns a retry policy with very long pauses between retries.
 fn rarely() -> Retry {
     Retry::unlimited().every(Duration::from_secs(600))
 }
@@ -60,7 +60,7 @@ pub(crate) async fn a_lease_after_a_wait_lasts_like_any_other(scene: &Scene) {
     guard.release().await.unwrap();
     let guard = waiting.await.unwrap();
 
-    // The store may have made the waiter the holder without another request.
+    // The store may have granted the lock to the waiter without a further request.
     assert!(guard.token().number() > before);
     for _ in 0..4 {
         assert!(guard.is_held());
@@ -122,8 +122,8 @@ pub(crate) async fn a_release_just_before_the_waiting_is_not_missed(scene: &Scen
     for round in 0..scene.rounds(500) {
         let guard = ours.lock().await.unwrap();
 
-        // The release happens before, during or after the first attempt of the other client, or
-        // arrives before the refusal.
+        // The store processes the release before, during or after the waiter's first attempt, or
+        // the notification of the release arrives before the reply to that attempt.
         let overtakes = round % 20 == 0;
         if overtakes {
             faults.inject(Operation::Acquire, Fault::DelayReply(soon * 2), 1);
@@ -158,7 +158,7 @@ pub(crate) async fn a_lost_connection_costs_a_waiter_nothing(scene: &Scene) {
     scene.pass(scene.ttl()).await;
     guard.release().await.unwrap();
 
-    // A busy machine delays other waiters too.
+    // A busy machine also delays other waiters.
     let next = tokio::select! {
         biased;
         next = waiting => next.unwrap(),
@@ -167,8 +167,8 @@ pub(crate) async fn a_lost_connection_costs_a_waiter_nothing(scene: &Scene) {
     next.release().await.unwrap();
 }
 
-/// Wakes twenty waiters of another key one after the other. This takes as long as a single wake-up
-/// should take while nothing stalls.
+/// Wakes twenty waiters of a different key, one after another. If nothing stalls, all twenty
+/// wake-ups together take as long as a single wake-up should take at most.
 async fn twenty_waits(scene: &Scene) {
     let key = scene.key();
     let long = scene.options().ttl(scene.long_ttl()).retry(rarely());
@@ -236,7 +236,7 @@ pub(crate) async fn a_wait_ends_when_it_is_over_and_not_before(scene: &Scene) {
     let mutex = client.mutex(&key).unwrap();
     let waits = mutex.clone().with_options(scene.options().wait(wait)).unwrap();
 
-    // This applies to the store and to another caller of the same process.
+    // The case applies to the store and to another caller in the same process.
     let ours = holder.mutex(&key).unwrap();
     for mutex in [&mutex, &ours] {
         let asked_at = scene.now();
@@ -259,7 +259,7 @@ pub(crate) async fn a_wait_that_ends_during_a_later_attempt_is_a_refusal(scene: 
     let guard = scene.client().await.mutex(&key).unwrap().lock().await.unwrap();
     let mutex = client.mutex(&key).unwrap();
 
-    // The first attempt is answered, and the next one is not.
+    // The store replies to the first attempt but not to the next attempt.
     let waiting = start_to_wait(scene, &client, async move { mutex.try_lock_for(soon * 3).await });
     let waiting = waiting.await;
     faults.inject(Operation::Acquire, Fault::SwallowReply, 10);
@@ -277,8 +277,8 @@ pub(crate) async fn one_budget_covers_the_queue_and_the_store(scene: &Scene) {
     let mutex = client.mutex(&key).unwrap();
     let wait = scene.ttl() / 2;
 
-    // The first caller waits for the store. The second one waits behind it, and later also for the
-    // store.
+    // The first caller waits for the store. The second caller waits behind the first one, and later
+    // waits for the store too.
     let asked_at = scene.now();
     let (first, second) = tokio::join!(mutex.try_lock_for(wait / 2), mutex.try_lock_for(wait));
 
@@ -303,7 +303,7 @@ pub(crate) async fn a_flood_of_news_is_no_busy_loop(scene: &Scene) {
     }
 
     let attempts = faults.calls(Operation::Acquire);
-    // There is one attempt every 10 ms, plus a few before the flood is detected.
+    // The client makes one attempt every 10 ms, plus a few attempts before it detects the flood.
     let most = usize::try_from(scene.ttl().as_millis() / 2 / 10).unwrap() + 20;
     assert!(attempts <= most, "{attempts} attempts, {most} are allowed");
     assert!(!waiting.is_finished(), "news was taken for a grant");
@@ -328,7 +328,8 @@ pub(crate) async fn a_thousand_waiters_of_a_process_are_one_to_the_store(scene: 
 
     scene.pass(scene.ttl()).await;
 
-    // There is one attempt per pause, and one per renewal by the holder that the store notifies.
+    // All waiters together make one attempt per pause and one attempt per notification of a
+    // renewal.
     let attempts = faults.calls(Operation::Acquire);
     assert!(attempts <= 30, "{attempts} attempts by {WAITERS} waiters");
     guard.release().await.unwrap();
@@ -346,7 +347,7 @@ pub(crate) async fn callers_of_a_process_are_served_in_order(scene: &Scene) {
     let mut waiting = JoinSet::new();
     for n in 0..10 {
         let (mutex, sender) = (client.mutex(&key).unwrap(), sender.clone());
-        // Each caller is queued before the next one starts.
+        // Each caller is queued before the next caller starts.
         waiting.spawn(begun(async move {
             let guard = mutex.lock().await.unwrap();
             sender.send(n).unwrap();
@@ -375,7 +376,7 @@ pub(crate) async fn too_many_waiters_are_refused_at_once(scene: &Scene) {
     let client = builder.options(scene.options()).max_waiters(2).build().unwrap();
     let mutex = client.mutex(&key).unwrap();
     let mut waiting = JoinSet::new();
-    // The caller that asks the store counts too.
+    // The caller that contacts the store also counts.
     for _ in 0..2 {
         let mutex = mutex.clone();
         let lock = async move { mutex.lock().await.unwrap().release().await.unwrap() };

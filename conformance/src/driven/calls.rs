@@ -12,8 +12,8 @@ pub(crate) struct Calls(Arc<Sender<Counts>>);
 struct Counts {
     begun: u64,
     under_way: u64,
-    /// Whether time is moving. Calls wait in this state, because the client's clock may have moved
-    /// before the store's clock.
+    /// Whether time is advancing. While time is advancing, calls wait, because the client's clock
+    /// may already have advanced while the store's clock has not.
     is_moving: bool,
 }
 
@@ -21,12 +21,12 @@ struct Counts {
 #[derive(Debug)]
 pub(crate) struct Call(Calls);
 
-/// Keeps time moving until this value is dropped.
+/// Marks time as advancing until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Move(Calls);
 
 impl Calls {
-    /// Starts a call. Waits while time is moving.
+    /// Starts a call. Waits while time is advancing.
     pub(crate) async fn begin(&self) -> Call {
         while !self.is_begun() {
             let moved = self.0.subscribe().wait_for(|counts| !counts.is_moving).await.map(drop);
@@ -43,7 +43,7 @@ impl Calls {
         })
     }
 
-    /// Starts to move time, unless more than `begun` calls were started.
+    /// Starts to advance time, unless more than `begun` calls were started.
     pub(crate) fn begin_move(&self, begun: u64) -> Option<Move> {
         let is_idle = self.begun() == begun;
         is_idle.then(|| {

@@ -1,4 +1,4 @@
-//! The clock that the driver moves.
+//! The clock that the driver advances.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold_core::clock::{Clock, Instant, Sleep};
 use tokio::sync::Notify;
 
-/// A clock that stands still until it is moved. Clones share the clock.
+/// A clock that does not advance on its own. Clones share the clock.
 #[derive(Clone, Debug)]
 pub(crate) struct DrivenClock(Arc<Shared>);
 
@@ -29,7 +29,7 @@ struct State {
     waiting: BTreeMap<Timer, Waker>,
 }
 
-/// When a timer is due, and its number.
+/// The time when a timer is due, and the timer's number.
 type Timer = (Instant, u64);
 
 impl DrivenClock {
@@ -50,12 +50,12 @@ impl DrivenClock {
         }
     }
 
-    /// Returns when the first timer is due.
+    /// Returns the time when the first timer is due.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
         self.state().waiting.first_key_value().map(|(&(due, _), _)| due)
     }
 
-    /// Moves the clock without waking the timers that are due.
+    /// Advances the clock without waking the timers that are due.
     pub(crate) fn advance(&self, by: Duration) {
         let mut state = self.state();
         state.now = state.now + by;
@@ -120,7 +120,7 @@ impl Future for Sleeping {
 impl Drop for Sleeping {
     fn drop(&mut self) {
         let waker = self.clock.state().waiting.remove(&self.timer);
-        // Dropping a waker may run other code, so the clock must not be locked here.
+        // Dropping a waker may run arbitrary code, so the clock must not be locked here.
         drop(waker);
     }
 }

@@ -1,4 +1,4 @@
-//! A backend whose calls the suite observes.
+//! A backend that reports its calls to the suite.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use leasehold_core::{Error, LockKey};
 use super::Calls;
 use crate::silences::Silences;
 
-/// The backend of a [`Scene`](crate::Scene)'s clients. It wraps the harness's backend. The suite
-/// observes whether a call is in progress and whether the store answers it.
+/// The backend of a [`Scene`](crate::Scene)'s clients. The wrapper contains the harness's backend,
+/// and records whether a call is in progress and whether the store replies.
 #[derive(Debug)]
 pub(crate) struct Observed {
     inner: Arc<dyn LockBackend>,

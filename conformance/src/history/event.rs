@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::run::{Kind, Register};
 
-/// An event in a process.
+/// An event in a client process.
 ///
 /// A [`Record`](super::record::Record) contains these events.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -16,7 +16,7 @@ pub struct Event {
     /// The time of the event on the clock that guards use. All processes of the machine share this
     /// clock.
     pub at: Duration,
-    /// The number of the process. A process that was started again has a new number.
+    /// The number of the process. A restarted process has a new number.
     pub process: u32,
     /// The kind of the event.
     pub kind: EventKind,
@@ -37,14 +37,14 @@ pub enum EventKind {
         /// The key.
         key: String,
     },
-    /// The call ended.
+    /// A call returned.
     Answered {
         /// The number of the call.
         call: u64,
         /// The outcome: `granted`, `busy`, `cancelled`, or the kind of the error.
         outcome: String,
     },
-    /// A caller received a guard that was held.
+    /// A caller received a guard, which was held.
     Entered {
         /// The number of the hold within the process.
         hold: u64,
@@ -81,16 +81,16 @@ pub enum EventKind {
         /// The reason, in one or two words.
         reason: String,
     },
-    /// A caller starts to release a guard, which was held.
+    /// A caller started to release a guard, which was held.
     Ends {
         /// The number of the hold.
         hold: u64,
         /// The last deadline of the guard.
         deadline: Duration,
-        /// Whether the caller waits for the release. Otherwise it drops the guard.
+        /// Whether the caller waits for the release. If `false`, the caller drops the guard.
         waits: bool,
     },
-    /// Work under a lock continued although it had been notified of the loss.
+    /// Work under a lock continued after the loss notification.
     WentOn {
         /// The number of the hold.
         hold: u64,
@@ -103,32 +103,32 @@ pub enum EventKind {
         register: Register,
         /// Whether the register accepted the write.
         accepted: bool,
-        /// Whether the write replaced another write that the writer had not read.
+        /// Whether the write overwrote a write that the writer had not read.
         undid: bool,
     },
     /// The process reported its resource usage.
     Uses(Usage),
     /// The process has finished its work, and should not have left anything behind.
     Finished(Usage),
-    /// The campaign killed the process at this time or later.
+    /// The campaign killed the process, at this time or later.
     Killed,
-    /// The process ended on its own.
+    /// The process exited on its own.
     Ended,
-    /// A line of the process is missing in the record.
+    /// A line from the process is missing in the record.
     Missing,
     /// The campaign was paused until now, because the machine did not run it.
     Stalled {
         /// How long it was paused.
         late: Duration,
     },
-    /// Another process acquired the key after all clients had ended.
+    /// The campaign acquired the key after all clients had exited.
     Freed {
         /// The key.
         key: String,
-        /// The time after the end of the clients.
+        /// The time since the clients exited.
         after: Duration,
     },
-    /// A key still existed in the store after all clients and their leases had ended.
+    /// A key still existed in the store after all clients had exited and their leases had expired.
     Left {
         /// The key.
         key: String,
@@ -137,7 +137,7 @@ pub enum EventKind {
 
 /// The resources that a process uses.
 ///
-/// [`EventKind::Uses`] contains this type.
+/// [`EventKind::Uses`] contains a value of this type.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Usage {
     /// The resident memory in KiB.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// A time after a fault in which some rules do not apply.
+/// A period after a fault in which some rules do not apply.
 ///
-/// [`Hit`] contains this type.
+/// [`Hit`] contains a value of this type.
 #[derive(Debug)]
 pub struct Window {
     /// The guarantee, as stated in `docs/promises.md`.
@@ -20,14 +20,15 @@ pub struct Window {
 
 /// A fault that was in effect.
 ///
-/// [`History::new`](super::judge::History::new) has an argument of this type.
+/// [`History::new`](super::judge::History::new) takes an argument that contains values of this
+/// type.
 #[derive(Clone, Debug)]
 pub struct Hit {
     /// The kind of the fault.
     pub kind: &'static str,
-    /// The window that the fault opens, if it opens one.
+    /// The window that the fault opens, if any.
     pub window: Option<&'static Window>,
-    /// Whether the guarantees exclude the fault, for example the loss of all data.
+    /// Whether the fault is outside the guarantees, for example the loss of all data.
     pub is_outside: bool,
     /// The affected process, or the pair of processes whose traffic is affected.
     pub target: String,
@@ -40,7 +41,7 @@ pub struct Hit {
 }
 
 impl Hit {
-    /// Returns the guarantee that excludes a violation of a rule at this time, if there is one.
+    /// Returns the guarantee that permits a violation of a rule at this time, if there is one.
     pub fn excuse(
         &self,
         rule: &str,

@@ -22,14 +22,14 @@ use self::time::Timeline;
 /// | rule | the rule is violated if |
 /// | --- | --- |
 /// | V1 | the holders that consider their leases of a key valid have more permits than the limit |
-/// | V2 | a resource that checks fencing tokens accepts a write of a holder after a later holder has written, or rejects a write of the latest holder |
+/// | V2 | a resource that checks fencing tokens accepts a write from a holder after a later holder has written, or rejects a write from the latest holder |
 /// | V3 | a resource without fencing loses an update; this is only counted, because no lock can prevent it while processes are paused |
 /// | V4 | a guard reports *held* after *lost* or after its deadline, or work under `run` continues after a loss |
 /// | tokens | the tokens of a key do not increase in the order of the grants: a caller that requests the lock after a holder has received its guard gets a smaller token |
 /// | entries | a caller receives its guard after a holder with a larger token, although it had requested the lock earlier |
 /// | liveness | a caller waits too long for a key that no caller considers held, while no fault is in effect |
-/// | leak | all processes have ended, but a key is not free within one TTL or remains in the store, or a process keeps entries |
-/// | record | a line of a process is missing, or a process has ended on its own |
+/// | leak | all processes have exited, but a key is not free within one TTL or remains in the store, or a process keeps entries |
+/// | record | a line from a process is missing, or a process has exited on its own |
 #[derive(Clone, Debug)]
 pub struct History {
     start: Duration,
@@ -38,7 +38,7 @@ pub struct History {
     bounds: Bounds,
 }
 
-/// Returns the times in which the machine did not run any process.
+/// Returns the periods in which the machine did not run any process.
 fn stalls(events: &[Event]) -> impl Iterator<Item = (Duration, Duration)> {
     events.iter().filter_map(|event| match event.kind {
         EventKind::Stalled { late } => Some((event.at.saturating_sub(late), event.at)),
@@ -48,19 +48,20 @@ fn stalls(events: &[Event]) -> impl Iterator<Item = (Duration, Duration)> {
 
 /// The time limits for checking a history.
 ///
-/// [`History::new`] has an argument of this type.
+/// [`History::new`] takes an argument of this type.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// The TTL of all leases.
     pub ttl: Duration,
-    /// How long the store may need to recover from a fault, and clients to notice that a key is
-    /// free.
+    /// How long the store may take to recover from a fault, and how long clients may take to notice
+    /// that a key is free.
     pub recovery: Duration,
 }
 
 impl History {
-    /// Creates a history from the events of all processes, in any order. Events of one process with
-    /// the same time, and all writes, must be in their original order.
+    /// Creates a history from the events of all processes, in any order. Events of one process that
+    /// have the same time must be in their original order. All writes must also be in their
+    /// original order.
     pub fn new(start: Duration, mut events: Vec<Event>, faults: Vec<Hit>, bounds: Bounds) -> Self {
         events.sort_by_key(|event| event.at);
         Self { start, events, faults, bounds }

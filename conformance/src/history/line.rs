@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::event::{Event, EventKind};
 
-/// The plan for a process, which is the first line that it reads.
+/// The plan for a process, which is the first line that the process reads.
 ///
-/// [`Process::start`](super::process::Process::start) sends it.
+/// [`Process::start`](super::process::Process::start) sends the plan.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Plan {
     /// The URL of the store.
@@ -29,10 +29,10 @@ pub struct Plan {
 
 /// A line that a process writes.
 ///
-/// [`Record::hear`](super::record::Record::hear) reads it.
+/// [`Record::hear`](super::record::Record::hear) reads such lines.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Line {
-    /// The number of the line, which reveals missing lines.
+    /// The number of the line. The record uses the numbers to detect missing lines.
     pub n: u64,
     /// The content of the line.
     pub said: Said,
@@ -40,7 +40,7 @@ pub struct Line {
 
 /// An event of a process, or a request to the resource.
 ///
-/// [`Line`] contains this type.
+/// [`Line`] contains a value of this type.
 #[derive(Debug, Deserialize, Serialize)]
 pub enum Said {
     /// An event.
@@ -79,10 +79,10 @@ pub enum Said {
 
 /// A line that the campaign sends to a process.
 ///
-/// [`Record::hear`](super::record::Record::hear) returns it.
+/// [`Record::hear`](super::record::Record::hear) returns such lines.
 #[derive(Debug, Deserialize, Serialize)]
 pub enum Order {
-    /// The resource has completed the request of a hold and returned this value.
+    /// The resource has completed a hold's request and returned this value.
     Done {
         /// The number of the hold.
         hold: u64,
@@ -103,9 +103,9 @@ impl Said {
     }
 }
 
-/// Returns a line as text.
+/// Serializes a line as text.
 ///
-/// [`Process::start`](super::process::Process::start) sends such lines.
+/// [`Process::start`](super::process::Process::start) sends lines in this format.
 pub fn text(line: &impl Serialize) -> String {
     serde_json::to_string(line).expect("lines are plain data") + "\n"
 }

@@ -10,7 +10,7 @@ use crate::history::line::Plan;
 use crate::history::process::{Process, Program};
 use crate::history::record::Record;
 
-/// A fixed number of slots with one process each.
+/// A fixed number of slots, with one process in each slot.
 ///
 /// The [`history`](super) module shows how the parts work together.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Population {
 }
 
 impl Population {
-    /// Starts this number of processes.
+    /// Starts the given number of processes.
     pub fn start(plan: Plan, processes: u32, program: Program, record: &Arc<Record>) -> Self {
         let record = Arc::clone(record);
         let mut population = Self { plan, program, places: Vec::new(), record };
@@ -38,7 +38,7 @@ impl Population {
         self.places.len()
     }
 
-    /// Returns whether there are no slots.
+    /// Returns whether the population has no slots.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -48,8 +48,8 @@ impl Population {
         &self.places[place]
     }
 
-    /// Pauses or kills one process or all processes for `time`. `pick` selects the process. Returns
-    /// the name of the target, and the numbers of the paused processes.
+    /// Pauses or kills one process or all processes for `time`. For a single process, `pick`
+    /// selects the process. Returns the name of the target and the numbers of the paused processes.
     ///
     /// # Panics
     ///
@@ -79,7 +79,7 @@ impl Population {
         }
     }
 
-    /// Kills the process in a slot, and starts a new one.
+    /// Kills the process in a slot and starts a new process.
     async fn replace(&mut self, place: usize, after: Duration) {
         let process = self.next(place);
         // The new process exists immediately, but acquires locks only after it has connected.
@@ -87,7 +87,7 @@ impl Population {
         sleep(after).await;
     }
 
-    /// Makes all processes finish their work, and waits until they have ended.
+    /// Makes all processes finish their work, and waits until they have exited.
     pub async fn finish(self, within: Duration) {
         join_all(self.places.into_iter().map(|process| process.finish(within))).await;
     }

@@ -1,4 +1,4 @@
-//! A client process, as the campaign sees it.
+//! The campaign's view of a client process.
 
 use std::env;
 use std::os::unix::process::ExitStatusExt;
@@ -17,21 +17,21 @@ use crate::history::event::{EventKind, now};
 use crate::history::line::{Order, Plan, text};
 use crate::history::record::Record;
 
-/// How to start a client process: this program with other arguments.
+/// The command that starts a client process, which is this program with different arguments.
 ///
-/// [`Population::start`](super::population::Population::start) has an argument of this type.
+/// [`Population::start`](super::population::Population::start) takes an argument of this type.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The arguments with which the program calls [`worker::run`](crate::history::worker::run).
+    /// The arguments that make the program call [`worker::run`](crate::history::worker::run).
     pub args: Vec<String>,
-    /// Returns the group id for the process in a slot, if a firewall must identify processes by
+    /// Returns the group ID for the process in a slot, if a firewall must identify processes by
     /// their group.
     pub group_of: Option<fn(usize) -> u32>,
 }
 
-/// A client process. It is killed when this value is dropped.
+/// A client process, which is killed when this value is dropped.
 ///
-/// A [`Population`](super::population::Population) starts and ends these processes.
+/// A [`Population`](super::population::Population) starts and stops these processes.
 #[derive(Debug)]
 pub struct Process {
     number: u32,
@@ -42,8 +42,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the process of a slot. The plan is sent through a pipe, because its URL may contain a
-    /// password.
+    /// Starts the process of a slot. The plan is sent through a pipe, because the URL in the plan
+    /// may contain a password.
     pub fn start(plan: &Plan, program: &Program, place: usize, record: &Arc<Record>) -> Self {
         let mut command = Command::new(env::current_exe().expect("this program has a path"));
         command.args(&program.args);
@@ -60,7 +60,7 @@ impl Process {
         tokio::spawn(async move {
             drop(input.write_all(plan_line.as_bytes()).await);
             while let Some(order) = given.recv().await {
-                // A killed process does not need the order.
+                // A killed process does not need the order, so an error is ignored.
                 drop(input.write_all(text(&order).as_bytes()).await);
             }
         });
@@ -79,7 +79,7 @@ impl Process {
         self.signal(Signal::STOP);
         if let Some(id) = self.id() {
             let still = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            // If the process has ended, this is noticed when it is awaited.
+            // If the process has exited, awaiting it later returns the error.
             let _ = waitid(WaitId::Pid(id), still);
         }
     }
@@ -103,9 +103,9 @@ impl Process {
         self.listening.await.expect("listening does not panic");
     }
 
-    /// Makes the process finish its work, and waits until it has ended.
+    /// Makes the process finish its work, and waits until the process has exited.
     pub async fn finish(mut self, within: Duration) {
-        // A failed process cannot receive the order.
+        // A process that has failed cannot receive the order.
         drop(self.orders.send(Order::Finish));
         if timeout(within, self.child.wait()).await.is_err() {
             self.signal(Signal::KILL);
@@ -117,8 +117,8 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         if let Some(id) = self.id() {
-            // A child that was not awaited keeps its id. An error means that it has ended, which is
-            // noticed when it is awaited.
+            // A child process keeps its ID until it is awaited. An error means that the process has
+            // exited, and awaiting it later returns the error.
             let _ = kill_process(id, signal);
         }
     }
@@ -135,7 +135,7 @@ async fn listen(
     record: Arc<Record>,
 ) {
     let mut lines = BufReader::with_capacity(1 << 16, output).lines();
-    // The last line may end within a character.
+    // The last line may end in the middle of a character.
     while let Ok(Some(line)) = lines.next_line().await {
         if let Some(order) = record.hear(process, &line) {
             drop(orders.send(order));

@@ -8,7 +8,7 @@ use crate::history::event::{Event, EventKind, now};
 use crate::history::line::{Line, Order, Said};
 use crate::history::run::Register;
 
-/// The record of all events. It is in the process that is never paused or killed.
+/// The record of all events. The process that contains the record is never paused or killed.
 ///
 /// The [`history`](super) module shows how the parts work together.
 #[derive(Debug, Default)]
@@ -25,15 +25,15 @@ struct State {
 /// The registers of one key.
 #[derive(Debug, Default)]
 struct Registers {
-    /// The largest token that the fenced register has seen.
+    /// The largest token that the fenced register has received.
     fence: u64,
     /// The value of the unfenced register.
     value: u64,
 }
 
 impl Record {
-    /// Records a line of a process. If the line is a request to the resource, runs the request and
-    /// returns the answer.
+    /// Records a line from a process. If the line is a request to the resource, runs the request
+    /// and returns the reply.
     pub fn hear(&self, process: u32, line: &str) -> Option<Order> {
         // The last line of a killed process may be incomplete.
         let Line { n, said } = serde_json::from_str(line).ok()?;

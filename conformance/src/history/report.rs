@@ -1,4 +1,4 @@
-//! Renders runs as a single HTML file that does not load other files.
+//! Renders runs as a single, self-contained HTML file.
 
 mod columns;
 
@@ -28,8 +28,8 @@ const SCRIPT: [&str; 10] = [
 
 /// Renders runs as a page with a table of all runs and a chart for each run.
 ///
-/// The page contains the runs as JSON in the element `data`. Its content security policy prevents
-/// browsers from loading anything.
+/// The page contains the runs as JSON in the element `data`. The page's content security policy
+/// prevents browsers from loading anything.
 ///
 /// ```
 /// use leasehold_conformance::history::report::html;
@@ -42,14 +42,14 @@ const SCRIPT: [&str; 10] = [
 pub fn html(runs: &[Run]) -> String {
     let runs: Vec<Shown<'_>> = runs.iter().map(Shown::of).collect();
     let data = serde_json::to_string(&Data { runs }).expect("runs are plain data");
-    // The data are inserted last, because a name in them may look like a placeholder.
+    // The data is inserted last, because a name in the data may look like a placeholder.
     PAGE.replace("{{style}}", STYLE)
         .replace("{{script}}", &SCRIPT.concat())
         .replace("{{data}}", &as_element(&data))
 }
 
-/// Escapes JSON so that browsers do not interpret it as markup. `<` occurs only in strings, where
-/// its escape has the same meaning.
+/// Escapes JSON so that browsers do not interpret the data as markup. `<` occurs only in strings,
+/// where its escape has the same meaning.
 fn as_element(json: &str) -> String {
     json.replace('<', "\\u003c")
 }

@@ -1,4 +1,4 @@
-//! A run of the campaign as plain data.
+//! A run of the campaign, as plain data.
 //!
 //! All times are milliseconds since the start of the run, on the clock that all processes of the
 //! machine share.
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The history of clients and faults on one class of store, and the result of checking it.
+/// The history of clients and faults on one class of store, with the result of the check.
 ///
 /// The example of [`report::html`](super::report::html) creates a run.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -18,11 +18,11 @@ pub struct Run {
     pub class: String,
     /// The title of the class, such as "Redis with Sentinel".
     pub title: String,
-    /// The versions of programs by name.
+    /// The versions of the programs, by name.
     pub versions: BTreeMap<String, String>,
     /// The machine: its cores, its memory and its kernel.
     pub machine: String,
-    /// The time from the start of the first client to the end of the last one, in seconds.
+    /// The time from the first client's start to the last client's exit, in seconds.
     pub seconds: f64,
     /// The TTL of all leases.
     pub ttl_ms: f64,
@@ -45,7 +45,7 @@ pub struct Run {
 /// [`Run::clients`] contains these rows.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ClientRow {
-    /// The number of the process. A process that replaces a killed one has a new number.
+    /// The number of the process. A process that replaces a killed process has a new number.
     pub process: u32,
     /// When the campaign started the process.
     pub started_ms: f64,
@@ -57,7 +57,7 @@ pub struct ClientRow {
 
 /// Why a process ended.
 ///
-/// [`ClientRow`] contains this type.
+/// [`ClientRow`] contains a value of this type.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cause {
@@ -67,7 +67,7 @@ pub enum Cause {
     Ended,
 }
 
-/// A time for which a task considered itself a holder.
+/// A period in which a task considered itself a holder.
 ///
 /// [`Run::holds`] contains these rows.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -92,19 +92,20 @@ pub struct HoldRow {
     pub until_ms: f64,
     /// Why the hold ended.
     pub end: End,
-    /// When the caller was notified of a loss. For a paused process, this is after the deadline.
+    /// When the caller was notified of a loss. For a paused process, this time is after the
+    /// deadline.
     pub lost_ms: Option<f64>,
 }
 
 /// The type of a lock that a caller requested.
 ///
-/// [`HoldRow`] contains this type.
+/// [`HoldRow`] contains a value of this type.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A mutex.
     Mutex,
-    /// A mutex whose waiters are served first come, first served.
+    /// A mutex that serves waiters in order of arrival.
     Fair,
     /// A reentrant mutex.
     Reentrant,
@@ -122,7 +123,7 @@ pub enum Kind {
 
 /// Why a hold ended.
 ///
-/// [`HoldRow`] contains this type.
+/// [`HoldRow`] contains a value of this type.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum End {
@@ -151,7 +152,7 @@ pub struct FaultRow {
     pub from_ms: f64,
     /// The end of the fault.
     pub until_ms: f64,
-    /// Whether the guarantees exclude the fault, for example the loss of all data of a server.
+    /// Whether the fault is outside the guarantees, for example the loss of all of a server's data.
     pub outside: bool,
 }
 
@@ -170,17 +171,17 @@ pub struct WriteRow {
     pub register: Register,
     /// Whether the register accepted the write. An unfenced register accepts all writes.
     pub accepted: bool,
-    /// Whether the write replaced another write that its writer had not read.
+    /// Whether the write overwrote a write that the writer had not read.
     pub undid: bool,
 }
 
 /// A register of the resource.
 ///
-/// [`WriteRow`] contains this type.
+/// [`WriteRow`] contains a value of this type.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Register {
-    /// A register that rejects tokens below the largest token that it has seen.
+    /// A register that rejects tokens below the largest token that it has received.
     Fenced,
     /// A register that does not check tokens.
     Unfenced,
@@ -195,22 +196,21 @@ pub struct ViolationRow {
     pub rule: String,
     /// When the violation occurred.
     pub at_ms: f64,
-    /// The key, or an empty text if the violation does not concern a key.
+    /// The key, or an empty string if the violation does not concern a key.
     pub key: String,
     /// A sentence that describes the violation.
     pub text: String,
-    /// The holds that show the violation, as indices into [`Run::holds`].
+    /// The holds that are involved in the violation, as indices into [`Run::holds`].
     pub holds: Vec<usize>,
     /// How long the violation lasted, or zero if it was instantaneous.
     pub length_ms: f64,
-    /// The window in `docs/promises.md` that excludes the violation from the guarantees, if there
-    /// is one.
+    /// The window in `docs/promises.md` that permits the violation, if there is one.
     pub excused: Option<String>,
 }
 
 /// The counts and extremes of a run.
 ///
-/// [`Run::figures`] contains them.
+/// [`Run::figures`] contains a value of this type.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Figures {
@@ -228,30 +228,30 @@ pub struct Figures {
     pub faults: BTreeMap<String, u64>,
     /// The number of faults that started while a lock was held.
     pub faults_on_holds: u64,
-    /// The number of violations by rule, without the excused ones.
+    /// The number of violations by rule, except for excused violations.
     pub violations: BTreeMap<String, u64>,
-    /// The number of violations by rule that a window of the guarantees excludes.
+    /// The number of excused violations by rule, which a window of the guarantees permits.
     pub excused: BTreeMap<String, u64>,
     /// The longest overlap of holds that exclude each other.
     pub longest_overlap_ms: f64,
-    /// The number of writes that the fenced register accepted and rejected.
+    /// The numbers of writes that the fenced register accepted and rejected.
     pub writes: [u64; 2],
-    /// The number of writes to the unfenced register that replaced another write (V3).
+    /// The number of writes to the unfenced register that overwrote a write that the writer had not
+    /// read (V3).
     pub lost_updates: u64,
     /// The time from a deadline to the loss notification, except for paused processes: median, 99th
     /// percentile and maximum.
     pub loss_latency_ms: [f64; 3],
     /// The longest time that a caller waited for a free key while no fault was in effect.
     pub longest_unserved_ms: f64,
-    /// The time from the end of the last client until all keys were free.
+    /// The time from the last client's exit until all keys were free.
     pub until_free_ms: f64,
-    /// The total time in which the machine did not run the campaign. Only stalls of 200 ms or more
-    /// are detected.
+    /// The total time during which the machine did not run the campaign. Only stalls of 200 ms or
+    /// more are detected.
     pub stalled_ms: f64,
-    /// The largest number of file descriptors of a client while it worked and after it had
-    /// finished.
+    /// The largest numbers of file descriptors of a client, during and after its work.
     pub fds: [u64; 2],
-    /// The resource usage over time in long runs.
+    /// In long runs, the resource usage over time.
     pub samples: Vec<Sample>,
 }
 

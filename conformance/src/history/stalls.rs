@@ -1,4 +1,4 @@
-//! Detects times in which the machine does not run the campaign.
+//! Detects periods in which the machine does not run the campaign.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use crate::history::event::{EventKind, now};
 use crate::history::record::Record;
 use crate::stalls;
 
-/// A thread that wakes this late was not running, and all other threads may not have been running
-/// either.
+/// The delay of a wake-up that counts as a stall. If a thread wakes this late, the machine did not
+/// run it, and may not have run any other thread.
 const LATE: Duration = Duration::from_millis(200);
 
-/// Observes the machine. Records the stalls when it is dropped.
+/// Observes the machine. When this value is dropped, it records the stalls.
 ///
 /// The [`history`](super) module shows how the parts work together.
 #[derive(Debug)]

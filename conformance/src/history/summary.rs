@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::history::run::{Run, ViolationRow};
 
-/// The maximum number of violations that are shown. More violations of the same run add no
+/// The maximum number of violations in a summary. Further violations of a run would not add
 /// information.
 const TOLD: usize = 8;
 

@@ -1,5 +1,5 @@
-//! A client process that repeatedly acquires and releases locks. It reports what it considers
-//! itself the holder of before it acts.
+//! A client process that repeatedly acquires and releases locks. Before the process acts, it
+//! reports which locks it considers itself the holder of.
 
 mod held;
 mod lock;
@@ -30,11 +30,11 @@ use crate::history::run::Kind;
 /// The pause between two attempts to connect to a store that is down.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// If a key is not free after this time, the store hangs or a client has left a lease that never
-/// expires.
+/// The time after which a key must be free. A key that is still held means that the store hangs, or
+/// that a client has left a lease that never expires.
 const UNTIL_GIVEN_UP: Duration = Duration::from_secs(60);
 
-/// The additional time after the TTL for releasing dropped guards and cancelled calls.
+/// The time after the TTL in which dropped guards and cancelled calls must have been released.
 const UNTIL_CLEAN: Duration = Duration::from_secs(10);
 
 /// Connects to a store. Waits until the store is available.
@@ -62,10 +62,10 @@ fn options(ttl: Duration) -> LockOptions {
     LockOptions::new().ttl(ttl).outage_wait(ttl * 2)
 }
 
-/// Runs the plan that the process reads, until the process is killed or must finish.
+/// Reads a plan and runs it until the process is killed or is ordered to finish.
 ///
 /// `connect` connects to the store. `entries` counts the entries in the maps of a client, if the
-/// program supports this.
+/// program supports counting them.
 ///
 /// `leasehold verify` and the fault campaign call this function.
 ///
@@ -99,7 +99,7 @@ pub async fn run(
     ExitCode::SUCCESS
 }
 
-/// Reports the resource usage at intervals.
+/// Reports the resource usage periodically.
 async fn sample(usage: &impl Fn() -> Usage, teller: &Teller, pause: Duration) -> Infallible {
     loop {
         sleep(pause).await;
@@ -164,7 +164,7 @@ impl Worker {
         }
     }
 
-    /// Acquires a lock. Some calls do not wait, and some calls are cancelled at random times.
+    /// Acquires a lock. Some calls do not wait, and some are cancelled at random times.
     async fn acquire(&self, lock: &Lock, options: LockOptions) -> Option<(u64, Guards)> {
         let patience = match fastrand::u8(..8) {
             0 => Duration::ZERO,
@@ -190,7 +190,7 @@ impl Worker {
         None
     }
 
-    /// Works in `run`, which ends the work if the lock is lost.
+    /// Works in `run`, which cancels the work if the lock is lost.
     async fn work_in_run(&self, lock: &Lock, mutex: &Mutex) {
         let options = self.options().wait(self.patience);
         let mutex = mutex.clone().with_options(options).expect("such leases are possible");
@@ -231,8 +231,8 @@ impl Worker {
     }
 }
 
-/// Acquires each key exclusively after all other clients have ended, and looks for keys that
-/// remain.
+/// Acquires each key exclusively after all other clients have exited, and checks for keys that
+/// remain in the store.
 ///
 /// `leasehold verify` and the fault campaign call this function.
 ///
@@ -262,7 +262,7 @@ pub async fn until_free(client: &LockClient, ttl: Duration, record: &Record) {
     }
 }
 
-/// Waits for all permits of a key, and releases them.
+/// Waits for all permits of a key and releases them.
 async fn take_all(client: &LockClient, key: &str, ttl: Duration) {
     let locks = Lock::all(client);
     let lock = locks.iter().find(|lock| lock.name() == key && lock.kind() != Kind::Reader);

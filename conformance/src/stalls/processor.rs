@@ -16,12 +16,12 @@ mod linux {
 
     use super::Processor;
 
-    /// If there are more processors, they are not observed individually, because a thread rarely
-    /// waits for a specific one.
+    /// The maximum number of processors that are observed individually. On a machine with more
+    /// processors, a thread rarely waits for a specific one.
     const MOST: usize = 8;
 
-    /// Returns the processors that this process may use. Returns an empty list if there are many,
-    /// or if the system does not report them.
+    /// Returns the processors that this process may use. Returns an empty list if there are many
+    /// processors, or if the system does not report them.
     pub(in super::super) fn processors() -> Vec<Processor> {
         let Ok(allowed) = sched_getaffinity(None) else { return Vec::new() };
         let allowed = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number));
@@ -35,8 +35,8 @@ mod linux {
             let Self::Only(number) = self else { return };
             let mut only = CpuSet::new();
             only.set(number);
-            // If the processor was taken from this process in the meantime, it cannot delay threads
-            // of the process.
+            // If the process has lost the processor in the meantime, the processor cannot delay the
+            // process's threads.
             let _ = sched_setaffinity(None, &only);
         }
     }
@@ -67,7 +67,7 @@ mod linux {
 mod elsewhere {
     use super::Processor;
 
-    /// Other systems cannot bind a thread to a processor.
+    /// On this system, a thread cannot be bound to a processor.
     pub(in super::super) fn processors() -> Vec<Processor> {
         Vec::new()
     }

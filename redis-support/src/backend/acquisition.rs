@@ -1,4 +1,4 @@
-//! Acquires locks: decides whether a claim can be part of a batch, runs its script, and waits for
+//! Acquires locks. Decides whether a claim can be part of a batch, runs its script, and waits for
 //! replicas.
 
 use leasehold_core::backend::{Attempt, AttemptAll, Claim, Tenure};
@@ -13,9 +13,9 @@ use crate::node::Wait;
 use crate::reply::{Hearing, Told, decode_attempt, decode_attempt_all, decode_release};
 
 impl<D: Driver> Backend<D> {
-    /// Returns whether a claim can be granted as part of a batch. This requires a server without a
-    /// wait for replicas, and a holder that renews its lease. A holder that does not renew must be
-    /// notified of changes from the grant on.
+    /// Returns whether a claim can be granted as part of a batch. A batch requires that grants do
+    /// not wait for replicas and that the holder renews its lease. A holder that does not renew
+    /// needs notifications immediately after the grant, which a batch does not enable.
     pub(super) fn may_join(&self, claim: &Claim) -> bool {
         claim.share().is_whole()
             && claim.charter().is_none()
@@ -39,7 +39,7 @@ impl<D: Driver> Backend<D> {
         }
         self.0.news.called_up(&called, claim.lease());
         if is_granted && share.is_exclusive() && !share.is_whole() {
-            // Observers of an election are notified of the new leader.
+            // The notification also tells observers of an election about the new leader.
             self.0.news.changed(claim.key(), Concerns::Waiters);
         }
         Ok(attempt)
@@ -63,7 +63,8 @@ impl<D: Driver> Backend<D> {
         Ok(attempt)
     }
 
-    /// Rejects a claim with a quorum configuration unless claims of this type support one.
+    /// Rejects a claim with a quorum configuration unless claims of this type support quorum
+    /// configurations.
     pub(super) fn check_charter(&self, claim: &Claim, is_grantable: bool) -> Result<(), Error> {
         if claim.charter().is_none() || is_grantable {
             return Ok(());
@@ -79,7 +80,7 @@ impl<D: Driver> Backend<D> {
         self.0.topology.wait(self.0.replicas, self.0.replicas_timeout, call).await
     }
 
-    /// Releases a grant that too few replicas have acknowledged.
+    /// Releases a grant if too few replicas have acknowledged it.
     async fn ensure_acknowledged(
         &self,
         wait: Wait,

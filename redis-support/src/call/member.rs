@@ -8,8 +8,8 @@ use crate::process::Process;
 use crate::script::Script;
 
 impl Call {
-    /// Returns the call that reads the membership status of a server with this `process`. A server
-    /// without an identity gets the identity `fresh`.
+    /// Returns the call that reads the membership status of a server that runs as `process`. A
+    /// server without an identity gets the identity `fresh`.
     pub(crate) fn standing(layout: &Layout, fresh: StoreId, process: &Process) -> Self {
         let words = Words::default().standing(&layout.member(), fresh, process);
         Self::new(words.shape(Script::Standing), words)
@@ -17,8 +17,8 @@ impl Call {
 
     /// Returns the call that makes the server a member of a quorum.
     pub(crate) fn enlist(layout: &Layout, enlistment: &Enlistment, process: &Process) -> Self {
-        // The requested identity is not used, because a server that has lost it in the meantime
-        // must not get it back.
+        // The requested identity is not used, because a server that has lost this identity in the
+        // meantime must not get it back.
         let words = Words::default().standing(&layout.member(), StoreId::new(), process);
         let words = words.number(enlistment.store()).word(enlistment.charter().as_str());
         let words = words.number(enlistment.floor());

@@ -22,9 +22,9 @@ impl<D: Driver> Config<D> {
     /// | `unix:///path/to/socket[?db=n&user=…&pass=…]` | a single server, over a Unix socket |
     /// | `redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/master[/database]` | the primary that these sentinels report |
     /// | `redis-cluster://[user[:password]@]host[:port][,host[:port]…]` | a cluster; list some or all of its servers |
-    /// | `rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | any of these over TLS, including connections to discovered servers |
+    /// | `rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | the same servers over TLS, including connections to discovered servers |
     ///
-    /// `valkey` and `valkeys` mean the same as `redis` and `rediss`. The URL may contain these
+    /// `valkey` and `valkeys` are synonyms for `redis` and `rediss`. The URL may contain these
     /// parameters after `?`:
     ///
     /// | parameter | meaning |
@@ -39,8 +39,8 @@ impl<D: Driver> Config<D> {
     /// # Errors
     ///
     /// Returns [`Invalid`](leasehold_core::ErrorKind::Invalid) if the URL is not valid. Returns
-    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) if it needs TLS and the Cargo
-    /// feature `tls` is disabled. No error shows the URL, because it may contain a password.
+    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) if it requires TLS and the `tls`
+    /// Cargo feature is disabled. No error shows the URL, because it may contain a password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         read(url).map_err(|error| error.with_backend(D::NAME))
     }
@@ -196,9 +196,9 @@ fn read_database(text: &str, access: &mut Access) -> Result<(), Error> {
     Ok(())
 }
 
-/// Decodes the percent codes in a part of the URL.
+/// Decodes the percent-encoding in a part of the URL.
 fn decode(text: &str) -> Result<String, Error> {
-    // The form decoder would turn a plus sign into a space.
+    // The form decoder would convert a plus sign to a space.
     let pair = format!("x={}", text.replace('+', "%2B"));
     let (_, value) = form_urlencoded::parse(pair.as_bytes()).next().expect("it is one pair");
     if text.contains('&') || value.contains('\u{fffd}') {
@@ -252,11 +252,11 @@ impl Params {
                 "ca" => params.tls.authority = Some(value),
                 "cert" => params.tls.certificate = Some(value),
                 "key" => params.tls.key = Some(value),
-                // This parameter belongs to the `leasehold` crate.
+                // The `client` parameter belongs to the `leasehold` crate.
                 "client" => {}
                 _ => {
-                    // The parameter is not shown, because it may be the rest of a password that
-                    // contains a `?`.
+                    // The error does not show the parameter, because it may be a part of a password
+                    // that contains a `?`.
                     return Err(invalid(
                         "the URL has an unknown parameter; known are prefix, timeout-ms, push, protocol, \
                          wait-replicas, wait-replicas-ms, sentinel-user, sentinel-pass, ca, cert, key, db, user, \
@@ -328,8 +328,8 @@ impl TlsFiles {
     }
 }
 
-/// Reads the file of the `name` parameter. The path is not shown, because it may be the rest of a
-/// password.
+/// Reads the file of the `name` parameter. The error does not show the path, because it may be a
+/// part of a password.
 fn read_file(name: &str, path: &str) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|error| {
         invalid(format!("cannot read the file of the URL parameter {name}: {error}"))

@@ -14,10 +14,10 @@ use crate::context::Context;
 use crate::driver::{Driver, Request};
 use crate::reply::{Received, Reply};
 
-/// How many calls may wait for replicas at the same time.
+/// The maximum number of calls that wait for replicas at the same time.
 const MAX_WAITING: usize = 16;
 
-/// How many replicas must acknowledge a call, and the time limit.
+/// The number of replicas that must acknowledge a call, and the time limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     pub(crate) replicas: u32,
@@ -32,12 +32,12 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Returns the answer of a server that did not wait for replicas.
+    /// Returns the reply of a server that did not wait for replicas.
     pub(crate) fn unacknowledged(received: Received) -> Self {
         Self { received, acknowledged: Ok(Reply::Int(0)) }
     }
 
-    /// Returns how many replicas have acknowledged the script.
+    /// Returns the number of replicas that have acknowledged the script.
     pub(crate) fn replicas(&self) -> Result<u32, Error> {
         match &self.acknowledged {
             Ok(Reply::Int(count)) => Ok(u32::try_from(*count).unwrap_or_default()),
@@ -47,8 +47,8 @@ impl Answer {
     }
 }
 
-/// Connections to a server, each for one call at a time. During a wait, a server does not process
-/// other requests of the same connection.
+/// Connections to a server, each of which serves one call at a time. During a wait, a server does
+/// not process further requests on the same connection.
 pub(super) struct WaitPool<D: Driver> {
     main: Arc<ConnectionManager<D>>,
     context: Arc<Context<D>>,
@@ -65,14 +65,14 @@ impl<D: Driver> WaitPool<D> {
 
     pub(super) fn disconnect(&self) {
         let idle = mem::take(&mut *self.idle());
-        // The lock is released first, because closing a connection may wake other tasks.
+        // The mutex is unlocked first, because closing a connection may wake other tasks.
         drop(idle);
     }
 
-    /// Runs a script, and then waits until replicas have acknowledged it or the time has passed.
+    /// Runs a script, and waits until replicas have acknowledged it or the time limit has passed.
     pub(super) async fn run(&self, call: &Call, wait: &Wait) -> Result<Answer, Error> {
-        // The holder needs the main connection to renew and release, and the server may allow only
-        // one more connection.
+        // The main connection is opened first, because holders need it to renew and release, and
+        // the server may accept only one more connection.
         self.main.connect().await?;
         let permit = timeout(self.context.timeout, self.permits.acquire()).await;
         let _permit = permit.map_err(|_elapsed| self.context.no_connection())?;
@@ -93,8 +93,8 @@ impl<D: Driver> WaitPool<D> {
     /// Keeps a connection for the next call, unless the backend was closed in the meantime.
     fn put_back(&self, connection: Arc<ConnectionManager<D>>) {
         let mut idle = self.idle();
-        // Checked while the lock is held. Closing the backend first marks it as closed and then
-        // removes the connections.
+        // This check must run while the mutex is locked, because closing the backend first marks it
+        // as closed and then removes the connections.
         if self.context.ensure_open().is_ok() {
             idle.push(connection);
         }
@@ -105,8 +105,8 @@ impl<D: Driver> WaitPool<D> {
     }
 }
 
-/// A connection in use. If its call is dropped, the connection is closed, because the server may
-/// stay busy with it for a while.
+/// A connection in use. If the call is dropped, the connection is closed, because the server may
+/// keep waiting for replicas on it for some time.
 struct Used<'a, D: Driver> {
     pool: &'a WaitPool<D>,
     connection: Option<Arc<ConnectionManager<D>>>,
@@ -115,7 +115,7 @@ struct Used<'a, D: Driver> {
 impl<D: Driver> Drop for Used<'_, D> {
     fn drop(&mut self) {
         if self.connection.is_some() {
-            // Closing the connection also ends its tracking of keys.
+            // Closing the connection also ends the tracking of its keys.
             self.pool.context.news.interrupted();
         }
     }

@@ -1,4 +1,4 @@
-//! A batch of callers, which share one allocation and one lock.
+//! A batch of callers, which share one allocation and one mutex.
 
 use std::num::NonZeroU64;
 use std::pin::Pin;
@@ -18,17 +18,17 @@ use crate::reply::{Received, Reply, unexpected};
 use crate::script::Script;
 use crate::words::{Shape, Words, millis};
 
-/// The maximum number of callers in a batch. This many callers keep a server busy for about 1 ms.
+/// The maximum number of callers in a batch. A full batch keeps a server busy for about 1 ms.
 pub(super) const MAX_CALLERS: usize = 128;
 
-/// The maximum size of a batch in bytes, unless it has only one caller. A connection sends this
-/// many bytes at a time.
+/// The maximum size of a batch in bytes, unless the batch has only one caller. A connection sends
+/// this number of bytes at a time.
 const MAX_BYTES: usize = 64 * 1024;
 
 /// A change of a mutex.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Change {
-    // Releases are first, because they come before acquisitions.
+    // Releases are listed first, because they precede acquisitions.
     Release,
     Acquire,
 }
@@ -36,7 +36,7 @@ pub(crate) enum Change {
 /// The outcome for one caller.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Outcome {
-    /// The mutex was acquired with this token and `spare` more tokens.
+    /// The mutex was acquired with this token and `spare` additional tokens.
     Granted {
         token: i64,
         spare: u32,
@@ -49,13 +49,13 @@ pub(crate) enum Outcome {
     Elsewhere,
     /// The script for many locks ran, but its reply cannot be read.
     Senseless,
-    /// The caller's own script ran or was refused.
+    /// The caller's own script ran or was rejected.
     Received(Received),
 }
 
 impl Outcome {
-    /// Returns the grant of a claim in a batch, if it was granted. Its first renewal enables
-    /// notifications.
+    /// Returns the grant of a claim in a batch, if it was granted. The first renewal of the lease
+    /// enables notifications.
     pub(crate) fn into_grant(self, claim: &Claim) -> Result<Option<Grant>, Error> {
         match self {
             Self::Granted { token, spare } => {
@@ -86,7 +86,7 @@ struct Callers {
     /// The size of the callers' own scripts in bytes.
     bytes_of_calls: usize,
     callers: Vec<Caller>,
-    /// The error for all callers without an outcome, once the batch has ended.
+    /// After the batch has ended, the error for all callers without an outcome.
     end: Option<Error>,
 }
 
@@ -108,8 +108,8 @@ enum Work {
 struct MutexChange {
     change: Change,
     ttl: Duration,
-    /// The index of the mutex's name. Its value follows, and then the tag of its hash slot if slots
-    /// have separate keys.
+    /// The index of the mutex's name. The name is followed by the mutex's value and, if slots have
+    /// separate keys, by the tag of its hash slot.
     name: usize,
 }
 
@@ -172,7 +172,7 @@ impl Callers {
 ///
 /// # Cancel safety
 ///
-/// This future is cancel safe. A request that was not sent yet is never sent.
+/// This future is cancel safe. A request that has not been sent yet is never sent.
 pub(crate) struct Joined {
     batch: Arc<Batch>,
     index: usize,
@@ -193,7 +193,7 @@ impl Future for Joined {
         let mut callers = this.batch.callers();
         let caller = &mut callers.callers[this.index];
         if let Some(outcome) = caller.outcome.take() {
-            // The caller must be left out if the batch is sent again.
+            // The caller must be omitted if the batch is sent again.
             (this.is_told, caller.has_gone) = (true, true);
             return Poll::Ready(Ok(outcome));
         }
@@ -207,7 +207,7 @@ impl Future for Joined {
         }
         let replaced = caller.waker.replace(cx.waker().clone());
         drop(callers);
-        // The lock is released first, because dropping a waker may wake other tasks.
+        // The mutex is unlocked first, because dropping a waker may wake other tasks.
         drop(replaced);
         Poll::Pending
     }
@@ -227,7 +227,8 @@ impl Drop for Joined {
     }
 }
 
-/// A batch that is being sent. If it is dropped before it is complete, its outcome is unknown.
+/// A batch that is being sent. If this value is dropped before the batch is complete, the outcome
+/// is unknown.
 pub(super) struct Taken(Arc<Batch>);
 
 impl Taken {
@@ -265,8 +266,9 @@ impl Taken {
         requests
     }
 
-    /// Stores the outcomes from the replies to `requests`. Returns whether a lock was found on
-    /// another server. A script that the server does not know has no outcome yet.
+    /// Stores the outcomes from the replies to `requests`. Returns whether a lock was found on a
+    /// different server. Callers of a script that the server does not know do not have an outcome
+    /// yet.
     pub(super) fn note(&self, requests: &Requests, replies: Vec<Received>) -> bool {
         let mut callers = self.0.callers();
         for (script, reply) in requests.scripts.iter().zip(replies) {
@@ -287,7 +289,7 @@ impl Taken {
         });
     }
 
-    /// Ends the batch. Callers without an outcome get this error.
+    /// Ends the batch. Callers without an outcome receive this error.
     pub(super) fn fail(&self, error: Error) {
         self.end(error, |_caller| ());
     }
@@ -329,7 +331,7 @@ enum OneScript {
     /// A script for many locks.
     Exchange {
         shape: Shape,
-        /// The callers of the script. Releases come first.
+        /// The callers of the script. Releases precede acquisitions.
         callers: Vec<usize>,
         releases: usize,
     },
@@ -346,7 +348,7 @@ impl Requests {
         self.scripts.iter().map(|script| Request::ByHash(script.run(&self.words))).collect()
     }
 
-    /// Returns for each script whether it opts out of notifications.
+    /// For each script, returns whether the script opts out of notifications.
     pub(super) fn forgo_news(&self) -> impl Iterator<Item = bool> {
         self.scripts.iter().map(|script| matches!(script, OneScript::Exchange { .. }))
     }
@@ -407,8 +409,8 @@ impl OneScript {
                 let outcomes = match reply {
                     Ok(reply) if is_by_slot => outcomes_by_slot(&reply, *releases, count),
                     Ok(reply) => outcomes(&reply, *releases, count),
-                    // Each caller will get the error from the script for a single lock, unless that
-                    // script succeeds.
+                    // Each caller will receive this error from the script for a single lock, unless
+                    // that script succeeds.
                     Err(_refusal) if is_by_slot => Some(vec![Outcome::Elsewhere; count]),
                     Err(_refusal) => Some(vec![Outcome::LeftAlone; count]),
                 };
@@ -421,7 +423,7 @@ impl OneScript {
     }
 }
 
-/// Returns the outcomes of `count` changes, of which the first are releases. Returns `None` if the
+/// Returns the outcomes of `count` changes, the first of which are releases. Returns `None` if the
 /// reply cannot be read.
 fn outcomes(reply: &Reply, releases: usize, count: usize) -> Option<Vec<Outcome>> {
     let Reply::Array(parts) = reply else { return None };

@@ -48,7 +48,7 @@ impl Exchange {
 }
 
 /// Returns the reply of a server that grants every request. Tokens start at 7, and each lock gets
-/// two of them.
+/// two tokens.
 fn does_all(_exchange: &Exchange) -> Received {
     Ok(Reply::Array(vec![Reply::Int(7), Reply::Int(2)]))
 }
@@ -81,12 +81,12 @@ fn pipeline(fake: &Fake, layout: &Layout) -> Arc<Pipeline<Fake>> {
     Pipeline::new(&fake.connection(layout), layout)
 }
 
-/// Returns a runtime with paused time. Its time does not advance while a task is ready.
+/// Returns a runtime with paused time. The paused time does not advance while a task is ready.
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }
 
-/// Acquires a mutex, and returns when the request has reached the server.
+/// Starts to acquire a mutex, and returns when the request has reached the server.
 async fn sent(pipeline: &Arc<Pipeline<Fake>>, fake: &Fake, name: &str) -> Joined {
     let before = fake.round_trips().len();
     let joined = pipeline.acquired(&[name]).remove(0);
@@ -118,7 +118,7 @@ impl Pipeline<Fake> {
         Ok(received)
     }
 
-    /// Lets lanes end that have informed all callers. One of them may still be checking the
+    /// Allows lanes that have informed all callers to end. A lane may still be checking the
     /// connection.
     async fn assert_idle(&self) {
         let is_idle = async {
@@ -129,7 +129,7 @@ impl Pipeline<Fake> {
         timeout(self.limit(), is_idle).await.expect("all lanes end");
     }
 
-    /// Joins a batch as if another request were in progress.
+    /// Joins a batch as if a different request were in progress.
     fn joined(self: &Arc<Self>, change: Change, lease: &Lease) -> Joined {
         let _alone = self.alone();
         self.join(change, lease).expect("another request is under way")
@@ -158,7 +158,7 @@ async fn a_caller_without_company_is_faster_alone() {
     alone.await.unwrap().unwrap();
     pipeline.assert_idle().await;
     assert!(pipeline.join(Change::Acquire, &lease("a")).is_none());
-    // The first request enables notifications. A request in front of the batch disables them.
+    // The first request enables notifications. A request before the batch disables them.
     assert_eq!(fake.round_trips(), [1, 1, 2]);
 }
 
@@ -227,7 +227,7 @@ async fn releases_come_first_and_each_ttl_has_a_script() {
 }
 
 /// Returns a pipeline to a server of a cluster, and the arguments that the server receives. The
-/// server answers scripts for locks of several slots with `reply`.
+/// server returns `reply` for scripts for locks of several slots.
 async fn of_a_cluster(reply: Received) -> (Arc<Pipeline<Fake>>, Arc<Mutex<Vec<Vec<String>>>>) {
     let (fake, seen) = (Fake::default(), Arc::new(Mutex::new(Vec::new())));
     let all = Arc::clone(&seen);
@@ -560,7 +560,7 @@ fn a_runtime_that_ends_leaves_those_that_wait_to_another() {
     assert_eq!(other.block_on(waits.remove(0)).unwrap(), granted(7));
 }
 
-/// Stops the runtime of all lanes after they have sent this number of batches.
+/// Stops the runtime of all lanes after it has sent this number of batches.
 async fn stand_still(
     pipeline: &Arc<Pipeline<Fake>>,
     fake: &Fake,
@@ -594,7 +594,7 @@ fn lanes_of_a_runtime_that_stands_still_are_replaced() {
         });
 
         assert!(matches!(next, Ok(Ok(Outcome::Granted { .. }))), "{next:?}");
-        // The lanes of the other runtime continue with their own batches, and end.
+        // The lanes of the stopped runtime continue with their own batches and then end.
         let outcomes = still.block_on(join_all(of_still));
         assert!(outcomes.into_iter().all(|outcome| outcome.is_ok()));
         other.block_on(pipeline.assert_idle());

@@ -10,7 +10,8 @@ fn attempt(parts: &[Reply], hearing: Hearing) -> Attempt {
     decode_attempt(Ok(Reply::Array(parts.to_vec())), hearing).unwrap().outcome
 }
 
-/// Returns a refusal of a claim with this queue entry, behind `ahead` other claims.
+/// Returns the reply for a claim that was not granted and has this queue entry, behind `ahead`
+/// claims.
 fn refusal(after: i64, left: i64, by: [Reply; 2], place: i64, ahead: i64) -> Vec<Reply> {
     let [by, known] = by;
     let [after, left] = [after, left].map(Reply::Int);
@@ -28,7 +29,7 @@ fn bytes(text: &str) -> Reply {
     Reply::Bytes(text.as_bytes().to_vec())
 }
 
-/// Returns a record of numbers and a text.
+/// Returns a record that consists of numbers and text.
 fn record<const N: usize>(numbers: [i64; N], text: &str) -> Reply {
     Reply::Array(numbers.into_iter().map(Reply::Int).chain([bytes(text)]).collect())
 }
@@ -170,7 +171,7 @@ fn an_attempt_for_several_tells_of_each_or_of_the_one_in_the_way() {
     }
 }
 
-/// Returns an inspection by a clock that shows 90,000 ms.
+/// Returns an inspection at 90,000 ms of the server's clock.
 fn inspected(held: Vec<Reply>, places: &[(&str, [i64; 3], &str)]) -> Reply {
     let waiting = i64::try_from(places.len()).unwrap();
     let head = [Reply::Array(held), bytes("90000000"), Reply::Int(waiting)];

@@ -31,15 +31,16 @@ use map::State;
 use survey::{Map, Survey, senseless};
 use view::replicas_of_myself;
 
-/// How often a call may be redirected. Each time, the server has rejected it completely.
+/// The maximum number of redirections of a call. A server that redirects a call has rejected it
+/// completely.
 pub(super) const MAX_REDIRECTIONS: usize = 5;
 
 /// The servers of a cluster.
 ///
-/// A primary that is cut off from the cluster continues for a while after it was replaced, and all
-/// of its replies are worthless. The map of slot owners is therefore valid only as long as enough
-/// owners have confirmed it recently ([`Confirmation`]). They are asked again immediately when a
-/// server fails, is slow or reports that the map is outdated. Redirections are followed
+/// A primary that is cut off from the cluster keeps replying for some time after its replacement,
+/// and all of these replies are worthless. The map of slot owners is therefore valid only if enough
+/// owners have confirmed it recently ([`Confirmation`]). The owners are queried again immediately
+/// if a server fails, is slow or reports that the map is outdated. Redirections are followed
 /// immediately.
 pub(crate) struct Cluster<D: Driver> {
     seeds: Vec<Address>,
@@ -52,7 +53,7 @@ pub(crate) struct Cluster<D: Driver> {
 
 /// What to do after a reply.
 enum Routing<D: Driver> {
-    /// The reply is final. It may be a result or an error.
+    /// The reply is final, whether it is a result or an error.
     Answered,
     Moved(Arc<Node<D>>),
     Ask(Arc<Node<D>>),
@@ -75,7 +76,7 @@ impl<D: Driver> Cluster<D> {
         Confirmation::ensure(self).await?;
         let owners = self.state().owners();
         let connected = join_all(owners.iter().map(|owner| owner.connect())).await;
-        // The remaining servers can be used even if one is down.
+        // The remaining servers are usable even if one server is down.
         let mut failure = None;
         for connected in connected {
             match connected {
@@ -101,7 +102,7 @@ impl<D: Driver> Cluster<D> {
         servers.iter().for_each(|server| server.disconnect());
     }
 
-    /// Returns the number of replicas, running or not, of the server that has the key of `call`.
+    /// Returns the number of replicas, running or not, of the server with the key of `call`.
     pub(super) async fn replicas(self: &Arc<Self>, call: &Call) -> Result<u32, Error> {
         let owner = self.owner(slot_of(call)).await?;
         let nodes = match owner.ask([Request::Words(&["CLUSTER", "NODES"])]).await {
@@ -145,9 +146,9 @@ impl<D: Driver> Cluster<D> {
                         continue;
                     }
                     match self.route(&importing, slot, &asked) {
-                        // While keys are moving, the server did not wait for replicas.
+                        // The server did not wait for replicas, because keys are moving.
                         Routing::Answered => return Ok(Answer::unacknowledged(asked)),
-                        // The slot has arrived in the meantime, or has moved back.
+                        // In the meantime, the slot has finished moving or has moved back.
                         Routing::Moved(owner) | Routing::Ask(owner) => node = owner,
                     }
                 }
@@ -172,7 +173,7 @@ impl<D: Driver> Cluster<D> {
         Ok(outcome)
     }
 
-    /// Sends each server its part of the calls. The servers do not wait for each other.
+    /// Sends each server its part of the calls. Calls to different servers run concurrently.
     pub(super) async fn run_all(self: &Arc<Self>, calls: &[Call]) -> Vec<Result<Received, Error>> {
         let mut by_owner: HashMap<Address, (Arc<Node<D>>, Vec<usize>)> = HashMap::new();
         let mut results: Vec<Option<Result<Received, Error>>> = Vec::new();
@@ -224,14 +225,14 @@ impl<D: Driver> Cluster<D> {
         join_all(believed).await
     }
 
-    /// Decides whether a reply is final or another server must be asked.
+    /// Decides whether a reply is final or the call must be sent to a different server.
     fn route(&self, server: &Arc<Node<D>>, slot: u16, reply: &Received) -> Routing<D> {
         let Err(refusal) = reply else {
             return Routing::Answered;
         };
         match refusal.redirection(server.address()) {
             Some(Redirection::Moved(address)) => {
-                // Other slots may have moved too.
+                // Further slots may have moved too.
                 self.context.suspect();
                 let owner = self.server_at(&address);
                 let before = self.state().set_owner(slot, &owner);
@@ -248,7 +249,7 @@ impl<D: Driver> Cluster<D> {
         }
     }
 
-    /// Checks that a server that was slow to reply still owned the slot.
+    /// If a server's reply was slow, checks that the server still owned the slot.
     async fn verify_slow(
         self: &Arc<Self>,
         slot: u16,
@@ -275,7 +276,7 @@ impl<D: Driver> Cluster<D> {
         Error::new(ErrorKind::Unavailable, message)
     }
 
-    /// Returns the addresses to ask: first the owners, then the replicas that may have replaced
+    /// Returns the addresses to query: first the owners, then the replicas that may have replaced
     /// them, and then the configured addresses.
     fn candidates(&self) -> Vec<Address> {
         let (mut owners, mut replicas) = {
@@ -326,14 +327,14 @@ impl<D: Driver> Witnesses<D> for Cluster<D> {
     fn adopt(&self, map: Map) {
         let before = self.state().adopt(map, |state, address| self.server_in(state, address));
         if before.is_different {
-            // Servers with new slots do not know any waiters yet.
+            // Servers with new slots do not know the waiters yet.
             self.context.news.interrupted();
         }
     }
 }
 
-/// Returns the call to send instead, if a server has rejected a call because it has only some of
-/// the keys.
+/// If a server has rejected `call` because it has only some of the keys, returns the call with
+/// which to replace it.
 fn half_moved(call: &Call, reply: &Received) -> Option<Call> {
     let refused = reply.as_ref().is_err_and(ServerError::is_half_moved);
     refused.then(|| call.with_essential_keys()).flatten()

@@ -11,12 +11,13 @@ use crate::context::Context;
 use crate::driver::Driver;
 use crate::shared_task::SharedTask;
 
-/// No failover is faster than this. A slower server may have been replaced in the meantime without
-/// knowing it. Its reply is accepted only after the primary was confirmed again.
+/// The minimum duration of a failover. A server that takes longer to reply may have been replaced
+/// in the meantime without noticing, so its reply is accepted only after the primary has been
+/// confirmed again.
 pub(super) const SLOW: Duration = Duration::from_millis(200);
 
-/// While calls continue, the primary is confirmed again after this time, so that frequent calls
-/// never wait for a confirmation. The interval is short enough to repeat a lost request before
+/// The time after which the primary is confirmed again while calls continue, so that frequent calls
+/// never wait for a confirmation. The interval leaves time to retry a lost request before
 /// [`BELIEVED_FOR`] has passed.
 pub(super) const ASKED_AFTER: Duration = Duration::from_secs(1);
 
@@ -25,35 +26,35 @@ pub(super) const ASKED_AFTER: Duration = Duration::from_secs(1);
 /// `docs/promises.md` states the sum.
 pub(super) const BELIEVED_FOR: Duration = Duration::from_secs(2);
 
-/// The minimum time between two requests that no call waits for. It prevents a flood of requests
+/// The minimum time between two requests that no call waits for, which prevents a flood of requests
 /// after refused connections.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Servers that know the current primaries: sentinels, or the servers of a cluster.
 pub(super) trait Witnesses<D: Driver>: Send + Sync + 'static {
-    /// The answer of enough of these servers.
+    /// The reply of enough of these servers.
     type Word: Send;
 
     /// Returns the state of the last confirmation.
     fn confirmation(&self) -> &Confirmation<D>;
 
-    /// Asks enough servers.
+    /// Queries enough servers.
     fn ask(&self) -> impl Future<Output = Result<Self::Word, Error>> + Send;
 
-    /// Uses the primaries of this answer for later calls.
+    /// Uses the primaries in this reply for later calls.
     fn adopt(&self, word: Self::Word);
 }
 
-/// Whether the last answer about the primaries is still valid. It is valid for a limited time, and
-/// only as long as there is no doubt.
+/// Records whether the last reply about the primaries is still valid. The reply is valid for a
+/// limited time, and only as long as there is no reason to doubt it.
 ///
-/// A server that was replaced while it was frozen or cut off continues to answer, and all of its
-/// replies are worthless. It cannot know this. Calls are therefore sent only to servers that were
-/// confirmed recently.
+/// A server that was replaced while it was frozen or cut off keeps replying, and all of its replies
+/// are worthless. A replaced server cannot know that it was replaced. Calls are therefore sent only
+/// to servers that were confirmed recently.
 pub(super) struct Confirmation<D: Driver> {
     context: Arc<Context<D>>,
     asking: SharedTask<Asked>,
-    /// Locked while an answer is applied.
+    /// Locked while a reply is applied.
     adopting: Mutex<()>,
     last: Mutex<Last>,
 }
@@ -65,7 +66,7 @@ struct Last {
     begun: u64,
     /// When the last request was started.
     begun_at: Option<Instant>,
-    /// The last request that was answered.
+    /// The last request that received a reply.
     confirmed: Option<Question>,
 }
 
@@ -83,7 +84,7 @@ struct Question {
     number: u64,
     /// When the request was sent.
     at: Instant,
-    /// The number of suspicions at that time.
+    /// The number of suspicions when the request was sent.
     suspicions: u64,
 }
 
@@ -97,12 +98,12 @@ impl<D: Driver> Confirmation<D> {
         }
     }
 
-    /// Ensures that the primaries were confirmed recently, and after the last doubt.
+    /// Ensures that the primaries were confirmed recently, and after the last suspicion.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Witnesses::ask`], and [`ErrorKind::Unavailable`] if another caller's
-    /// request takes too long.
+    /// Returns the errors of [`Witnesses::ask`], and [`ErrorKind::Unavailable`] if a different
+    /// caller's request takes too long.
     pub(super) async fn ensure<W: Witnesses<D>>(witnesses: &Arc<W>) -> Result<(), Error> {
         let this = witnesses.confirmation();
         this.context.ensure_open()?;
@@ -115,8 +116,8 @@ impl<D: Driver> Confirmation<D> {
             _ => {}
         }
         let begun = this.last().begun;
-        // A second request is needed if the first one started before this call, or if a runtime or
-        // the machine was paused.
+        // A second request is necessary if the first request started before this call, or if a
+        // runtime or the machine was paused.
         for _ in 0..2 {
             let asked = this.asking.outcome(this.limit(), || Self::ask(witnesses)).await;
             match asked.filter(|asked| asked.question.number > begun) {
@@ -130,14 +131,14 @@ impl<D: Driver> Confirmation<D> {
         Err(no_answer())
     }
 
-    /// Returns how long callers wait for the request of another caller. This is longer than servers
-    /// that silently drop connections need.
+    /// Returns how long callers wait for a different caller's request. The time is sufficient even
+    /// if some servers silently drop connections.
     fn limit(&self) -> Duration {
         2 * self.context.timeout
     }
 
     /// Returns how long ago the last confirmed request was sent. Returns `None` if there has been a
-    /// doubt since then.
+    /// suspicion since then.
     fn age(&self) -> Option<Duration> {
         let confirmed = self.last().confirmed?;
         (confirmed.suspicions == self.context.suspicions()).then(|| self.age_of(&confirmed))
@@ -147,7 +148,7 @@ impl<D: Driver> Confirmation<D> {
         self.context.now().since(question.at)
     }
 
-    /// Starts a request early, so that no call has to wait for it.
+    /// Starts a request early, so that calls do not have to wait for it.
     fn ask_ahead<W: Witnesses<D>>(witnesses: &Arc<W>) {
         let this = witnesses.confirmation();
         let begun_at = this.last().begun_at;
@@ -180,7 +181,7 @@ impl<D: Driver> Confirmation<D> {
         Question { number: last.begun, at, suspicions }
     }
 
-    /// Applies an answer, unless a later request has already been answered. This can happen if a
+    /// Applies a reply, unless a later request has already received a reply, for example because a
     /// runtime was paused.
     fn adopt<W: Witnesses<D>>(&self, witnesses: &W, question: Question, word: W::Word) {
         let _adopting = self.adopting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,8 +201,8 @@ fn no_answer() -> Error {
     Error::new(ErrorKind::Unavailable, message)
 }
 
-/// Returns the error for a reply of a server that may have been replaced in the meantime. Its
-/// changes may be lost.
+/// Returns the error for a reply from a server that may have been replaced in the meantime. The
+/// server's changes may be lost.
 pub(super) fn replaced() -> Error {
     let message = "the server may have been replaced while it answered, outcome unknown";
     Error::new(ErrorKind::Indeterminate, message)

@@ -28,10 +28,10 @@ use answer::{Answer, Answers, read_others};
 
 /// The primary that sentinels report.
 ///
-/// A primary that was replaced while it was frozen or cut off continues to answer, and all of its
-/// replies are worthless. It is therefore used only as long as a majority of all sentinels has
-/// confirmed it recently ([`Confirmation`]). The sentinels also send a notification when they
-/// switch to another primary. After a failed or slow call, they are asked again immediately.
+/// A primary that was replaced while it was frozen or cut off keeps replying, but its replies are
+/// worthless. A primary is therefore used only if a majority of all sentinels has confirmed it
+/// recently ([`Confirmation`]). The sentinels also send a notification when they switch to a new
+/// primary. After a failed or slow call, the sentinels are queried again immediately.
 pub(crate) struct Sentinel<D: Driver> {
     master: String,
     sentinel_access: Access,
@@ -41,19 +41,19 @@ pub(crate) struct Sentinel<D: Driver> {
     confirmation: Confirmation<D>,
     /// The configured sentinels.
     named: Vec<Arc<ConnectionManager<D>>>,
-    /// Other sentinels that were reported last. They are used when there is no majority without
+    /// Additional sentinels from the last report, which are used if there is no majority without
     /// them.
     found: Mutex<Vec<Arc<ConnectionManager<D>>>>,
     known: Mutex<Option<Known<D>>>,
 }
 
-/// The last answer of the sentinels.
+/// The last reply of the sentinels.
 struct Known<D: Driver> {
     server: Arc<Node<D>>,
     replicas: u32,
 }
 
-/// The primary that is asked, and the time of the request.
+/// The primary that receives a request, and the time of the request.
 pub(super) struct Asked<D: Driver> {
     pub(super) node: Arc<Node<D>>,
     at: Instant,
@@ -165,8 +165,8 @@ impl<D: Driver> Sentinel<D> {
         Ok(Asked { node, at: self.context.now(), suspicions })
     }
 
-    /// Accepts the answer of a server if it is still the primary. The sentinels are asked again
-    /// after a failure, after a slow answer, and after an answer that `is_suspect`.
+    /// Accepts a server's reply if the server is still the primary. The sentinels are queried again
+    /// after a failure, after a slow reply, and after a reply that `is_suspect`.
     async fn believe<T>(
         self: &Arc<Self>,
         asked: &Asked<D>,
@@ -186,7 +186,7 @@ impl<D: Driver> Sentinel<D> {
         Ok(answer)
     }
 
-    /// Asks all sentinels until a majority has answered.
+    /// Queries all sentinels until a majority has replied.
     async fn ask_majority(&self) -> Result<Answer, Error> {
         let mut unasked = self.sentinels();
         let (mut answers, mut failure) = (Answers::default(), None);
@@ -199,7 +199,7 @@ impl<D: Driver> Sentinel<D> {
                     Err(error) => failure = Some(error),
                 }
                 if let Some(answer) = answers.of_majority() {
-                    // All remaining replies are awaited too, because a connection without replies
+                    // The remaining replies are also awaited, because a connection without replies
                     // would count as hung.
                     tokio::spawn(async move { while asked.next().await.is_some() {} });
                     return Ok(answer);
@@ -214,8 +214,8 @@ impl<D: Driver> Sentinel<D> {
         })
     }
 
-    /// Finds sentinels that other sentinels report, and forgets those that are not reported any
-    /// more. Returns the new ones.
+    /// Finds sentinels that known sentinels report, and forgets sentinels that are no longer
+    /// reported. Returns the new sentinels.
     async fn find_more(&self) -> Vec<Arc<ConnectionManager<D>>> {
         let known = self.sentinels();
         let words = ["SENTINEL", "SENTINELS", &self.master];
@@ -245,7 +245,7 @@ impl<D: Driver> Sentinel<D> {
             found.push(sentinel);
         }
         let before = mem::replace(&mut *self.found(), found);
-        // The lock is released first, because closing a connection may wake other tasks.
+        // The mutex is unlocked first, because closing a connection may wake other tasks.
         drop(before);
         new
     }
@@ -324,7 +324,7 @@ async fn ask_one<D: Driver>(
     Answer::read(sentinel.sentinel(), &master_fields, sentinel.address()).ok_or_else(senseless)
 }
 
-/// Returns whether a server refused a script because it is a replica.
+/// Returns whether a server rejected a script because the server is a replica.
 fn is_of_a_replica(received: &Received) -> bool {
     received.as_ref().is_err_and(ServerError::is_replica)
 }

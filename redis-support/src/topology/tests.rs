@@ -23,7 +23,7 @@ use crate::watch::News;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The servers of a topology, and the script calls that they received, by port and in order.
+/// The servers of a topology, and the script calls that the servers received, by port and in order.
 struct Store {
     clock: Skewed,
     fake: Fake,
@@ -47,7 +47,7 @@ impl Store {
         Self { clock, fake, news, context, servers, calls: Arc::default() }
     }
 
-    /// Adds a server that describes the other servers in this way and answers scripts in this way.
+    /// Adds a server with these replies to queries about the topology and to scripts.
     fn serve(
         &self,
         port: u16,
@@ -65,7 +65,7 @@ impl Store {
         });
     }
 
-    /// Closes the topology like the backend does.
+    /// Closes the topology in the same way as the backend.
     fn close(&self) {
         self.context.close();
         self.servers.disconnect();
@@ -139,7 +139,7 @@ fn bytes(text: impl ToString) -> Reply {
     Reply::Bytes(text.to_string().into_bytes())
 }
 
-/// Returns a server that knows a script after it has received its source.
+/// Returns a server that knows a script once it has received the script's source.
 fn learns() -> impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static {
     let knows = AtomicBool::new(false);
     move |words| match words[0].as_str() {
@@ -152,8 +152,8 @@ fn learns() -> impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static {
     }
 }
 
-/// The server runs a release immediately. It does not know the script of the other call, and does
-/// not answer when the call is repeated.
+/// A server that runs a release immediately. The server does not know the script of the second
+/// call, and does not reply when that call is retried.
 fn first_is_done_and_second_hangs(words: &[String]) -> Option<Received> {
     match words[0].as_str() {
         "EVAL" => None,
@@ -162,7 +162,7 @@ fn first_is_done_and_second_hangs(words: &[String]) -> Option<Received> {
     }
 }
 
-/// Returns a release and another call.
+/// Returns a release and a different call.
 fn two_calls() -> [Call; 2] {
     [call(), Call::inspect(&Layout::default(), &key())]
 }

@@ -5,8 +5,8 @@ use std::error::Error as StdError;
 use crate::failure::Failure;
 use crate::remote::{Row, RunError};
 
-/// Creates the error of a query batch for which the server reported this error number. `rows` are
-/// the rows that arrived before the error. They show whether the commit failed.
+/// Creates the error of a query batch for which the server reported this error number. `rows`
+/// contains the rows that arrived before the error, which show whether the commit failed.
 ///
 /// ```
 /// use leasehold_sql_support::{Failure, mysql};
@@ -23,7 +23,7 @@ pub fn reported(
     RunError::new(failure, message.unwrap_or(failure.message()), source)
 }
 
-/// Returns whether these are all rows that precede the commit, so that only the commit can have
+/// Returns whether all rows that precede the commit have arrived, so that only the commit can have
 /// failed.
 fn end_before_commit(rows: &[Row]) -> bool {
     rows.last().is_some_and(|row| row.first().and_then(Option::as_deref) == Some("commit"))
@@ -31,11 +31,11 @@ fn end_before_commit(rows: &[Row]) -> bool {
 
 /// Maps an error number that the server reported before the commit.
 ///
-/// The failed statement was the last one that ran. The transaction is open or rolled back, and
-/// closing the connection ends it.
+/// The failed statement was the last statement that ran. The transaction is either rolled back or
+/// still open, in which case closing the connection rolls it back.
 fn failure(code: u16) -> Failure {
     match code {
-        // Lock wait timeout, deadlock victim, changed row, or a conflict in a cluster.
+        // A lock wait timeout, a deadlock victim, a changed row, or a conflict in a cluster.
         1205 | 1213 | 1020 | 3101 => Failure::Conflict,
         // The time limits of MariaDB and MySQL.
         1969 | 3024 => Failure::NotApplied,
@@ -43,7 +43,7 @@ fn failure(code: u16) -> Failure {
         1290 | 1792 | 1836 => Failure::ReadOnly,
         // A node has lost its cluster.
         1047 | 3100 => Failure::NotApplied,
-        // The server is shutting down, an operator ended the statement or the connection, or the
+        // The server is shutting down, an operator killed the statement or the connection, or the
         // connection was idle for too long.
         1053 | 1317 | 1927 | 3169 | 4031 => Failure::NotApplied,
         // Too many connections in total or for this user, out of memory, or out of threads.
@@ -55,28 +55,28 @@ fn failure(code: u16) -> Failure {
         1044 | 1045 | 1129 | 1130 | 1142 | 1143 | 1227 | 1251 | 1275 | 1370 | 1698 | 1820
         | 1862 | 3118 | 3159 | 4151 => Failure::Denied,
         1146 => Failure::Missing,
-        // A subquery with two rows, because no membership row has the quorum configuration.
+        // No membership row has the quorum configuration (a subquery returned two rows).
         1242 => Failure::NotEnlisted,
-        // An overflow, because a partition is missing. Missing databases, or columns with another
+        // A partition is missing (overflow), a database is missing, or a column has a different
         // type.
         1690 | 1046 | 1049 | 1050 | 1054 | 1136 | 1264 | 1364 | 1366 | 1406 => Failure::Layout,
-        // Unknown syntax, settings or features, because the server is too old. A statement-based
-        // binary log.
+        // The server is too old for the syntax, settings or features, or its binary log is
+        // statement-based.
         1064 | 1193 | 1231 | 1235 | 1665 => Failure::Layout,
         _ => Failure::Unexpected,
     }
 }
 
-/// Maps an error number that the server reported for the commit itself.
+/// Maps an error number that the server reported for the commit.
 fn failure_of_commit(code: u16) -> Failure {
     match failure(code) {
-        // The nodes of a cluster decide about conflicts during the commit.
+        // The nodes of a cluster detect conflicts during the commit.
         Failure::Conflict => Failure::Conflict,
         _ => Failure::Unknown,
     }
 }
 
-/// Returns a message that is more precise than the message of the failure.
+/// Returns a message that is more precise than the failure's default message.
 fn message(code: u16) -> Option<&'static str> {
     Some(match code {
         1205 => "other transactions kept a database lock for too long, nothing was applied",

@@ -86,7 +86,7 @@ mod tests {
         ("innodb_doublewrite", "ON"),
     ];
 
-    /// Returns the findings for a server where `name` has another value.
+    /// Returns the findings for a server on which `name` has the given value.
     fn found(name: &str, value: &str) -> Vec<Finding> {
         let row = |(known, good): (&str, &str)| {
             let value = if known == name { value } else { good };

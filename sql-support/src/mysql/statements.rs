@@ -12,8 +12,8 @@ use crate::remote::{self, Rows, Text, bind};
 use crate::reply::Inspected;
 use crate::request::{Acquire, Key, List, Named, Renew, micros, token, token_at};
 
-/// One of this many claims deletes expired rows, for all of them. Looking for expired rows takes
-/// one eighth of the time of a lock, even if there are none.
+/// The number of claims of which one deletes expired rows on behalf of all of them. Searching for
+/// expired rows takes one eighth of the time of a lock, even if no row has expired.
 const CLEARING: u8 = 8;
 
 /// Creates the query batches of all transactions on the tables of one layout.
@@ -26,10 +26,10 @@ pub struct Statements {
 }
 
 impl Statements {
-    /// Creates a generator for tables with this layout.
+    /// Creates the query batches for tables with this layout.
     ///
-    /// By default, the database's clock is used. Tests pass another `clock`: a query that returns
-    /// microseconds and never goes backwards.
+    /// By default, the database's clock is used. Tests pass a different `clock`, which is a query
+    /// that returns microseconds and never goes backwards.
     pub fn new(layout: &Layout, clock: Option<&str>) -> Self {
         let clock = clock.unwrap_or(texts::DATABASE_CLOCK).to_owned();
         Self { layout: layout.clone(), clock }
@@ -58,8 +58,8 @@ impl Statements {
         self.decide(&[key], &bind(&parts.concat(), &values))
     }
 
-    /// Returns a transaction that locks the partitions of all keys, each once and in ascending
-    /// order.
+    /// Returns a transaction that locks the partitions of all keys, in ascending order and each
+    /// partition once.
     fn decide(&self, keys: &[&Key], text: &str) -> Text {
         let mut stripes: Vec<_> = keys.iter().map(|key| key.stripe).collect();
         stripes.sort_unstable();
@@ -68,8 +68,8 @@ impl Statements {
         self.text(texts::START, &stripes.into_iter().map(lock).collect::<String>(), text)
     }
 
-    /// Returns the statements that check the claims' quorum configurations. Returns an empty text
-    /// if no claim has one.
+    /// Returns the statements that check the claims' quorum configurations. Returns an empty string
+    /// if no claim has a configuration.
     fn under_charters(claims: &[Acquire]) -> String {
         let mut charters: Vec<_> =
             claims.iter().filter_map(|claim| claim.charter.as_ref()).map(Charter::as_str).collect();
@@ -79,8 +79,9 @@ impl Statements {
         if looks.is_empty() { looks } else { texts::INCARNATION.to_owned() + &looks }
     }
 
-    /// Returns the statements that delete expired rows, for one claim in [`CLEARING`]. The random
-    /// tag of the lease selects this claim, which deletes two rows per claim.
+    /// Returns the statements that delete expired rows, for one out of [`CLEARING`] claims. The
+    /// lease's random tag determines whether a claim is selected. A selected claim deletes two rows
+    /// for each of [`CLEARING`] claims.
     fn clear(claim: &Acquire) -> String {
         if claim.lease.tag.as_bytes()[0].is_multiple_of(CLEARING) {
             texts::BEGIN_CLEAR.to_owned() + &texts::CLEAR.repeat(2 * usize::from(CLEARING))
@@ -93,7 +94,7 @@ impl Statements {
         let clock = bind(texts::CLOCK, &[("clock", self.clock.clone())]);
         let fill = |text: &str| self.layout.fill(text, '`');
         // Values do not contain braces, because text is written in hexadecimal. The clock's query
-        // may contain braces, so it is not filled.
+        // may contain braces, so it is not passed to `fill`.
         complete([start, &fill(locks), &clock, &fill(text)].concat())
     }
 }
@@ -222,12 +223,13 @@ impl remote::Statements for Statements {
     }
 }
 
-/// Adds the session settings and the commit.
+/// Adds the session settings and the commit to a batch.
 fn complete(text: String) -> Text {
     Text::new(settings, text + texts::COMMIT)
 }
 
-/// Lock waits have a limit in whole seconds: at most half of the time, but at least one second.
+/// Lock waits have a limit in whole seconds, which is at most half of `limit` but at least one
+/// second.
 fn settings(limit: Duration) -> String {
     let millis = limit.as_millis().max(1);
     let values = [
@@ -268,8 +270,8 @@ fn claim_values(n: usize, claim: &Acquire) -> Values {
     values
 }
 
-/// Returns the token that a grant reaches: the token of the clock, or a larger requested minimum
-/// token.
+/// Returns the token that a grant must reach: the clock's token, or the requested minimum token if
+/// that is larger.
 fn number(wish: i64) -> String {
     if wish == 0 {
         return texts::CLOCK_TOKEN.to_owned();
@@ -308,7 +310,7 @@ fn key_of(n: usize, renew: &Renew) -> String {
     format!("SELECT {n} AS n, {} AS `key`", bytes(renew.lease.key.name()))
 }
 
-/// Returns a text as a byte literal, which means the same in all SQL modes and character sets.
+/// Returns text as a byte literal, which has the same meaning in all SQL modes and character sets.
 fn bytes(text: impl AsRef<[u8]>) -> String {
     let digits = text.as_ref().iter().map(|byte| format!("{byte:02X}"));
     format!("X'{}'", digits.collect::<String>())
@@ -322,7 +324,7 @@ fn flag(flag: bool) -> String {
     u8::from(flag).to_string()
 }
 
-/// Returns a time in microseconds. It is small enough to be added to the clock.
+/// Returns a time in microseconds. The result is small enough to be added to the clock.
 fn span(time: Duration) -> String {
     micros(time).min(i64::MAX / 2).to_string()
 }

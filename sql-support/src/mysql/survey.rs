@@ -7,12 +7,13 @@ use crate::request::Key;
 
 /// The type of a server.
 ///
-/// The `leasehold-mysql` crate uses it to choose the strength of fencing tokens.
+/// The `leasehold-mysql` crate uses the survey to determine the strength of fencing tokens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Survey {
     /// Whether commits wait for the disk, so that a crash does not lose acknowledged data.
     pub is_durable: bool,
-    /// Whether the server is a node of a Galera cluster, where other nodes may also write.
+    /// Whether the server is a node of a Galera cluster, in which other nodes may also accept
+    /// writes.
     pub is_in_cluster: bool,
 }
 

@@ -1,25 +1,26 @@
-//! The statements of which query batches consist.
+//! The statements that query batches consist of.
 //!
 //! `{name}` is a table, which [`Layout::fill`](crate::Layout::fill) replaces. `:name` is a value.
 //! Each row of the reply starts with a word that `rows.rs` expects. Each batch assigns every
-//! session variable that it uses. A variable that depends on others needs a separate `SET`, because
-//! a `SET` evaluates all values before it assigns any. Writes specify an index, because a scan
-//! would wait for rows of other keys. Writes change a single table, because MariaDB stores the rows
-//! of a join in a file until it writes them.
+//! session variable that it uses. A variable that depends on a second variable needs a separate
+//! `SET`, because a `SET` evaluates all values before the first assignment. Writes specify an
+//! index, because a scan would wait for rows of other keys. Writes change a single table, because
+//! MariaDB stores the rows of a join in a file until it writes them.
 
-/// Sets everything that the meaning of a batch depends on, because the defaults of the session are
-/// unknown.
+/// Sets all session settings that the meaning of a batch depends on, because the defaults of the
+/// session are unknown.
 ///
-/// The server gives up before the client. `wait_timeout` ends a failed transaction while the client
-/// is paused. `net_write_timeout` ends a transaction whose reply is not read. Each server has a
-/// statement time limit that the other server does not know.
+/// With these settings, the server gives up before the client. `wait_timeout` ends a failed
+/// transaction while the client is paused. `net_write_timeout` ends a transaction whose reply is
+/// not read. MySQL and MariaDB use different settings for the statement time limit, and neither
+/// supports the other's setting.
 pub(super) const SETTINGS: &str = "SET NAMES utf8mb4;
 SET sql_mode = 'STRICT_ALL_TABLES', time_zone = '+00:00', sql_safe_updates = 0, sql_select_limit = 18446744073709551615,
   wait_timeout = :seconds, net_write_timeout = :seconds, lock_wait_timeout = :seconds, innodb_lock_wait_timeout = :wait
   /*M! , max_statement_time = :fraction */ /*!80000 , max_execution_time = :millis */;
 ";
 
-/// Needed to create tables in a session that is read-only by default.
+/// Allows writes, which are necessary to create tables in a session that is read-only by default.
 pub(super) const WRITES: &str = "SET SESSION TRANSACTION READ WRITE;
 ";
 
@@ -48,40 +49,41 @@ pub(super) const LOCK_ALL: &str =
 SET @token = CAST(IF(@stripes = :all, 0, 9223372036854775807) AS SIGNED) + 1;
 ";
 
-/// All later statements use this value of the clock.
+/// Reads the clock. All later statements use the same value of the clock.
 pub(super) const CLOCK: &str = "SET @now = CAST((:clock) AS SIGNED);
 ";
 
-/// The token of this time. Each microsecond has two tokens
+/// The token for the current time. Each microsecond has two tokens
 /// ([`TOKENS_PER_MICROSECOND`](leasehold_core::backend::Grant::TOKENS_PER_MICROSECOND)).
 pub(super) const CLOCK_TOKEN: &str = "2 * @now";
 
-/// The database's clock in microseconds since 1970. It is in UTC because the time zone was set, and
-/// `SYSDATE` ignores a `timestamp` that the session has set.
+/// The database's clock in microseconds since 1970. The value is in UTC, because the session's time
+/// zone was set. `SYSDATE` ignores a `timestamp` that the session has set.
 pub(super) const DATABASE_CLOCK: &str =
     "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
 
-/// Names the incarnation of the database, or `NULL` if the database may lose acknowledged commits.
-/// The server id distinguishes a server from its replicas.
+/// The name of the database's incarnation, or `NULL` if the database may lose acknowledged commits.
+/// The server ID distinguishes a server from its replicas.
 pub(super) const INCARNATION: &str =
     "SET @incarnation = IF(@@GLOBAL.innodb_flush_log_at_trx_commit IN (1, 3)
     AND (NOT @@GLOBAL.log_bin OR @@GLOBAL.sync_binlog = 1),
   CONCAT_WS('/', @@GLOBAL.server_id, @@hostname, @@port /*!80000 , @@server_uuid */), NULL);
 ";
 
-/// Fails with two rows where one is expected (1242) unless the store has joined the quorum with
-/// this configuration.
+/// Fails with two rows instead of one (1242) unless the store has joined the quorum with this
+/// configuration.
 pub(super) const CHARTERED: &str = "SET @enlisted = (SELECT 0 UNION ALL SELECT 1 FROM DUAL
   WHERE NOT EXISTS (SELECT 1 FROM {member} WHERE charter = :charter AND incarnation = @incarnation));
 ";
 
-/// Deletes expired rows. A condition in later statements would not be sufficient. The deletion
-/// waits for a concurrent renewal, and then skips a row that is in force again.
+/// Deletes expired rows. A condition in later statements would not be sufficient, because only the
+/// deletion waits for a concurrent renewal. After the wait, the deletion skips a row that is in
+/// force again.
 pub(super) const EXPIRE: &str =
     "DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.ends <= @now;
 ";
 
-/// Runs before the first count of permits, because there may be queue entries.
+/// Runs before the first count of permits. There may be queue entries.
 pub(super) const BEGIN_ROOM: &str = "SET @queued = TRUE;
 ";
 
@@ -112,7 +114,7 @@ pub(super) const CALLED: &str =
 pub(super) const BEGIN_CLAIMS: &str = "SET @all = TRUE;
 ";
 
-/// Decides one claim by the remaining rows. A refused claim returns the reason.
+/// Decides one claim based on the remaining rows. If the claim is not granted, returns the reason.
 pub(super) const ADMIT: &str = "SELECT MAX(place), COALESCE(MAX(place IS NULL), FALSE) INTO @place, @again
   FROM {lease} WHERE `key` = :key AND tag = :tag;
 SELECT COALESCE(SUM(units), 0), COUNT(*) > COUNT(place), COALESCE(MAX(place IS NULL AND whole <> :whole), FALSE),
@@ -142,7 +144,7 @@ INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, 
 SELECT 'granted', :n, @first, @token - @first FROM DUAL WHERE @all;
 ";
 
-/// Creates or refreshes the queue entry of a refused claim.
+/// Creates or refreshes the queue entry of a claim that was not granted.
 pub(super) const QUEUE: &str = "SET @place = IF(@fits, NULL,
   COALESCE(@place, (SELECT COALESCE(MAX(place), 0) + 1 FROM {lease} WHERE `key` = :key)));
 INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, fingerprint, description)
@@ -152,13 +154,14 @@ INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, 
 ";
 
 /// Runs before the first deletion of an expired row. The variable records whether there may be
-/// another one.
+/// another expired row.
 pub(super) const BEGIN_CLEAR: &str = "SET @more = @all;
 ";
 
 /// If the claims were granted, deletes one row of any key that expired a minute ago, without
-/// waiting for other transactions. The row stays locked, but no later statement waits for another
-/// row. The search visits all recently deleted rows that InnoDB has not purged yet.
+/// waiting for other transactions. The row remains locked, which is harmless because no later
+/// statement waits for a row. The search visits all recently deleted rows that InnoDB has not
+/// purged yet.
 pub(super) const CLEAR: &str = "SET @key = NULL, @tag = NULL;
 SELECT `key`, tag INTO @key, @tag FROM {lease} FORCE INDEX ({=lease_ends})
   WHERE ends < IF(@more, @now - 60000000, NULL) ORDER BY ends LIMIT 1 FOR UPDATE SKIP LOCKED;
@@ -197,7 +200,7 @@ pub(super) const CALLED_OF_ALL: &str = "SELECT 'called', HEX(tag) FROM (
 WHERE NOT is_full;
 ";
 
-/// Ends a lease or removes a queue entry.
+/// Releases a lease or removes a queue entry.
 pub(super) const RELEASE: &str = "SELECT COUNT(*) > 0 INTO @held FROM {lease} WHERE `key` = :key AND tag = :tag AND place IS NULL;
 DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.tag = :tag;
 SELECT 'released', @held;
@@ -233,13 +236,14 @@ pub(super) const LIST: &str = "SELECT DISTINCT 'key', `key` FROM {lease}
   WHERE `key` >= :from AND `key` > :after AND `key` < :to AND ends > @now ORDER BY `key` LIMIT :listed;
 ";
 
-/// Gives the membership row an identity if it has none, or if it belongs to another incarnation.
+/// Gives the membership row a new identity if the row does not have one or belongs to a different
+/// incarnation.
 pub(super) const FOUND: &str = "UPDATE {member} FORCE INDEX (PRIMARY)
   SET store = :fresh, charter = NULL, since = @now, incarnation = @incarnation
   WHERE id = 0 AND @incarnation IS NOT NULL AND (store IS NULL OR incarnation <> @incarnation);
 ";
 
-/// Joins the store with this identity to the quorum, unless it is a member under another
+/// Joins the store with this identity to the quorum, unless the store is a member with a different
 /// configuration. Raises all partitions, which are already locked.
 pub(super) const ENLIST: &str = "SELECT COUNT(*) > 0 INTO @held FROM {member}
   WHERE store = :store AND incarnation = @incarnation AND COALESCE(charter, :charter) = :charter;
@@ -247,14 +251,14 @@ UPDATE {member} FORCE INDEX (PRIMARY) SET charter = :charter WHERE id = 0 AND @h
 UPDATE {stripe} FORCE INDEX (PRIMARY) SET token = GREATEST(token, :floor) WHERE @held;
 ";
 
-/// Overflows if a partition is missing.
+/// Reads the membership status. Overflows if a partition is missing.
 pub(super) const STANDING: &str = "SELECT MAX(token), COUNT(*) INTO @first, @stripes FROM {stripe};
 SET @token = CAST(IF(@stripes = :all, 0, 9223372036854775807) AS SIGNED) + 1;
 SELECT 'standing', @incarnation IS NOT NULL, HEX(store), charter, @first, @now - since FROM {member};
 ";
 
-/// Reads the settings that decide whether the server keeps acknowledged commits. The query needs no
-/// permission.
+/// Reads the settings that decide whether the server keeps acknowledged commits. The query does not
+/// need permissions.
 pub(super) const SURVEY: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN
   ('innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on');
 ";

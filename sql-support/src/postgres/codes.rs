@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::remote::RunError;
 
 /// Creates the error of a query batch for which the server reported this `SQLSTATE`. The
-/// transaction was rolled back, unless the code means that the connection ended too.
+/// transaction was rolled back, unless the code means that the connection ended as well.
 ///
 /// ```
 /// use leasehold_sql_support::{Failure, postgres};
@@ -20,9 +20,9 @@ pub fn reported(code: &str, source: impl Into<Box<dyn StdError + Send + Sync>>) 
 
 /// Maps the `SQLSTATE` that the server reported for a transaction.
 ///
-/// An error that the server reports means that the transaction was rolled back. This is not certain
-/// if the server ends the connection at the same time, because this can happen between the commit
-/// and its reply.
+/// If the server reports an error, the transaction was rolled back. The rollback is not certain if
+/// the server closes the connection at the same time, because that can happen between the commit
+/// and the reply.
 fn failure(code: &str) -> Failure {
     match code {
         // A serialization failure or a deadlock victim.
@@ -31,9 +31,9 @@ fn failure(code: &str) -> Failure {
         "25006" => Failure::ReadOnly,
         // The time limits of the database for locks and statements.
         "55P03" | "57014" => Failure::NotApplied,
-        // An aborted or open transaction, in a session that other code uses too.
+        // An aborted or open transaction, in a session that other code also uses.
         "25001" | "25P01" | "25P02" => Failure::NotApplied,
-        // A prepared statement is missing or exists already, because a pooler has used another
+        // A prepared statement is missing or already exists, because a pooler has used a different
         // connection.
         "26000" | "42P05" => Failure::Unprepared,
         // The server is starting or stopping, has too many connections, or is out of memory.
@@ -41,10 +41,10 @@ fn failure(code: &str) -> Failure {
         // The disk is full.
         "53100" => Failure::Full,
         "42P01" => Failure::Missing,
-        // A logarithm of zero, because no membership row has the quorum configuration.
+        // No membership row has the quorum configuration (logarithm of zero).
         "2201E" => Failure::NotEnlisted,
-        // A division by zero, because a partition is missing. Missing columns, schemas or
-        // databases, or other types.
+        // A partition is missing (division by zero), a column, schema or database is missing, or a
+        // type is different.
         "22012" | "42703" | "42804" | "42809" | "42883" | "3F000" | "3D000" => Failure::Layout,
         // A permission is missing, including the permission to connect.
         "42501" | "28000" | "28P01" => Failure::Denied,
@@ -55,7 +55,7 @@ fn failure(code: &str) -> Failure {
     }
 }
 
-/// Returns a message that is more precise than the message of the failure.
+/// Returns a message that is more precise than the failure's default message.
 fn message(code: &str) -> Option<&'static str> {
     Some(match code {
         "53100" => "the database's disk is full",

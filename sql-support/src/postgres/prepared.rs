@@ -1,16 +1,16 @@
 //! Prepares statements once per connection, so that the server plans them only once.
 //!
-//! A prepared statement belongs to a session of the server. A pooler may run each transaction in
-//! another session, where a statement is missing or exists already. The server then rejects the
-//! whole batch.
+//! A prepared statement belongs to a session of the server. A pooler may run each transaction in a
+//! different session, in which the statement may be missing or may already exist. The server then
+//! rejects the whole batch.
 
 use uuid::Uuid;
 
 use super::texts;
 use crate::remote::{Preparable, replace};
 
-/// A random namespace. The name of a prepared statement is derived from its text, so different
-/// versions never share a name.
+/// A random namespace. The name of a prepared statement is derived from its text, so statements of
+/// different versions never share a name.
 const NAMESPACE: Uuid = Uuid::from_u128(0x9c1f_7d3e_52ab_4b0e_8d64_03f7_c2a9_5e18);
 
 /// The types of the values in statements.
@@ -30,7 +30,7 @@ const TYPES: [(&str, &str); 13] = [
     ("whole", "boolean"),
 ];
 
-/// Converts statements, each ending with a semicolon, to statements that can be prepared.
+/// Converts statements to a form that can be prepared. Each statement must end with a semicolon.
 pub(super) fn preparable(statements: &[String]) -> Preparable {
     let all = statements.concat();
     let name = Uuid::new_v5(&NAMESPACE, all.as_bytes()).simple();

@@ -28,11 +28,11 @@ pub struct Statements {
 }
 
 impl Statements {
-    /// Creates a generator for tables with this layout.
+    /// Creates the query batches for tables with this layout.
     ///
     /// The layout should contain a schema, because the batches do not use the session's search
-    /// path. By default, the database's clock is used. Tests pass another `clock`: a query that
-    /// returns microseconds and never goes backwards.
+    /// path. By default, the database's clock is used. Tests pass a different `clock`, which is a
+    /// query that returns microseconds and never goes backwards.
     pub fn new(layout: &Layout, clock: Option<&str>) -> Self {
         let clock = clock.unwrap_or(texts::DATABASE_CLOCK).to_owned();
         let acquire = [texts::EXPIRE, texts::CALL_UP, texts::ACQUIRE, texts::CLEAR];
@@ -55,7 +55,7 @@ impl Statements {
         format!("LISTEN \"{}\"", self.channel())
     }
 
-    /// Returns the query batch that finds the tables. The session's own time limits apply.
+    /// Returns the query batch that finds the tables. The time limits of the session apply.
     pub fn survey(&self) -> Text {
         let name = |table: &str| literal(&self.layout.object(table, '"'));
         let values = ["stripe", "lease", "member"].map(|table| (table, name(table)));
@@ -63,7 +63,7 @@ impl Statements {
     }
 
     /// Returns the query batch that creates missing tables. Only one client at a time creates
-    /// tables. The session's own time limits apply.
+    /// tables. The time limits of the session apply.
     pub fn install(&self) -> Text {
         Text::new(no_limit, [texts::ONE_BY_ONE, &super::migration(&self.layout)].concat())
     }
@@ -187,7 +187,7 @@ impl remote::Statements for Statements {
         let mut values = vec![("leases", rows.join(", ")), ("passing", passing.to_owned())];
         let mut parts = vec![texts::RENEW];
         if leases.iter().any(|lease| !lease.whole) {
-            // Waiters do not depend on the description of a mutex.
+            // A mutex's description does not affect waiters.
             parts.push(texts::TELL_CHANGED);
         }
         let raised: Vec<_> = leases.iter().filter(|lease| lease.floor > 0).collect();
@@ -261,8 +261,8 @@ impl remote::Statements for Statements {
     }
 }
 
-/// Returns the statements of transactions on one key. `:name` placeholders remain for all values
-/// that are not given.
+/// Returns the statements of transactions on one key, with `:name` placeholders for all values that
+/// are not given.
 fn on_one_key(
     layout: &Layout,
     clock: &str,
@@ -302,7 +302,7 @@ fn of_key(statements: &Arc<Preparable>, key: &Key, mut values: Vec<Value>) -> Te
 }
 
 /// Returns the statement that checks the claims' quorum configurations, with its values. Returns an
-/// empty text if no claim has one.
+/// empty string if no claim has a configuration.
 fn under_charters(claims: &[Acquire]) -> (&'static str, Vec<(&'static str, String)>) {
     let charters = claims.iter().filter_map(|claim| claim.charter.as_ref());
     let charters: Vec<_> = charters.map(|charter| literal(charter.as_str())).collect();
@@ -313,14 +313,15 @@ fn under_charters(claims: &[Acquire]) -> (&'static str, Vec<(&'static str, Strin
     (texts::CHARTERED, vec![("charters", charters.join(", ")), ("incarnation", incarnation)])
 }
 
-/// Returns the token that these claims reach: the token of the clock, or a larger requested minimum
-/// token.
+/// Returns the token that these claims must reach: the clock's token, or the requested minimum
+/// token if that is larger.
 fn number(claims: &[Acquire]) -> String {
     let wish = claims.iter().map(|claim| claim.least_token).max().unwrap_or_default();
     if wish == 0 {
         return texts::CLOCK_TOKEN.to_owned();
     }
-    // All claims of a partition share its token, and the first claim gets the smallest one.
+    // All claims on a partition share its token counter, and the first claim gets the smallest
+    // token.
     let others = i64::try_from(claims.len() - 1).expect("they are few");
     let (reached, ahead) = (wish.saturating_add(others), token_at(micros(Claim::WISHED_AHEAD)));
     let clock = texts::CLOCK_TOKEN;
@@ -332,12 +333,12 @@ fn begin(limit: Duration) -> String {
     bind(texts::BEGIN, &[("limit", literal(&limit.as_millis().max(1).to_string()))])
 }
 
-/// Sets no time limit, so that the session's own limits apply.
+/// Starts a transaction without a time limit, so that the session's limits apply.
 fn no_limit(_: Duration) -> String {
     String::new()
 }
 
-/// Returns a text as a literal that does not depend on `standard_conforming_strings`.
+/// Returns text as a literal that does not depend on `standard_conforming_strings`.
 fn literal(text: &str) -> String {
     format!("E'{}'::text", text.replace('\\', r"\\").replace('\'', "''"))
 }

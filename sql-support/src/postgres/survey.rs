@@ -6,11 +6,11 @@ use crate::remote::Rows;
 
 /// The tables, permissions and settings in a database.
 ///
-/// The `leasehold-postgres` crate uses it to decide whether to create the tables.
+/// The `leasehold-postgres` crate uses the survey to decide whether to create the tables.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Survey {
-    /// The schema of the tables. If there are no tables, the schema in which they would be created,
-    /// or `None` if there is no schema either.
+    /// The schema of the tables. If there are no tables, this is the schema in which they would be
+    /// created, or `None` if there is no such schema.
     pub schema: Option<String>,
     /// Whether all tables exist.
     pub has_tables: bool,

@@ -1,16 +1,17 @@
-//! The statements of which query batches consist.
+//! The statements that query batches consist of.
 //!
 //! `{name}` is a table, which [`Layout::fill`](crate::Layout::fill) replaces. `:name` is a value.
-//! The reply consists of rows that start with a word that `rows.rs` expects. Rows that start with
-//! `set` exist only for the effects of their functions.
+//! Each row of the reply starts with a word that `rows.rs` expects. Rows that start with `set`
+//! exist only for the side effects of their functions.
 
-/// Sets everything that the meaning of a batch depends on, because the defaults of the session are
-/// unknown.
+/// Sets all session settings that the meaning of a batch depends on, because the defaults of the
+/// session are unknown.
 ///
-/// The server gives up before the client, does not acknowledge a commit that a crash would lose,
-/// and warns about a commit that its replica may lack. Index scans read one entry at a time, which
-/// marks the entries of expired leases. A key that is locked repeatedly leaves one such entry each
-/// time. A bitmap scan would look up all of them again in every transaction.
+/// With these settings, the server gives up before the client, does not acknowledge a commit that a
+/// crash would lose, and warns about a commit that its replica may lack. Index scans read one entry
+/// at a time and mark the entries of expired leases as dead. A key that is locked repeatedly leaves
+/// one such entry each time, and a bitmap scan would visit all of these entries in every
+/// transaction.
 pub(super) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL search_path = pg_catalog;
 SELECT 'set', set_config('statement_timeout', :limit, true), set_config('lock_timeout', :limit, true),
@@ -20,35 +21,37 @@ SELECT 'set', set_config('statement_timeout', :limit, true), set_config('lock_ti
 ";
 
 /// The plans of prepared statements are created once for all values, possibly while a table is
-/// empty. They must use indexes nevertheless.
+/// empty. The plans must use indexes even if a table was empty at that time.
 pub(super) const PLANNED_ONCE: &str =
     "SELECT 'set', set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
   set_config('jit', 'off', true);
 ";
 
-/// Locks the rows in the same order in all transactions. Divides by zero if a row is missing.
+/// Locks the partitions' rows, in the same order in all transactions. Divides by zero if a row is
+/// missing.
 pub(super) const LOCK: &str = "WITH locked AS (SELECT stripe FROM {stripe} WHERE stripe IN (:stripes) ORDER BY stripe FOR UPDATE)
 SELECT 'set', 1 / (count(*) = :locked)::integer FROM locked;
 ";
 
-/// All later statements use this value of the clock.
+/// Reads the clock. All later statements use the same value of the clock.
 pub(super) const CLOCK: &str = "SELECT 'set', set_config('leasehold.now', (:clock)::text, true);
 ";
 
-/// The database's clock in microseconds since 1970. It continues within a transaction.
+/// The database's clock in microseconds since 1970. This clock keeps advancing within a
+/// transaction.
 pub(super) const DATABASE_CLOCK: &str =
     "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
-/// The value of the clock that was read.
+/// The value of the clock that [`CLOCK`] read.
 pub(super) const NOW: &str = "current_setting('leasehold.now')::bigint";
 
-/// The token of this time. Each microsecond has two tokens
+/// The token for the current time. Each microsecond has two tokens
 /// ([`TOKENS_PER_MICROSECOND`](leasehold_core::backend::Grant::TOKENS_PER_MICROSECOND)).
 pub(super) const CLOCK_TOKEN: &str = "2 * current_setting('leasehold.now')::bigint";
 
-/// Names the incarnation of the database. The system identifier distinguishes databases, and each
-/// promotion starts a new timeline. If commits do not wait for the disk, every start of the server
-/// may lose commits.
+/// The name of the database's incarnation. The system identifier distinguishes databases, and each
+/// promotion starts a new timeline. If commits do not wait for the disk, commits may be lost
+/// whenever the server starts.
 ///
 /// `pg_control_checkpoint` is not used, because it returns the timeline of the last checkpoint,
 /// which may be older than a promotion.
@@ -56,22 +59,23 @@ pub(super) const INCARNATION: &str =
     "(SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) || CASE current_setting('fsync')
     WHEN 'on' THEN '' ELSE '/' || (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint END FROM pg_control_system())";
 
-/// Computes the logarithm of zero unless the store has joined the quorum with the configuration of
-/// all claims.
+/// Fails with the logarithm of zero unless the store has joined the quorum with the configuration
+/// of all claims.
 pub(super) const CHARTERED: &str =
     "SELECT 'set', ln(count(*)) FROM {member} WHERE charter = ALL (ARRAY[:charters]) AND incarnation = :incarnation;
 ";
 
-/// Deletes expired rows. A condition in later statements would not be sufficient. The deletion
-/// waits for a concurrent renewal, and then skips a row that is in force again.
+/// Deletes expired rows. A condition in later statements would not be sufficient, because only the
+/// deletion waits for a concurrent renewal. After the wait, the deletion skips a row that is in
+/// force again.
 pub(super) const EXPIRE: &str = "DELETE FROM {lease} WHERE key IN (:keys) AND ends <= :now;
 ";
 
-/// Returns the queue entries that can be granted now. Also limits them to their patience, if `:up`
-/// is set.
+/// Returns the queue entries that can be granted now. If `:up` is set, also limits these entries to
+/// their patience.
 ///
-/// A message to other clients has space for a few tags. If there are more, an empty message makes
-/// all waiters read the queue.
+/// A message to other clients has space for only a few tags. If there are more tags, an empty
+/// message makes all waiters read the queue.
 pub(super) const CALL_UP: &str = "WITH sums AS (
   SELECT tag, patience, place, sum(units) OVER (ORDER BY place) + (
       SELECT coalesce(sum(units), 0) FROM {lease} WHERE key = :key AND place IS NULL) <= capacity AS fits
@@ -94,13 +98,13 @@ pub(super) const TELL: &str =
     "SELECT 'set', pg_notify(:channel, current_setting('leasehold.news')) WHERE :told;
 ";
 
-/// Returns whether anyone needs the notification, because a commit with a notification blocks all
-/// other notifying transactions of the server. Waiters have rows. Observers of an election do not
-/// have rows.
+/// Returns whether any client needs the notification, because a commit with a notification blocks
+/// all other notifying transactions on the server. Waiters have rows, but observers of an election
+/// do not.
 pub(super) const IS_HEARD: &str = "current_setting('leasehold.observed')::boolean
   OR current_setting('leasehold.queued')::boolean AND current_setting('leasehold.there')::boolean";
 
-/// Decides a claim by the remaining rows, and writes the result.
+/// Decides a claim based on the remaining rows, and writes the result.
 pub(super) const ACQUIRE: &str = "WITH own AS (
   SELECT place FROM {lease} WHERE key = :key AND tag = :tag
 ), others AS (
@@ -134,9 +138,9 @@ SELECT CASE WHEN d.other THEN 'other' WHEN d.fits THEN 'granted' ELSE 'refused' 
 FROM decision d LEFT JOIN counted c ON true LEFT JOIN holder h ON NOT d.fits;
 ";
 
-/// Decides several claims. First all claims are decided. If all of them fit, they are granted.
+/// Decides several claims. The claims are granted if all of them fit.
 ///
-/// Claims of one partition share its token. Claims that share a partition get no spare tokens.
+/// Claims on the same partition share its token counter and get no spare tokens.
 pub(super) const ACQUIRE_ALL: &str = "WITH claim (n, stripe, key, tag, whole, units, capacity, ttl, spare, fingerprint, description) AS (VALUES :claims),
 decision AS (
   SELECT c.n, o.*, NOT o.other AND (o.used + c.units <= c.capacity OR EXISTS (
@@ -199,8 +203,8 @@ FROM lease a LEFT JOIN before b USING (n) LEFT JOIN renewed r USING (n)
 UNION ALL SELECT 'set', length(keys), NULL, NULL FROM changed;
 ";
 
-/// Raises locked partitions to the minimum tokens of the leases that the previous renewal found in
-/// force.
+/// Raises locked partitions to the minimum tokens of those leases that the previous renewal found
+/// in force.
 pub(super) const RAISE: &str = "WITH lease (stripe, key, tag, floor) AS (VALUES :floors),
 raised AS (
   SELECT stripe, max(floor) AS floor FROM lease a
@@ -209,7 +213,7 @@ raised AS (
 UPDATE {stripe} s SET token = r.floor FROM raised r WHERE s.stripe = r.stripe AND s.token < r.floor;
 ";
 
-/// Notifies waiters when a holder has returned permits, and observers when it has changed its
+/// Notifies waiters if a holder has returned permits, and observers if a holder has changed its
 /// published value.
 pub(super) const TELL_CHANGED: &str = "WITH sums AS (
   SELECT l.key, l.tag, l.place, sum(l.units) OVER (PARTITION BY l.key ORDER BY l.place) + (
@@ -225,7 +229,7 @@ SELECT 'called', tags, pg_notify(:channel, CASE WHEN places > 64 THEN '' ELSE 'w
 FROM called;
 ";
 
-/// Ends a lease or removes a queue entry.
+/// Releases a lease or removes a queue entry.
 pub(super) const RELEASE: &str = "WITH gone AS (
   DELETE FROM {lease} WHERE key = :key AND tag = :tag
   RETURNING place IS NULL AND ends > :now AS held, place IS NULL AND NOT whole AND capacity = 1 AS observed
@@ -236,7 +240,7 @@ SELECT 'released', coalesce(bool_or(held), false), set_config('leasehold.held', 
 FROM gone;
 ";
 
-/// Whether the previous release has ended a lease.
+/// Whether the previous statement released a lease in force.
 pub(super) const WAS_HELD: &str = "current_setting('leasehold.held')::boolean";
 
 /// Deletes rows of any key that expired a minute ago, without waiting for other transactions.
@@ -244,7 +248,8 @@ pub(super) const CLEAR: &str = "DELETE FROM {lease} WHERE (key, tag) IN (
   SELECT key, tag FROM {lease} WHERE ends < :now - 60000000 ORDER BY ends LIMIT 2 FOR UPDATE SKIP LOCKED);
 ";
 
-/// A request to a single holder lasts as long as the holder has the lease.
+/// Requests revocation. A request to a single holder remains for as long as the holder has the
+/// lease.
 pub(super) const REQUEST_REVOCATION: &str = "WITH asked AS (
   UPDATE {lease} SET asked = CASE WHEN asked = 9223372036854775807 OR :alone THEN 9223372036854775807
     ELSE (SELECT max(ends) FROM {lease} WHERE key = :key AND place IS NULL) END
@@ -284,14 +289,14 @@ pub(super) const LIST: &str = "SELECT DISTINCT 'key', key FROM {lease}
   WHERE key >= :from AND key > :after AND key < :to AND ends > :now ORDER BY key LIMIT :listed;
 ";
 
-/// Gives the membership row an identity if it has none, or if it belongs to another incarnation. A
-/// read-only server rejects this statement in any case.
+/// Gives the membership row a new identity if the row does not have one or belongs to a different
+/// incarnation. A read-only server always rejects this statement.
 pub(super) const FOUND: &str =
     "UPDATE {member} SET store = :fresh, charter = NULL, since = :now, incarnation = :incarnation
 WHERE store IS NULL OR incarnation IS DISTINCT FROM :incarnation;
 ";
 
-/// Joins the store with this identity to the quorum, unless it is a member under another
+/// Joins the store with this identity to the quorum, unless the store is a member with a different
 /// configuration. Raises all partitions, which are already locked.
 pub(super) const ENLIST: &str = "WITH enlisted AS (
   UPDATE {member} SET charter = :charter WHERE store = :store AND coalesce(charter, :charter) = :charter RETURNING 1
@@ -299,14 +304,14 @@ pub(super) const ENLIST: &str = "WITH enlisted AS (
 UPDATE {stripe} SET token = :floor WHERE token < :floor AND EXISTS (SELECT FROM enlisted);
 ";
 
-/// Divides by zero if a partition is missing. All members of this kind are durable, or lose their
-/// identity with a restart.
+/// Reads the membership status. Divides by zero if a partition is missing. Each PostgreSQL member
+/// is either durable or loses its identity when it restarts.
 pub(super) const STANDING: &str = "SELECT 'standing', true, store, charter,
   (SELECT coalesce(max(token), 0) / (count(*) = :all)::integer FROM {stripe}), :now - since FROM {member};
 ";
 
-/// Checks whether the tables exist, in which schema, and whether the user has the permissions that
-/// the statements need.
+/// Reads whether and in which schema the tables exist, and whether the user has the permissions
+/// that the statements need.
 pub(super) const SURVEY: &str = "SELECT 'survey', coalesce(n.nspname, current_schema()), l.oid IS NOT NULL AND s.oid IS NOT NULL AND m.oid IS NOT NULL,
   coalesce(has_table_privilege(s.oid, 'SELECT') AND has_table_privilege(s.oid, 'UPDATE')
     AND has_table_privilege(l.oid, 'SELECT') AND has_table_privilege(l.oid, 'INSERT')
@@ -317,7 +322,7 @@ FROM (SELECT 1) one LEFT JOIN pg_class s ON s.oid = to_regclass(:stripe) LEFT JO
 LEFT JOIN pg_class m ON m.oid = to_regclass(:member) LEFT JOIN pg_namespace n ON n.oid = s.relnamespace;
 ";
 
-/// Reads the settings that can endanger locks. The session's own settings apply.
+/// Reads the settings that can endanger locks. The settings of the session apply.
 pub(super) const DIAGNOSE: &str = "SELECT 'diagnosis', current_setting('server_version'), current_setting('server_version_num'), pg_is_in_recovery(),
   current_setting('default_transaction_read_only'), current_setting('fsync'), current_setting('full_page_writes'), (:clock);
 ";

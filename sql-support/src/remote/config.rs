@@ -11,17 +11,17 @@ use leasehold_core::{Error, ErrorKind};
 use crate::layout::Layout;
 use crate::remote::{Driver, Hears, Run};
 
-/// Selects the database for the driver `D` and sets its options. `Debug` shows neither the user nor
+/// The database of the driver `D`, and the options for its use. `Debug` shows neither the user nor
 /// the password.
 ///
-/// The crates of the databases define a type alias for this type, for example `PostgresConfig`, and
-/// document the URL.
+/// Each database's crate defines a type alias for this type, for example `PostgresConfig`, and
+/// documents the URL.
 pub struct Config<D: Driver> {
     pub(crate) source: Source<D>,
     pub(crate) settings: Settings,
 }
 
-/// The origin of connections.
+/// The source of connections.
 pub(crate) enum Source<D: Driver> {
     /// Leasehold opens the connections.
     Own(D::Servers),
@@ -31,7 +31,7 @@ pub(crate) enum Source<D: Driver> {
 
 /// All settings of a [`Config`] except the location of the database.
 ///
-/// Drivers get these settings in [`Driver::read_url`] and [`Driver::open`].
+/// [`Driver::read_url`] and [`Driver::open`] receive these settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The names of the tables.
@@ -40,7 +40,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// The number of connections for acquisitions.
     pub connections: usize,
-    /// Whether the client listens for changes by other clients, if the database supports this.
+    /// Whether the client listens for changes by other clients, if the database supports
+    /// notifications.
     pub push: bool,
     /// Whether missing tables are created.
     pub create_tables: bool,
@@ -48,13 +49,13 @@ pub struct Settings {
     pub clock: Option<String>,
 }
 
-/// The default number of connections for acquisitions. A transaction takes some milliseconds, so
+/// The default number of connections for acquisitions. A transaction takes a few milliseconds, so
 /// four connections keep a database with a few cores busy.
 const DEFAULT_CONNECTIONS: usize = 4;
 
 impl<D: Driver> Config<D> {
-    /// The default time limit for a call, which depends on the driver. It is short enough for
-    /// several renewal attempts within one TTL.
+    /// The default time limit for a call, which depends on the driver. The default is short enough
+    /// for several renewal attempts within one TTL.
     pub const DEFAULT_TIMEOUT: Duration = D::DEFAULT_TIMEOUT;
 
     /// The default number of connections for acquisitions.
@@ -66,7 +67,7 @@ impl<D: Driver> Config<D> {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`] if the URL is not valid, and [`ErrorKind::Unsupported`] if it
-    /// needs TLS and the Cargo feature `tls` is disabled. No error shows the URL, because it may
+    /// requires TLS and the `tls` Cargo feature is disabled. No error shows the URL, because it may
     /// contain a password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         let mut settings = Settings::new(Self::DEFAULT_TIMEOUT);
@@ -90,7 +91,7 @@ impl<D: Driver> Config<D> {
         }
     }
 
-    /// Sets the prefix of all table names. Default: `leasehold_`.
+    /// Sets the prefix of all table names. The default is `leasehold_`.
     ///
     /// # Errors
     ///
@@ -100,8 +101,8 @@ impl<D: Driver> Config<D> {
         self.with(|settings| settings.set_prefix(prefix))
     }
 
-    /// Sets the schema of the tables. In MySQL, this is a database. Default: the schema in which
-    /// the connection finds the tables or would create them.
+    /// Sets the schema of the tables. In MySQL, this is a database. The default is the schema in
+    /// which the connection finds the tables or would create them.
     ///
     /// # Errors
     ///
@@ -111,11 +112,11 @@ impl<D: Driver> Config<D> {
         self.with(|settings| settings.set_schema(schema))
     }
 
-    /// Sets the time limit for a call. Default: [`Config::DEFAULT_TIMEOUT`].
+    /// Sets the time limit for a call. The default is [`Config::DEFAULT_TIMEOUT`].
     ///
-    /// The server gets a slightly shorter limit, so that most calls that are too slow have not been
-    /// applied. MySQL waits for locks in whole seconds. With less than 3 s, more calls have an
-    /// unknown outcome on MySQL.
+    /// The server gets a slightly shorter limit, so that most calls that time out have certainly
+    /// not been applied. MySQL waits for locks in whole seconds, so a limit below 3 s increases the
+    /// number of calls with an unknown outcome on MySQL.
     ///
     /// # Errors
     ///
@@ -124,10 +125,12 @@ impl<D: Driver> Config<D> {
         self.with(|settings| settings.set_timeout(timeout))
     }
 
-    /// Sets the number of connections for acquisitions. Default: [`Config::DEFAULT_CONNECTIONS`].
+    /// Sets the number of connections for acquisitions. The default is
+    /// [`Config::DEFAULT_CONNECTIONS`].
     ///
-    /// There is one more connection for renewals and one for releases. If the database supports
-    /// notifications, there is another one as long as a lock is held or waited for.
+    /// In addition, the client opens one connection for renewals and one for releases. If the
+    /// database supports notifications, the client opens an additional connection for as long as a
+    /// lock is held or waited for.
     ///
     /// # Errors
     ///
@@ -138,8 +141,8 @@ impl<D: Driver> Config<D> {
 
     /// Disables listening for changes, so that waiters poll.
     ///
-    /// Use this option with a pooler that runs each transaction on another connection. Such a
-    /// pooler does not forward notifications.
+    /// Use this option with a pooler that runs each transaction on a different connection, because
+    /// such a pooler does not forward notifications.
     #[must_use]
     pub fn without_push(mut self) -> Self
     where
@@ -157,13 +160,13 @@ impl<D: Driver> Config<D> {
         self
     }
 
-    /// Returns the statements that create the tables. An administrator runs them if the application
-    /// cannot create tables.
+    /// Returns the statements that create the tables. If the application cannot create tables, an
+    /// administrator must run these statements.
     pub fn migration(&self) -> String {
         D::migration(&self.settings.layout)
     }
 
-    /// Replaces the database's clock by a query that returns microseconds. For tests.
+    /// For tests, replaces the database's clock with a query that returns microseconds.
     #[doc(hidden)]
     #[must_use]
     pub fn with_clock(mut self, query: impl Into<String>) -> Self {
@@ -196,7 +199,7 @@ impl Settings {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`] if the value is not valid. The error does not show the value,
-    /// because it may be the rest of a password.
+    /// because the value may be a part of a password.
     pub fn read(&mut self, name: &str, value: &str) -> Result<bool, Error> {
         match name {
             "prefix" => self.set_prefix(value)?,

@@ -1,4 +1,4 @@
-//! The operations of the store. Each operation is one transaction.
+//! The operations of the store, each of which is one transaction.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::remote::{Config, Driver, Opened, Pool, Rows, Run, RunError, Statement
 use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
 use crate::request::{Acquire, Key, List, Named, Renew};
 
-/// A database on a server that stores leases.
+/// A database that stores leases on a server.
 ///
 /// The `leasehold-postgres` and `leasehold-mysql` crates use this type with their drivers.
 pub struct Remote<D> {
@@ -38,8 +38,9 @@ impl<D: Driver> Remote<D> {
         run(&*self.run, &text, Urgency::Asks, self.timeout).await
     }
 
-    /// Runs an acquisition in a task, which continues even if the caller is dropped. Otherwise a
-    /// release on another connection could overtake the acquisition.
+    /// Runs an acquisition in a task, which continues even if the caller is dropped. Without the
+    /// task, a release on a different connection could overtake an acquisition whose caller was
+    /// dropped.
     async fn acquire_to_the_end(&self, claims: &[Acquire], text: Text) -> Result<Rows, RunError> {
         let (runs, limit) = (Arc::clone(&self.run), self.timeout);
         let under_way = self.under_way.begin(claims.iter().map(|claim| claim.lease.tag));
@@ -52,12 +53,12 @@ impl<D: Driver> Remote<D> {
         asking.await.unwrap_or_else(|error| Err(RunError::no_reply(error)))
     }
 
-    /// Renews leases with one query batch, without repeating it.
+    /// Renews leases with one query batch, without retries.
     async fn renew_once(&self, leases: &[Renew], give_up: Instant) -> Result<Rows, RunError> {
         let left = give_up.saturating_duration_since(Instant::now());
         let text = self.statements.renew(leases);
-        // A renewal with a minimum token waits for its partition. Other renewals must not wait
-        // behind it.
+        // A renewal with a minimum token waits for its partition, so renewals without one must not
+        // wait behind it.
         let has_floor = leases.iter().any(|lease| lease.floor > 0);
         let urgency = if has_floor { Urgency::Asks } else { Urgency::Renews };
         self.run.run(&text, urgency, left).await.map(Rows)
@@ -125,11 +126,11 @@ impl<D: Driver> Database for Remote<D> {
     async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>> {
         let give_up = Instant::now() + self.timeout;
         let (together, give_up) = match self.renew_once(&leases, give_up).await {
-            // One of the leases may be the reason that all renewals failed.
+            // A single lease may be the reason why all renewals failed.
             Err(error) if matches!(error.failure(), Failure::Conflict | Failure::Unexpected) => {
                 (Ok(vec![None; leases.len()]), give_up)
             }
-            // The results of all other leases are delayed until the locked rows are done.
+            // The results of all leases are delayed until the locked rows have been renewed.
             rows => (
                 rows.map_err(Error::from).and_then(|rows| rows.renewed(&leases)),
                 give_up.min(Instant::now() + self.timeout / 4),
@@ -204,11 +205,11 @@ impl<D: Driver> Database for Remote<D> {
     }
 }
 
-/// How often a query batch runs at most. A database rolls back a deadlock victim completely. Under
-/// contention, InnoDB may choose the same victim several times in a row.
+/// The maximum number of runs of a query batch. A database rolls back a deadlock victim completely.
+/// Under contention, InnoDB may choose the same victim several times in a row.
 const TRIES: usize = 5;
 
-/// Runs a query batch. Repeats it if it was rolled back because of a conflict.
+/// Runs a query batch. Retries the batch if it was rolled back because of a conflict.
 async fn run(
     run: &dyn Run,
     text: &Text,

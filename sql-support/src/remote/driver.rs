@@ -1,4 +1,4 @@
-//! The part of a driver: connects to servers and prepares the database.
+//! The interface of a driver, which connects to servers and prepares the database.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// The type that opens connections.
     type Connector: Connector;
 
-    /// Reads a URL. The driver passes parameters that it does not know to `settings`.
+    /// Reads a URL. The driver passes parameters that it does not recognize to `settings`.
     ///
     /// # Errors
     ///
@@ -44,8 +44,8 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// Creates a connector for the servers. `timeout` is the time limit for a call.
     fn connector(servers: Self::Servers, timeout: Duration) -> Self::Connector;
 
-    /// Checks whether the tables exist, and creates them if this is allowed. `connector` is `None`
-    /// if the application provides the connections.
+    /// Checks whether the tables exist, and creates missing tables if `settings` allows it.
+    /// `connector` is `None` if the application provides the connections.
     ///
     /// # Errors
     ///

@@ -61,8 +61,8 @@ pub async fn addresses_of(host: &str) -> Result<Vec<IpAddr>, RunError> {
     Ok(addresses)
 }
 
-/// Returns the error if none of several addresses accepted a connection. This is the last of the
-/// failures, or a timeout if there is none.
+/// Returns the error for the case that none of several addresses accepted a connection. The error
+/// is the last failure, or a timeout if there was no failure.
 ///
 /// The connectors of the `leasehold-postgres` and `leasehold-mysql` crates call this function.
 pub fn no_connection(mut failures: Vec<RunError>) -> RunError {
@@ -70,16 +70,17 @@ pub fn no_connection(mut failures: Vec<RunError>) -> RunError {
     failures.pop().unwrap_or_else(late)
 }
 
-/// A connection to a database. Dropping it closes it, even in the middle of a reply.
+/// A connection to a database. Dropping the value closes the connection, even in the middle of a
+/// reply.
 ///
 /// The `leasehold-postgres` and `leasehold-mysql` crates contain complete implementations.
 #[async_trait]
 pub trait Link: Send + 'static {
-    /// Returns whether the caller can use the connection, as far as this process knows.
+    /// Returns whether, according to what this process knows, the caller can use the connection.
     fn is_usable(&self) -> bool;
 
-    /// Returns whether the server still serves this connection. A driver that is not notified about
-    /// closed connections asks the server within `limit`.
+    /// Returns whether the server still serves this connection. A driver that is not notified of
+    /// closed connections sends a request to the server and waits for at most `limit`.
     async fn is_alive(&mut self, limit: Duration) -> bool;
 
     /// Runs a query batch and returns the rows of all of its statements.
@@ -90,8 +91,9 @@ pub trait Link: Send + 'static {
     async fn exchange(&mut self, text: String) -> Result<Vec<Row>, RunError>;
 }
 
-/// Connections in three groups: several for acquisitions, one for releases, and one for renewals. A
-/// release may have to wait for a partition, and renewals are sent in batches.
+/// Three groups of connections: several connections for acquisitions, one for releases, and one for
+/// renewals. Releases have a separate connection because they may have to wait for a partition. One
+/// connection is enough for renewals, because they are sent in batches.
 ///
 /// [`Remote`](crate::Remote) creates a pool unless the application provides the connections.
 pub struct Pool<C: Connector> {
@@ -99,11 +101,11 @@ pub struct Pool<C: Connector> {
     asks: Lane<C::Link>,
     releases: Lane<C::Link>,
     renews: Lane<C::Link>,
-    /// Whether statements are prepared. Ends when a prepared statement is missing.
+    /// Whether statements are prepared. Becomes `false` if a prepared statement is missing.
     prepares: AtomicBool,
 }
 
-/// A group of connections, which are opened when they are needed.
+/// A group of connections, which are opened on demand.
 struct Lane<L> {
     turns: Semaphore,
     idle: Mutex<Vec<Connection<L>>>,
@@ -122,7 +124,7 @@ impl<C: Connector> Pool<C> {
         Self { connector, asks, releases, renews, prepares: AtomicBool::new(true) }
     }
 
-    /// Returns an idle connection that still works, or opens a new one.
+    /// Returns an idle connection that still works, or opens a new connection.
     async fn take(
         &self,
         lane: &Lane<C::Link>,
@@ -132,7 +134,8 @@ impl<C: Connector> Pool<C> {
             if connection.link.is_alive(limit / 4).await {
                 return Ok(connection);
             }
-            // This connection was closed, so the other idle connections may be closed too.
+            // Because one idle connection was closed, the remaining idle connections may be closed
+            // too.
             lane.disconnect();
         }
         match self.connector.connect().await {
@@ -157,8 +160,8 @@ impl<C: Connector> Pool<C> {
         let text = prepared.unwrap_or_else(|| text.at(limit));
         let reply = timeout(left(), connection.link.exchange(text)).await;
         let rows = reply.unwrap_or_else(|elapsed| Err(RunError::no_reply(elapsed)))?;
-        // Only a connection with a complete reply and without an error is used again. Any other
-        // connection may be in a transaction.
+        // A connection is reused only after a complete reply without an error. In all other cases,
+        // the connection may still be in a transaction.
         lane.put_back(connection);
         Ok(rows)
     }
@@ -191,8 +194,8 @@ impl<C: Connector> Run for Pool<C> {
         }
         rows.inspect_err(|error| {
             if error.failure() == Failure::Unknown {
-                // The server may be down. Each other idle connection would cost a call all of its
-                // time.
+                // The server may be down, in which case a call would time out on each remaining
+                // idle connection.
                 lane.disconnect();
             }
         })
@@ -232,7 +235,7 @@ impl<L: Link> Lane<L> {
     /// Closes all idle connections.
     fn disconnect(&self) {
         let idle = mem::take(&mut *self.idle());
-        // The lock is released first, because dropping a connection may run other code.
+        // The mutex is unlocked first, because dropping a connection may run arbitrary code.
         drop(idle);
     }
 
@@ -269,7 +272,7 @@ mod tests {
             Self { texts: Arc::default(), answer }
         }
 
-        /// Returns a server that answers only `renew`.
+        /// Returns a server that replies only to `renew`.
         fn that_hangs() -> Self {
             Self::new(|text| (text == "renew").then(|| Ok(Vec::new())))
         }
@@ -314,8 +317,8 @@ mod tests {
         let pool = Pool::new(Arc::new(Server::that_hangs()), 2);
         let text = |body: &str| Text::new(|_| String::new(), body.to_owned());
         let (acquire, release, renew) = (text("acquire"), text("release"), text("renew"));
-        // The connections of the first two calls become free only after the third call has given
-        // up.
+        // The connections of the first two calls become free only after the third call has timed
+        // out.
         let hang = |limit| pool.run(&acquire, Urgency::Asks, limit);
         let hanging = futures_util::future::join_all([limit, limit, limit / 2].map(hang));
         let started = Instant::now();

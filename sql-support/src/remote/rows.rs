@@ -1,7 +1,7 @@
 //! Reads the rows of a reply.
 //!
-//! Each row starts with a word that determines the following columns. Both dialects return the same
-//! rows.
+//! The first column of each row is a word that determines the remaining columns. Both dialects
+//! return the same rows.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -122,7 +122,7 @@ impl Rows {
         Ok(standing.with_age(micros(row.number()?)))
     }
 
-    /// Returns the first refused claim and the reason, or the first grant.
+    /// Returns the first claim that was not granted, with the reason, or the first grant.
     fn verdict(&self) -> Result<(usize, Verdict), Error> {
         for mut row in self.0.iter().map(|row| Columns(row.iter())) {
             match row.text() {
@@ -182,7 +182,7 @@ fn granted(mut row: Columns<'_>) -> Result<Granted, Error> {
     Ok(Granted { token: row.number()?, spare: row.number()?, called: Vec::new() })
 }
 
-/// Reads a row after its index.
+/// Reads the columns of a row that follow the index.
 fn refused(mut row: Columns<'_>) -> Result<Refused, Error> {
     // In a grant, these columns contain the tokens.
     let _tokens = (row.text(), row.text());
@@ -219,7 +219,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// A boolean in the format of either dialect.
+/// A Boolean in the format of either dialect.
 struct Flag(bool);
 
 impl FromStr for Flag {
@@ -234,7 +234,7 @@ impl FromStr for Flag {
     }
 }
 
-/// Returns a span of time, or zero if it has passed.
+/// Returns the duration, or zero if `micros` is negative.
 fn micros(micros: i64) -> Duration {
     Duration::from_micros(micros.try_into().unwrap_or(0))
 }

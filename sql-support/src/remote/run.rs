@@ -13,17 +13,17 @@ use leasehold_core::backend::why_unreachable;
 use crate::failure::Failure;
 use crate::remote::{Row, Text};
 
-/// Runs query batches on connections of the application, for example from a pool of any crate.
+/// Runs query batches on the application's connections, for example from a pool of any crate.
 ///
 /// Each query batch must be sent unchanged, in *one message*, on a connection that is not in a
-/// transaction. The documentation of the database's crate specifies the message. The example of the
-/// crate `leasehold-postgres` implements this trait.
+/// transaction. The documentation of the database's crate specifies the message. The example in the
+/// `leasehold-postgres` crate implements this trait.
 #[async_trait]
 pub trait Run: Debug + Send + Sync + 'static {
     /// Runs a query batch within `limit`. Returns the rows of all of its statements.
     ///
-    /// The server must give up before the client. [`Text::at`] accepts the time limit for the
-    /// server.
+    /// The server must give up before the client. Pass the time limit for the server to
+    /// [`Text::at`].
     ///
     /// # Errors
     ///
@@ -31,8 +31,8 @@ pub trait Run: Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Implementations must be cancel safe. A connection may be used again only after its reply was
-    /// read completely.
+    /// Implementations must be cancel safe. A connection may be reused only after its reply has
+    /// been read completely.
     async fn run(
         &self,
         text: &Text,
@@ -41,7 +41,7 @@ pub trait Run: Debug + Send + Sync + 'static {
     ) -> Result<Vec<Row>, RunError>;
 
     /// Drops the connections that do not belong to the application. Later query batches open new
-    /// ones.
+    /// connections.
     fn disconnect(&self) {}
 
     /// Closes the connections that do not belong to the application.
@@ -50,19 +50,21 @@ pub trait Run: Debug + Send + Sync + 'static {
 
 /// The urgency of a transaction.
 ///
-/// [`Run::run`] gets this value, so that an implementation can reserve connections for renewals.
+/// [`Run::run`] receives this value, so that an implementation can reserve connections for
+/// renewals.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Urgency {
-    /// An acquisition or a read. It may wait for a connection.
+    /// An acquisition or a read. The transaction may wait for a connection.
     Asks,
-    /// A release. Acquisitions must not occupy its connection, however many there are.
+    /// A release. Acquisitions must not occupy its connection, no matter how many acquisitions
+    /// there are.
     Releases,
-    /// A renewal. Neither acquisitions nor releases may occupy its connection.
+    /// A renewal. Neither acquisitions nor releases may occupy the connection that renewals use.
     Renews,
 }
 
-/// Why a query batch did not run, or may not have run.
+/// The reason why a query batch did not run or may not have run.
 ///
 /// ```
 /// use leasehold_sql_support::Failure;
@@ -75,13 +77,13 @@ pub enum Urgency {
 pub struct RunError {
     failure: Failure,
     message: Cow<'static, str>,
-    /// `None` if the message is complete without a cause.
+    /// The cause, or `None` if the message is complete without a cause.
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl RunError {
-    /// Creates the error of a failed query batch. `message` is lower case, has no full stop and
-    /// contains no secret.
+    /// Creates the error of a failed query batch. `message` is in lower case, does not end with a
+    /// full stop and does not contain secrets.
     pub fn new(
         failure: Failure,
         message: impl Into<Cow<'static, str>>,
@@ -106,8 +108,8 @@ impl RunError {
         Self::new(Failure::Unknown, "no reply, outcome unknown", source)
     }
 
-    /// Creates the error for a connection that was not opened because one side does not trust the
-    /// other. The message ends with the root cause.
+    /// Creates the error for a connection that was not opened because the client and the server do
+    /// not trust each other. The message ends with the root cause.
     pub fn not_trusted(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let source = source.into();
         let causes = iter::successors(Some(&*source as &dyn StdError), |&cause| cause.source());
@@ -120,7 +122,7 @@ impl RunError {
         Self { failure, message: message.into(), source: None }
     }
 
-    /// Adds the address of the servers to the error of a connection attempt.
+    /// Adds the servers' address to the error of a connection attempt.
     #[must_use]
     pub(crate) fn at(self, address: &str) -> Self {
         Self { message: format!("{address}: {}", self.message).into(), ..self }
@@ -131,8 +133,8 @@ impl RunError {
         self.failure
     }
 
-    /// Returns the error for a query batch that may be repeated without harm. An unknown outcome
-    /// then counts as not applied.
+    /// Returns the error for a query batch that can be retried safely. For such a batch, an unknown
+    /// outcome counts as not applied.
     #[must_use]
     pub fn harmless(self) -> Self {
         match self.failure {

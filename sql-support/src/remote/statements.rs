@@ -9,7 +9,7 @@ use crate::remote::{Rows, Text};
 use crate::request::{Acquire, Key, List, Named, Renew};
 
 /// Creates the query batches for the transactions of [`Database`](crate::Database) in one SQL
-/// dialect. Both dialects reply with the same [`Rows`](crate::remote::Rows).
+/// dialect. The replies have the same [`Rows`](crate::remote::Rows) in both dialects.
 ///
 /// [`mysql::Statements`](crate::mysql::Statements) and
 /// [`postgres::Statements`](crate::postgres::Statements) implement this trait.
@@ -24,10 +24,10 @@ pub trait Statements: Debug + Send + Sync + 'static {
     /// Returns the query batch that renews 1 to [`Renew::MAX_TOGETHER`] leases.
     fn renew(&self, leases: &[Renew]) -> Text;
 
-    /// Returns the query batch that ends a lease or removes a queue entry.
+    /// Returns the query batch that releases a lease or removes a queue entry.
     fn release(&self, lease: &Named) -> Text;
 
-    /// Returns the query batch that asks holders to finish.
+    /// Returns the query batch that requests the revocation of leases.
     fn request_revocation(&self, key: &Key, only: Option<Fingerprint>) -> Text;
 
     /// Returns the query batch that revokes leases.

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The example of [`postgres`](crate::postgres) creates a query batch.
 #[derive(Clone)]
 pub struct Text {
-    /// Returns the start of the batch, with the time limit for the server.
+    /// A function that returns the start of the batch, with the time limit for the server.
     begin: fn(Duration) -> String,
     body: Body,
 }
@@ -21,22 +21,22 @@ enum Body {
     Preparable(Arc<Preparable>, Vec<Value>),
 }
 
-/// A value, and its name in the statements.
+/// The name of a value in the statements, and the value.
 pub(crate) type Value = (&'static str, String);
 
-/// The statements of a transaction, with a `:name` for each value.
+/// The statements of a transaction, with a `:name` placeholder for each value.
 #[derive(Debug)]
 pub(crate) struct Preparable {
-    /// The statements themselves.
+    /// The text of the statements.
     pub(crate) statements: String,
-    /// Prepares the statements on a connection, which keeps them.
+    /// The statements that prepare these statements on a connection.
     pub(crate) preparation: String,
-    /// Executes the prepared statements.
+    /// The statements that execute the prepared statements.
     pub(crate) execution: String,
 }
 
 impl Text {
-    /// Creates a query batch. `begin` returns its start for a time limit.
+    /// Creates a query batch. `begin` returns the start of the batch for a time limit.
     pub(crate) fn new(begin: fn(Duration) -> String, body: String) -> Self {
         Self { begin, body: Body::Whole(body) }
     }
@@ -50,8 +50,7 @@ impl Text {
         Self { begin, body: Body::Preparable(Arc::clone(statements), values) }
     }
 
-    /// Returns the query batch for the server. The server ends each of its statements after
-    /// `limit`.
+    /// Returns the query batch as text. The server ends each statement of the batch after `limit`.
     ///
     /// MySQL waits for locks in whole seconds, for at least one second and at most half of `limit`.
     pub fn at(&self, limit: Duration) -> String {
@@ -62,9 +61,9 @@ impl Text {
         }
     }
 
-    /// Returns the query batch for a connection that has `prepared` these statements. If the
-    /// batch's own statements are missing, it prepares them. Returns `None` if the batch has no
-    /// statements to prepare.
+    /// Returns the query batch for a connection that has `prepared` these statements. If `prepared`
+    /// does not contain the batch's statements, the batch also prepares them. Returns `None` if the
+    /// batch has no statements to prepare.
     pub(crate) fn prepared(
         &self,
         limit: Duration,
@@ -86,7 +85,7 @@ impl fmt::Debug for Text {
     }
 }
 
-/// Replaces each `:name` by its value. Values are not searched for other names. A colon without a
+/// Replaces each `:name` with its value. Names inside values are not replaced. A colon without a
 /// name is kept, for example in a cast.
 pub(crate) fn bind(text: &str, values: &[(&str, String)]) -> String {
     replace(text, |name| {
@@ -95,7 +94,7 @@ pub(crate) fn bind(text: &str, values: &[(&str, String)]) -> String {
     })
 }
 
-/// Replaces each `:name` by the value that `value` returns, with the rules of [`bind`].
+/// Replaces each `:name` with the value that `value` returns, according to the rules of [`bind`].
 pub(crate) fn replace<'t, V: AsRef<str>>(
     text: &'t str,
     mut value: impl FnMut(&'t str) -> V,

@@ -1,4 +1,4 @@
-//! Remembers acquisitions that the database may not have received yet.
+//! Records acquisitions that the database may not have received yet.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ struct Call {
     ended: Shared<oneshot::Receiver<()>>,
 }
 
-/// An acquisition in progress. It ends when this value is dropped.
+/// An acquisition in progress, until this value is dropped.
 pub(super) struct Begun {
     under_way: UnderWay,
     id: u64,
@@ -46,7 +46,7 @@ impl UnderWay {
         Begun { under_way: self.clone(), id, tags, _ends: ends }
     }
 
-    /// Waits until all earlier acquisitions of this lease have ended.
+    /// Waits until all earlier acquisitions of this lease have completed.
     pub(super) async fn ended(&self, tag: Uuid) {
         let ended = |call: &Call| call.ended.clone();
         let calls: Vec<_> = self.lock().by_tag.get(&tag).into_iter().flatten().map(ended).collect();

@@ -1,4 +1,4 @@
-//! The times for which callers considered themselves holders.
+//! The periods in which callers considered themselves holders.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::history::run::{End, HoldRow, Kind};
 
 use super::time::Timeline;
 
-/// The time for which a caller certainly considered itself a holder.
+/// A period in which a caller certainly considered itself a holder.
 #[derive(Clone, Debug)]
 pub(super) struct Belief {
     pub(super) process: u32,
@@ -36,7 +36,7 @@ pub(super) struct Belief {
 pub(super) struct Beliefs {
     all: Vec<Belief>,
     places: HashMap<(u32, u64), usize>,
-    /// When each call started.
+    /// The time when each call started.
     asked: HashMap<(u32, u64), Duration>,
 }
 
@@ -114,7 +114,7 @@ impl Beliefs {
             });
             return;
         }
-        // A process that has finished shuts its client down, which releases forgotten guards.
+        // A process that finishes shuts down its client, which releases forgotten guards.
         let end_of_process = match kind {
             EventKind::Killed => Some(End::Killed),
             EventKind::Finished(_) => Some(End::Dropped),
@@ -177,7 +177,7 @@ impl Belief {
     }
 
     /// Returns whether this hold was granted before `entered` but received its guard later, because
-    /// its grant took long to arrive.
+    /// its grant arrived late.
     pub(super) fn is_late(&self, entered: &Self) -> bool {
         self.token < entered.token && self.asked.is_some_and(|asked| asked < entered.from)
     }

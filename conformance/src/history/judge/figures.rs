@@ -76,8 +76,8 @@ pub(super) fn fill(run: &mut Run, history: &History, beliefs: &Beliefs, rules: R
 /// Returns the time from a deadline to the loss notification in milliseconds: median, 99th
 /// percentile and maximum.
 ///
-/// A paused process cannot be notified. A notification after a fault of the process itself or after
-/// a stall of the machine does not count.
+/// A notification does not count if its process was paused or the machine stalled between the
+/// deadline and the notification.
 fn loss_latency(history: &History, beliefs: &Beliefs) -> [f64; 3] {
     let mut stops: HashMap<u32, Vec<(Duration, Duration)>> = HashMap::new();
     for hit in &history.faults {

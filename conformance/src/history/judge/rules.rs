@@ -23,7 +23,7 @@ const EXPECTED: [&str; 8] = [
     "denied",
 ];
 
-/// A client with more additional file descriptors than this has forgotten connections.
+/// The number of additional file descriptors above which a client has leaked connections.
 const SPARE_FDS: u64 = 32;
 
 /// The violations of a history.
@@ -38,7 +38,7 @@ pub(super) struct Rules<'a> {
     pub(super) until_free: Duration,
 }
 
-/// A violation of a rule before it is added to the run.
+/// A violation that has not been added to the run yet.
 struct Violation<'k> {
     rule: &'static str,
     at: Duration,
@@ -97,8 +97,8 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// V2: the resource never accepts a write of a holder after a later holder has written, and
-    /// never rejects a write of the latest holder.
+    /// V2: the resource never accepts a write from a holder after a later holder has written, and
+    /// never rejects a write from the latest holder.
     pub(super) fn judge_writes(&mut self, events: &[Event], beliefs: &Beliefs) {
         let all = beliefs.all();
         let mut last: HashMap<&str, usize> = HashMap::new();
@@ -114,8 +114,8 @@ impl<'a> Rules<'a> {
             };
             let Belief { key, token, .. } = &all[place];
             if !accepted {
-                // A holder with a successor violates V1 if it still considers itself the holder,
-                // and violates the order of entries if it received its guard late.
+                // A holder that has a successor violates V1 if the holder still considers itself
+                // the holder, and violates the order of entries if it received its guard late.
                 let is_successor =
                     |it: &Belief| it.key == *key && it.token > *token && it.from <= event.at;
                 if all[place].is_at(event.at) && !all.iter().any(is_successor) {
@@ -124,7 +124,8 @@ impl<'a> Rules<'a> {
                 }
                 continue;
             }
-            // The order of grants counts. The order of late entries differs from it.
+            // The check uses the order of grants, which differs from the order of entries if an
+            // entry is late.
             let succeeds = |it: &Belief| it.from > all[place].from && !it.is_late(&all[place]);
             let before = last.insert(key, place).filter(|it| succeeds(&all[*it]));
             if let Some(before) = before {
@@ -135,12 +136,12 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Tokens increase in the order of grants. If two holders exclude each other, the later one has
-    /// the larger token.
+    /// Tokens increase in the order of grants. If two holders exclude each other, the later holder
+    /// has the larger token.
     ///
-    /// If a lease ends early, another caller may get a lease while the first grant is still on its
-    /// way. The first caller, which requested the lock earlier, then receives its guard late. This
-    /// violates the order of entries but not the order of grants.
+    /// If a lease ends early, another caller may be granted a lease while the reply to the first
+    /// grant is still in transit. The first caller then receives its guard late, which violates the
+    /// order of entries but not the order of grants.
     pub(super) fn judge_tokens(&mut self, beliefs: &Beliefs) {
         let all = beliefs.all();
         for (key, places) in beliefs.by_key() {
@@ -233,7 +234,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Checks for leaks, for processes that ended on their own, and for missing lines.
+    /// Checks for leaks, processes that exited on their own, and missing lines.
     pub(super) fn judge_end(&mut self, events: &[Event]) {
         let mut at_work: BTreeMap<u32, u64> = BTreeMap::new();
         let mut finished = HashSet::new();
@@ -284,8 +285,8 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Returns for each key the times in which it is held, a fault is in effect or the machine
-    /// stalls. The times are sorted and do not overlap.
+    /// For each key, returns the periods in which the key is held, a fault is in effect or the
+    /// machine stalls. The periods are sorted and do not overlap.
     fn busy_times<'e>(
         &self,
         events: &[Event],
@@ -298,7 +299,7 @@ impl<'a> Rules<'a> {
             let times = keys.entry(&belief.key).or_insert_with(|| faults.clone());
             times.push((belief.from, belief.until));
         }
-        // A caller of a multi-lock keeps the keys that it already has while it waits for the
+        // A caller of a multi-lock keeps the keys that it has acquired while it waits for the
         // remaining keys.
         for belief in beliefs.all().iter().filter(|belief| belief.kind == Kind::Multi) {
             keys.remove(belief.key.as_str());
@@ -323,7 +324,7 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// A time in which more permits are held than the limit allows.
+/// A period in which more permits are held than the limit allows.
 struct Overlap {
     from: Duration,
     until: Duration,
@@ -336,7 +337,7 @@ fn overlaps(all: &[Belief], places: &[usize]) -> Vec<Overlap> {
         steps.push((all[*place].from, true, *place));
         steps.push((all[*place].until, false, *place));
     }
-    // Ends come before starts with the same time.
+    // If an end and a start have the same time, the end sorts first.
     steps.sort_by_key(|(at, begins, _)| (*at, *begins));
     let (mut overlaps, mut present): (Vec<Overlap>, Vec<usize>) = (Vec::new(), Vec::new());
     let mut open: Option<Overlap> = None;
@@ -372,7 +373,8 @@ fn join_overlapping(times: &mut Vec<(Duration, Duration)>) {
     *times = joined;
 }
 
-/// Returns the longest time between `from` and `until` that is not part of `times`, with its start.
+/// Returns the longest period between `from` and `until` that is not part of `times`, with its
+/// start.
 fn longest_gap(
     times: &[(Duration, Duration)],
     from: Duration,

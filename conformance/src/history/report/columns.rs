@@ -1,5 +1,5 @@
-//! Stores rows as columns. This takes one third of the space and is the format that the page
-//! searches.
+//! Stores rows as columns, which takes one third of the space. The page's script searches this
+//! format.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -100,7 +100,7 @@ impl<T: Copy + Eq + Hash> Distinct<T> {
     }
 }
 
-/// Rounds a time to whole microseconds. More digits would make up half of the page.
+/// Rounds a time to whole microseconds. Additional digits would double the size of the page.
 fn brief(ms: f64) -> f64 {
     (ms * 1000.0).round() / 1000.0
 }

@@ -14,7 +14,7 @@ use crate::history::event::{EventKind, now, since_boot};
 use crate::history::line::Said;
 use crate::history::run::Register;
 
-/// The longest time between the read and the write of an update.
+/// The maximum time between the read and the write of an update.
 const UPDATE: Duration = Duration::from_millis(5);
 
 /// Reports the state of one guard.
@@ -23,12 +23,12 @@ pub(super) struct Belief {
     hold: u64,
     key: String,
     token: u64,
-    /// Whether the holder excludes all other holders, so that it may write.
+    /// Whether the holder excludes all other holders and may therefore write.
     is_alone: bool,
 }
 
 impl Belief {
-    /// Reports that a task has received the lock from its call, unless the lock is already lost.
+    /// Reports that a task's call has returned the lock, unless the lock is already lost.
     pub(super) fn enter(
         teller: &Arc<Teller>,
         (task, call): (u32, u64),
@@ -57,7 +57,7 @@ impl Belief {
         Some(Self { teller: Arc::clone(teller), hold, key, token, is_alone })
     }
 
-    /// Checks whether the guard is held, and reports it.
+    /// Checks whether the guard is held, and reports the result.
     fn look(&self, guard: &LockGuard) -> bool {
         let (at, hold) = (now(), self.hold);
         let state = guard.state();
@@ -75,7 +75,8 @@ impl Belief {
         }
     }
 
-    /// Work that `run` ends if the lock is lost. Reports if it continues after a loss notification.
+    /// Does work that `run` cancels if the lock is lost. Reports if the work continues after a loss
+    /// notification.
     pub(super) async fn work(&self, guard: &LockGuard, ttl: Duration, time: Duration) {
         let until = Instant::now() + time;
         let mut is_held = true;
@@ -90,7 +91,7 @@ impl Belief {
         self.end(guard, true);
     }
 
-    /// Reports that a guard was lost whose work `run` has ended.
+    /// Reports the loss of a guard whose work `run` has cancelled.
     pub(super) fn tell_loss(&self) {
         let (hold, reason) = (self.hold, "told by run".to_owned());
         self.teller.tell(EventKind::Lost { hold, deadline: None, reason });
@@ -107,7 +108,8 @@ impl Belief {
         }
     }
 
-    /// Writes without another check. A process that was paused before this point writes too late.
+    /// Writes without checking the guard again. A process that was paused before this point writes
+    /// too late.
     async fn write(&self, register: Register) {
         let (hold, key, token) = (self.hold, self.key.clone(), self.token);
         match register {
@@ -130,7 +132,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Reports that the lock was received, unless a part of it is already lost.
+    /// Reports that the lock was received, unless a part of the lock is already lost.
     pub(super) fn enter(
         teller: &Arc<Teller>,
         caller: (u32, u64),
@@ -141,14 +143,14 @@ impl Held {
         let enter = |guard: &&LockGuard| Belief::enter(teller, caller, lock, guard);
         let beliefs: Vec<_> = all.iter().map_while(enter).collect();
         if beliefs.len() < all.len() {
-            // The parts that are still held end together with the lost ones.
+            // The parts that are still held end together with the lost parts.
             beliefs.iter().zip(all).for_each(|(belief, guard)| belief.end(guard, false));
             return None;
         }
         Some(Self { beliefs, guards })
     }
 
-    /// Works for a while, and then releases the guard in one of several ways.
+    /// Works for some time and then releases the guard in one of several ways.
     pub(super) async fn live(self, ttl: Duration, renewal: RenewalMode) {
         let lost = lost(&self.guards.all());
         let mut lost = pin!(lost);
@@ -172,8 +174,8 @@ impl Held {
             }
         }
         match fastrand::u8(..32) {
-            // The lease expires after its TTL. With a reentrant lock, a task that forgets its guard
-            // could lock again.
+            // The lease expires after its TTL. Reentrant locks are excluded, because a task that
+            // forgets its guard could lock the lock again.
             0 if renewal == RenewalMode::Off && self.is_plain() => mem::forget(self.guards),
             1 | 2 => self.end(false),
             _ => {
@@ -190,7 +192,7 @@ impl Held {
     }
 
     fn look(&self) -> bool {
-        // All parts report their state.
+        // All parts must report their state.
         let states: Vec<_> =
             self.beliefs.iter().zip(self.guards.all()).map(|(it, guard)| it.look(guard)).collect();
         states.into_iter().all(|is_held| is_held)
@@ -218,8 +220,8 @@ fn lost(guards: &[&LockGuard]) -> impl Future<Output = ()> + Send + use<> {
     }
 }
 
-/// Returns a random time. One of 64 is three TTLs, which needs renewals. Most are short, so that
-/// keys change their holder often.
+/// Returns a random time. One out of 64 times is three TTLs long, so the lease must be renewed.
+/// Most times are short, so that keys change holders often.
 fn hold_time(ttl: Duration, renewal: RenewalMode) -> Duration {
     match fastrand::u8(..64) {
         0 if renewal == RenewalMode::Watchdog => ttl * 3,

@@ -33,7 +33,8 @@ const PAIR: [&str; 2] = ["warm/1", "warm/2"];
 
 pub(super) const PERMITS: u32 = 3;
 
-/// The number of tasks, because the record counts a writer as all readers.
+/// The number of permits of a reader-writer lock in the record. The record counts a writer as all
+/// readers.
 const READERS: u32 = 32;
 
 /// A lock, and how often it is chosen relative to the other locks.
@@ -121,7 +122,7 @@ impl Lock {
         }
     }
 
-    /// Returns the mutex if this lock is a plain mutex.
+    /// Returns the mutex, if this lock is a plain mutex.
     pub(super) fn as_mutex(&self) -> Option<Mutex> {
         match &self.way {
             Way::Mutex(mutex) if self.kind == Kind::Mutex => Some(mutex.clone()),
@@ -180,7 +181,8 @@ fn or_none<T>(tried: Result<T, TryLockError>) -> Result<Option<T>, Error> {
 /// The guards of a call.
 pub(super) enum Guards {
     One(LockGuard),
-    /// The inner guard, unless the lease was lost in between, and the outer guard.
+    /// The inner guard and the outer guard. The inner guard is missing if the lease was lost before
+    /// it could be acquired.
     Nested(Option<LockGuard>, LockGuard),
     Writer(WriteGuard),
     Leader(Leadership),

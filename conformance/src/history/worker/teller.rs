@@ -18,8 +18,8 @@ use crate::history::line::{Line, Order, Said, text};
 /// clients.
 const PIPE: usize = 1 << 20;
 
-/// Writes the reports of a process to its standard output. A line in the pipe survives the end of
-/// the process.
+/// Writes the reports of a process to its standard output. A line in the pipe is not lost if the
+/// process is killed.
 #[derive(Debug)]
 pub(super) struct Teller {
     numbers: AtomicU64,
@@ -29,7 +29,7 @@ pub(super) struct Teller {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The requests that wait for an answer of the resource, by hold.
+    /// The requests that wait for a reply from the resource, by hold.
     waiting: Mutex<HashMap<u64, oneshot::Sender<u64>>>,
     is_finishing: AtomicBool,
 }
@@ -44,7 +44,7 @@ impl Teller {
         Self { numbers: AtomicU64::new(1), lines: Mutex::new(0), state }
     }
 
-    /// Returns a number that no other call or hold of this process has.
+    /// Returns a number that is unique among the calls and holds of this process.
     pub(super) fn next(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
@@ -61,7 +61,7 @@ impl Teller {
         self.say(Said::Event { at, kind });
     }
 
-    /// Sends a request to the resource, and waits until it is completed.
+    /// Sends a request to the resource, and waits until it has completed.
     pub(super) async fn ask(&self, hold: u64, request: Said) -> u64 {
         let (sender, done) = oneshot::channel();
         self.state.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(hold, sender);
@@ -75,13 +75,13 @@ impl Teller {
         *lines += 1;
         let mut output = stdout().lock();
         let written = output.write_all(line.as_bytes()).and_then(|()| output.flush());
-        // An error means that the campaign has ended, and this process is about to end too.
+        // An error means that the campaign has ended, so this process is about to exit.
         drop(written);
     }
 }
 
 impl State {
-    /// Handles answers of the resource, the order to finish, and the end of the campaign.
+    /// Handles replies from the resource, the order to finish, and the end of the campaign.
     fn listen(&self) {
         for line in stdin().lock().lines().map_while(Result::ok) {
             let order = serde_json::from_str(&line).expect("parents and children share the type");
@@ -89,7 +89,7 @@ impl State {
                 Order::Done { hold, value } => {
                     let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
                     let waiter = waiting.remove(&hold).expect("it asked");
-                    // Work that was dropped does not need the answer.
+                    // Work that was dropped does not need the reply.
                     let _ = waiter.send(value);
                 }
                 Order::Finish => self.is_finishing.store(true, Ordering::Relaxed),

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use crate::history::event::Usage;
 
-/// Returns the resource usage. The client counts the entries in maps.
+/// Returns the resource usage. `entries` contains the number of entries in each map of the client.
 pub(super) fn usage(entries: BTreeMap<String, u64>) -> Usage {
     let count = |count: usize| u64::try_from(count).expect("counts are small");
     Usage {

@@ -16,9 +16,9 @@ pub(super) struct State<D: Driver> {
     ranges: Vec<Range<D>>,
     /// The addresses of the servers without slots when the map was created.
     pub(super) replicas: Vec<Address>,
-    /// The ids of all servers when the map was created.
+    /// The IDs of all servers when the map was created.
     pub(super) members: HashSet<String>,
-    /// All servers that were ever reported and are in use.
+    /// All servers that have been reported and are still in use.
     pub(super) servers: HashMap<Address, Arc<Node<D>>>,
 }
 
@@ -79,7 +79,7 @@ impl<D: Driver> State<D> {
         hasher.finish()
     }
 
-    /// Changes the owner of one slot. The former owner must be dropped after the lock is released.
+    /// Changes the owner of one slot. The former owner must be dropped after the mutex is unlocked.
     pub(super) fn set_owner(&mut self, slot: u16, owner: &Arc<Node<D>>) -> Option<Arc<Node<D>>> {
         let after = self.ranges.partition_point(|range| range.first <= slot);
         let own = Range { first: slot, last: slot, owner: Arc::clone(owner) };
@@ -97,7 +97,7 @@ impl<D: Driver> State<D> {
         Some(before)
     }
 
-    /// Replaces the map. The former map must be dropped after the lock is released.
+    /// Replaces the map. The former map must be dropped after the mutex is unlocked.
     pub(super) fn adopt(
         &mut self,
         map: Map,
@@ -111,7 +111,7 @@ impl<D: Driver> State<D> {
         (self.replicas, self.members) = (map.replicas, map.members);
         let is_different = self.ranges != ranges;
         let ranges = mem::replace(&mut self.ranges, ranges);
-        // Servers without slots are disconnected when no call waits for them any more.
+        // Servers without slots are disconnected when calls no longer wait for them.
         let is_unused = |server: &Arc<Node<D>>| {
             self.ranges.iter().all(|range| !Arc::ptr_eq(&range.owner, server))
         };

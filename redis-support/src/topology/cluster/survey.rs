@@ -1,4 +1,4 @@
-//! Asks servers of a cluster for the owners of slots until enough servers have answered.
+//! Queries servers of a cluster for the owners of slots, until enough servers have replied.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -14,34 +14,35 @@ use crate::driver::{Driver, Request};
 use crate::error::{ServerError, only_asked};
 use crate::node::Node;
 
-/// How many servers are asked at the same time.
+/// The number of servers that are queried at the same time.
 const ASKED_TOGETHER: usize = 3;
 
-/// If the servers are silent for this long, more servers are asked. In a local network, servers
-/// answer within a few milliseconds.
+/// The length of a silence after which additional servers are queried. In a local network, servers
+/// reply within a few milliseconds.
 const STAGGER: Duration = Duration::from_millis(50);
 
-/// The largest number of owners that must confirm a map, because asking more owners would be
-/// expensive in a large cluster. A minority with this many owners stops on its own after the node
+/// The maximum number of owners that must confirm a map. Querying all owners would be expensive in
+/// a large cluster, in which a minority with this number of owners stops on its own after the node
 /// timeout.
 const MOST_NEEDED: usize = 5;
 
 /// A map that enough servers agree on.
 pub(in crate::topology) struct Map {
     pub(super) slots: Vec<Slots>,
-    /// The ids of all servers of the cluster.
+    /// The IDs of all servers of the cluster.
     pub(super) members: HashSet<String>,
     /// The addresses of the servers without slots.
     pub(super) replicas: Vec<Address>,
 }
 
-/// The answers that have arrived so far.
+/// The replies that have arrived so far.
 pub(super) struct Survey<'a> {
-    /// The ids of the cluster's servers. Other answers do not count. Empty before the first map.
+    /// The IDs of the cluster's servers. Replies from servers that are not in this set do not
+    /// count. The set is empty before the first map.
     members: &'a HashSet<String>,
     views: Vec<View>,
-    /// Answers of servers that are not members. Their addresses may have belonged to members
-    /// before.
+    /// Replies from servers that are not members. The addresses of such servers may have belonged
+    /// to members before.
     strangers: Vec<View>,
     failure: Option<Error>,
 }
@@ -51,7 +52,7 @@ impl<'a> Survey<'a> {
         Self { members, views: Vec::new(), strangers: Vec::new(), failure: None }
     }
 
-    /// Asks the servers at `candidates`, and the servers that they report.
+    /// Queries the servers at `candidates`, and the servers that these report.
     pub(super) async fn run<D: Driver>(
         mut self,
         candidates: Vec<Address>,
@@ -69,14 +70,14 @@ impl<'a> Survey<'a> {
             while let Ok(Some(answer)) = timeout(STAGGER, asked.next()).await {
                 let named = self.take(answer);
                 if let Some(map) = self.map() {
-                    // All remaining replies are awaited too, because a connection without replies
+                    // The remaining replies are also awaited, because a connection without replies
                     // would count as hung.
                     tokio::spawn(async move { while asked.next().await.is_some() {} });
                     return Ok(map);
                 }
                 for address in named {
                     if known.insert(address.clone()) {
-                        // This server has slots, so its answer is worth more than most.
+                        // This server has slots, so its reply is more useful than most replies.
                         unasked.push_front(address);
                     }
                 }
@@ -84,7 +85,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Adds an answer, and returns the addresses of the owners that it contains.
+    /// Adds a reply, and returns the addresses of the owners that the reply contains.
     fn take(&mut self, answer: Result<View, Error>) -> Vec<Address> {
         let view = match answer {
             Ok(view) => view,
@@ -98,7 +99,7 @@ impl<'a> Survey<'a> {
             return Vec::new();
         }
         let owners = view.owners().into_iter().map(|owner| owner.address.clone()).collect();
-        // A server may be known by several addresses, but counts once.
+        // A server may be known by several addresses but counts only once.
         self.views.retain(|other| other.by != view.by);
         self.views.push(view);
         owners
@@ -106,14 +107,14 @@ impl<'a> Survey<'a> {
 
     fn is_stranger(&self, view: &View) -> bool {
         let by_others = self.views.iter().flat_map(View::members).any(|id| id == view.by);
-        // A server that was reset or has lost its configuration does not know any owners. It cannot
-        // define the cluster.
+        // A server that was reset or has lost its configuration does not know any owners, so it
+        // cannot define the cluster.
         let is_first =
             self.members.is_empty() && self.views.is_empty() && !view.owners().is_empty();
         !(is_first || by_others || self.members.contains(&view.by))
     }
 
-    /// Returns the map if enough of the owners in it have answered.
+    /// Returns the map, if enough of its owners have replied.
     fn map(&self) -> Option<Map> {
         let slots = merge(&self.views);
         let owners: BTreeSet<&str> = slots.iter().map(|slots| slots.owner.id.as_str()).collect();
@@ -129,8 +130,8 @@ impl<'a> Survey<'a> {
         Some(Map { slots, members, replicas })
     }
 
-    /// Decides after all servers were asked. If no member has answered but servers of another
-    /// cluster have, the other cluster has replaced this one.
+    /// Decides after all servers have been queried. If no member has replied but servers of a
+    /// different cluster have, the different cluster has replaced the expected cluster.
     fn settle(self) -> Result<Map, Error> {
         if self.views.is_empty() && !self.strangers.is_empty() {
             let none = HashSet::new();

@@ -21,14 +21,14 @@ pub(super) struct Member {
     pub(super) address: Address,
 }
 
-/// The answer of one server.
+/// The reply of one server.
 #[derive(Debug)]
 pub(super) struct View {
-    /// The id of the server that answered.
+    /// The ID of the server that replied.
     pub(super) by: String,
     pub(super) replicas: BTreeSet<Member>,
     slots: Vec<Slots>,
-    /// The epochs of all servers that this server knows, by their ids. If two servers claim a slot,
+    /// The epochs of all servers that this server knows, by their IDs. If two servers claim a slot,
     /// the claim with the larger epoch is newer.
     epochs: HashMap<String, u64>,
 }
@@ -53,7 +53,7 @@ impl View {
         Some(Self { by: by?, replicas, slots, epochs })
     }
 
-    /// Returns the ids of all servers that this server knows.
+    /// Returns the IDs of all servers that this server knows.
     pub(super) fn members(&self) -> impl Iterator<Item = &str> {
         self.epochs.keys().map(String::as_str)
     }
@@ -68,8 +68,8 @@ impl View {
     }
 }
 
-/// Merges the answers of several servers. The owner of a slot is the server with the largest epoch,
-/// as in the protocol of the cluster itself.
+/// Merges the replies of several servers. The owner of a slot is the server with the largest epoch,
+/// as in the cluster's own protocol.
 pub(super) fn merge<'a>(views: impl IntoIterator<Item = &'a View>) -> Vec<Slots> {
     let mut owners: Vec<Option<(u64, &Member)>> = vec![None; usize::from(SLOTS)];
     for view in views {

@@ -1,4 +1,4 @@
-//! The answers of sentinels.
+//! The replies of sentinels.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,15 +6,16 @@ use std::fmt;
 use crate::address::Address;
 use crate::reply::Reply;
 
-/// The answer of one sentinel.
+/// The reply of one sentinel.
 #[derive(Clone, Debug)]
 pub(in crate::topology) struct Answer {
-    /// The id of the sentinel that answered.
+    /// The ID of the sentinel that replied.
     id: String,
-    /// The number of other sentinels that it knows, running or not. All of them vote on a failover.
+    /// The number of additional sentinels that this sentinel knows, running or not. All sentinels
+    /// vote on a failover.
     others: usize,
-    /// Whether the sentinel is performing a failover, so that the reported primary may already be
-    /// replaced.
+    /// Whether the sentinel is performing a failover, so that the reported primary may already have
+    /// been replaced.
     switches: bool,
     /// The number of failovers so far.
     epoch: u64,
@@ -38,12 +39,12 @@ impl Answer {
     }
 }
 
-/// The answers of several sentinels, with one answer per sentinel.
+/// The replies of several sentinels, with one reply per sentinel.
 #[derive(Debug, Default)]
 pub(super) struct Answers(HashMap<String, Answer>);
 
 impl Answers {
-    /// Adds an answer. A sentinel may be known by several addresses, but counts once.
+    /// Adds a reply. A sentinel may be known by several addresses but counts only once.
     pub(super) fn add(&mut self, answer: Answer) {
         self.0.insert(answer.id.clone(), answer);
     }
@@ -52,7 +53,7 @@ impl Answers {
         self.0.is_empty()
     }
 
-    /// Returns the answer after the latest failover, if a majority of all sentinels has answered.
+    /// Returns the reply after the latest failover, if a majority of all sentinels has replied.
     pub(super) fn of_majority(&self) -> Option<Answer> {
         if self.confirming().count() <= self.all() / 2 {
             return None;
@@ -60,8 +61,8 @@ impl Answers {
         self.confirming().max_by_key(|answer| answer.epoch).cloned()
     }
 
-    /// A sentinel that is performing a failover does not confirm anything. It reports the former
-    /// primary until all replicas follow the new one.
+    /// A sentinel that is performing a failover does not confirm a primary, because it reports the
+    /// former primary until all replicas follow the new primary.
     fn confirming(&self) -> impl Iterator<Item = &Answer> {
         self.0.values().filter(|answer| !answer.switches)
     }
@@ -78,7 +79,7 @@ impl fmt::Display for Answers {
     }
 }
 
-/// Reads the addresses of the other sentinels from the reply to `SENTINEL SENTINELS`.
+/// Reads the addresses of further sentinels from the reply to `SENTINEL SENTINELS`.
 pub(super) fn read_others(reply: &Reply, asked: &Address) -> Vec<Address> {
     let Reply::Array(others) = reply else { return Vec::new() };
     let address = |other: &Reply| {

@@ -1,4 +1,4 @@
-//! Tests clusters, in which each server has a part of the keys.
+//! Tests for clusters, in which each server has a part of the keys.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,14 @@ use crate::slot;
 use crate::topology::cluster::MAX_REDIRECTIONS;
 use crate::topology::failover::BELIEVED_FOR;
 
-/// Three servers. Each has every third slot, until a test changes the owner of the key's slot.
+/// A cluster of three servers. Each server has every third slot, until a test changes the owner of
+/// the key's slot.
 struct Cluster {
     store: Store,
     told: Arc<Mutex<Told>>,
 }
 
-/// The state of the cluster, as its servers report it.
+/// The state of the cluster that its servers report.
 #[derive(Clone, Copy)]
 struct Told {
     owner: u16,
@@ -54,13 +55,13 @@ impl Cluster {
         self.store.serve(port, of_others, to_scripts);
     }
 
-    /// Cuts a server off, so that it keeps its old answers.
+    /// Cuts off a server, so that its replies no longer change.
     fn cut_off(&self, port: u16) {
         let told = *self.told.lock().unwrap();
         self.store.serve(port, move |words| told.answer(port, words), |_| done());
     }
 
-    /// Moves the key's slot to another server, and informs all servers.
+    /// Moves the key's slot to the server `owner`, and informs all servers.
     fn give_to(&self, owner: u16) {
         let mut told = self.told.lock().unwrap();
         *told = Told { owner, epoch: told.epoch + 1 };
@@ -146,7 +147,7 @@ async fn asks_where_a_key_is_moving_to_and_goes_on_asking_where_it_was() {
     for _ in 0..2 {
         assert_eq!(cluster.call().await, Ok(1));
     }
-    // The server is asked for the map, for a confirmation, and for the call.
+    // The server receives a query for the map, a query for a confirmation, and the call.
     assert_eq!(cluster.store.called(), [1, 3, 3, 1, 3, 3]);
 }
 
@@ -173,7 +174,7 @@ async fn half_moved_keys_are_unavailable() {
 async fn of_half_moved_keys_only_those_are_asked_for_that_must_be_there() {
     let cluster = Cluster::new();
     let ask = format!("{} h:3", key_slot());
-    // The number of keys follows the script.
+    // The number of keys comes after the script.
     cluster.serve(1, move |words| match words[2].as_str() {
         "1" => refused("ASK", ask.clone()),
         _ => refused("TRYAGAIN", "Multiple keys request during rehashing of slot"),
@@ -378,7 +379,7 @@ async fn one_named_server_names_the_others() {
 async fn a_replica_knows_the_successors_of_former_owners() {
     let cluster = Cluster::new();
     cluster.call().await.unwrap();
-    // The replica gets the key. It is the only known server that still exists.
+    // The replica, which is the only known server that still exists, gets the key.
     cluster.give_to(4);
     cluster.serve(4, |_| done());
     let told = Arc::clone(&cluster.told);
@@ -415,7 +416,7 @@ async fn frozen_servers_delay_the_first_call_a_little() {
     assert!(asked_at.elapsed() < TIMEOUT, "{:?}", asked_at.elapsed());
 }
 
-/// Returns the answers of a server that has all slots of another cluster.
+/// Returns the replies of a server that has all slots of a different cluster.
 fn stranger(words: &[String]) -> Option<Received> {
     let server = Reply::Array(vec![bytes("h"), Reply::Int(2), bytes("stranger")]);
     let range = Reply::Array(vec![Reply::Int(0), Reply::Int(16_383), server]);
@@ -441,8 +442,8 @@ async fn is_listed_server_by_server_while_no_slot_changes_its_owner() {
     assert_eq!(cluster.page(Some(&after)).await.unwrap_err(), ErrorKind::Unavailable);
 }
 
-/// Returns the answers of a server that has lost its configuration. It knows only itself, and no
-/// owners.
+/// Returns the replies of a server that has lost its configuration, so that it knows only itself
+/// and no owners.
 fn reset(words: &[String]) -> Option<Received> {
     let nodes = bytes("reset h:3@3 myself,master - 0 0 0 connected\n");
     Some(Ok(if words[1] == "NODES" { nodes } else { Reply::Array(Vec::new()) }))

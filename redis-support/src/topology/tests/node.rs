@@ -1,4 +1,4 @@
-//! Tests a single server and the requests that it receives.
+//! Tests for a single server and the requests that it receives.
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -101,7 +101,7 @@ async fn gets_the_calls_of_several_callers_in_one_request() {
         assert_eq!(outcome(result), Ok(1));
     }
 
-    // The first three calls run with too few other calls for a batch.
+    // The first three calls run without a batch, because too few calls are in progress.
     assert_eq!(store.fake.round_trips()[before..], [1, 1, 1, 2]);
 }
 
@@ -192,7 +192,7 @@ async fn that_hangs_is_connected_to_anew_after_three_timeouts() {
     let store = hung_store();
     let connections = || store.fake.listeners("h:1").len();
 
-    // The third call finds the connection idle, and checks it before it opens a new one.
+    // The third call finds the connection idle, and checks it before opening a new connection.
     for (expected, time) in [(1, TIMEOUT), (1, TIMEOUT), (2, 2 * TIMEOUT)] {
         let asked_at = Instant::now();
         assert_eq!(outcome(store.servers.call(&call()).await), Err(ErrorKind::Indeterminate));

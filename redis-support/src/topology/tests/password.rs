@@ -1,4 +1,4 @@
-//! Tests which servers receive passwords.
+//! Tests of which servers receive passwords.
 
 use std::sync::atomic::AtomicUsize;
 

@@ -1,4 +1,4 @@
-//! Tests sentinels and the primary that they report.
+//! Tests for sentinels and the primary that they report.
 
 use futures_util::FutureExt;
 use tokio::runtime::{Builder, Runtime};
@@ -35,7 +35,7 @@ fn say_all(store: &Store, master: u16, epoch: u64) {
     SENTINELS.into_iter().for_each(|sentinel| say(store, sentinel, master, epoch));
 }
 
-/// Makes the sentinel `id` at this port report this primary.
+/// Makes the sentinel with this ID, at this port, report this primary.
 fn say_so(store: &Store, port: u16, id: u16, of_master: Reply) {
     let others = SENTINELS.into_iter().filter(|other| *other != id);
     let others = others.map(|port| fields([("ip", bytes("h")), ("port", bytes(port))]));
@@ -62,7 +62,8 @@ fn of_master_with(host: &str, port: u16, epoch: u64, flags: &str) -> Reply {
     of_master_among(host, port, epoch, flags, 2)
 }
 
-/// Returns the reply to `SENTINEL MASTER` of a sentinel that knows this number of other sentinels.
+/// Returns the reply to `SENTINEL MASTER` from a sentinel that knows this number of further
+/// sentinels.
 fn of_master_among(host: &str, port: u16, epoch: u64, flags: &str, others: usize) -> Reply {
     fields([
         ("name", bytes("m")),
@@ -83,8 +84,8 @@ fn delay_all(store: &Store, delay: Duration) {
     SENTINELS.into_iter().for_each(|port| store.fake.delay(&format!("h:{port}"), delay));
 }
 
-/// Returns a runtime with paused time. Its time does not advance while a task is ready or while the
-/// runtime does not run.
+/// Returns a runtime with paused time. The paused time does not advance while a task is ready or
+/// the runtime is not running.
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }
@@ -100,7 +101,7 @@ async fn call(store: &Store) -> Result<i64, ErrorKind> {
     outcome(store.servers.call(&super::call()).await)
 }
 
-/// Makes the second server the primary, and makes the sentinels report this.
+/// Makes the second server the primary, and makes the sentinels report the change.
 fn switch(store: &Store) {
     say_all(store, 2, 2);
     for listener in SENTINELS.map(|port| store.fake.listeners(&format!("h:{port}"))).concat() {
@@ -228,7 +229,7 @@ async fn that_are_all_down_are_unavailable() {
 async fn that_fall_silent_are_missed_in_time() {
     let store = store();
     call(&store).await.unwrap();
-    // A single sentinel remains, which is not a majority. No connection ends.
+    // Only one sentinel remains, which is not a majority. No connection ends.
     for port in [12, 13] {
         store.serve(port, |_| None, |_| None);
     }
@@ -305,7 +306,7 @@ async fn are_asked_ahead_of_calls_in_close_order() {
         assert_eq!(asked_at.elapsed(), Duration::ZERO);
         tokio::time::sleep(ASKED_AFTER / 5).await;
     }
-    // Each sentinel gets one request per second, which takes two round trips.
+    // Each sentinel receives one request per second, which takes two round trips.
     let questions = store.fake.round_trips().len() - before - 50;
     assert!((20..=40).contains(&questions), "{questions}");
 }
