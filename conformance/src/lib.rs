@@ -1,11 +1,14 @@
 //! The conformance suite for Leasehold backends, including your own.
 //!
-//! Implement [`Harness`] to start your store and connect to it. Then call `suite!` in a test file.
-//! The macro expands to one `#[test]` per case, so your test runner shows each case separately.
+//! Implement [`Harness`] to start your store and connect to it. Then write a test file with a `main`
+//! function that calls [`Suites`], and set `harness = false` for this file in `Cargo.toml`. Your test
+//! runner shows each case separately.
 //!
-//! ```
+//! ```no_run
+//! use std::process::ExitCode;
+//!
 //! use async_trait::async_trait;
-//! use leasehold_conformance::{Harness, suite};
+//! use leasehold_conformance::{Harness, Suites};
 //! use leasehold_core::backend::LockBackend;
 //! use leasehold_core::memory::MemoryBackend;
 //! use leasehold_core::{Holder, LockKey};
@@ -31,15 +34,14 @@
 //!     }
 //! }
 //!
-//! suite!(Memory);
+//! fn main() -> ExitCode {
+//!     Suites::new().with::<Memory>("").main()
+//! }
 //! ```
 //!
-//! Each case has a [`Subject`]. In real time, `suite!` runs the cases for the store, the network
-//! and the load. The macro omits the cases for the client, because a store only adds latency to
+//! Each case has a [`Subject`]. In real time, the suite runs the cases for the store, the network
+//! and the load. The suite omits the cases for the client, because a store only adds latency to
 //! these cases. Set the environment variable `LEASEHOLD_CONFORMANCE_ALL` to run all cases.
-//!
-//! If a test file has several harnesses, it can define `main` with [`Suites`] instead. The test
-//! runner then shows skipped cases as ignored.
 //!
 //! If a case needs a feature that your backend does not declare ([`Need`]), the case is skipped.
 //! The suite counts it as skipped, never as passed. [`report`] runs the same cases and returns the
@@ -79,4 +81,3 @@ pub use harness::{Disturbance, Groups, Harness, Rounds, Time, Timing};
 pub use list::cases;
 pub use report::{Report, report};
 pub use suites::Suites;
-pub use test::run_case;

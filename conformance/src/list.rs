@@ -24,10 +24,9 @@ pub fn cases<H: Harness>() -> Vec<Case> {
     cases_of(Profile::of::<H>())
 }
 
-/// Expands the list to `cases_of` and to the `suite!` macro.
+/// Expands the list to `cases_of`.
 macro_rules! cases {
-    ($d:tt
-    models {
+    (models {
         $($model:ident needs $needs:ident;)+
     }
     $(
@@ -67,35 +66,10 @@ macro_rules! cases {
                 },)+
             ]
         }
-
-        /// Expands to one `#[test]` per case, for a type that implements
-        /// [`Harness`](crate::Harness).
-        #[macro_export]
-        macro_rules! suite {
-            ($d harness:ty) => {
-                $(mod $group {
-                    use super::*;
-
-                    $(#[test]
-                    fn $case() {
-                        $crate::run_case::<$d harness>(stringify!($group), stringify!($case));
-                    })+
-                })+
-
-                mod model {
-                    use super::*;
-
-                    $(#[test]
-                    fn $model() {
-                        $crate::run_case::<$d harness>("model", stringify!($model));
-                    })+
-                }
-            };
-        }
     };
 }
 
-cases! { $
+cases! {
     models {
         mutexes_agree_with_the_specification needs NEEDS;
         semaphores_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;

@@ -204,17 +204,17 @@ mod tests {
     #[test]
     fn stores_outlive_cases_that_may_share_them() {
         used_by(|| {
-            run_case::<Counted>("mutual_exclusion", "a_held_lock_is_refused_at_once");
-            run_case::<Counted>("mutual_exclusion", "similar_names_are_different_locks");
+            run_case::<Counted>("mutual_exclusion", "a_held_lock_is_refused_at_once").unwrap();
+            run_case::<Counted>("mutual_exclusion", "similar_names_are_different_locks").unwrap();
             assert_eq!(STARTED.load(Ordering::Relaxed), 1);
             assert_eq!(STOPPED.load(Ordering::Relaxed), 0);
 
-            run_case::<Counted>("inspection", "many_keys_are_listed_page_by_page");
-            run_case::<Counted>("inspection", "many_keys_are_listed_page_by_page");
+            run_case::<Counted>("inspection", "many_keys_are_listed_page_by_page").unwrap();
+            run_case::<Counted>("inspection", "many_keys_are_listed_page_by_page").unwrap();
             assert_eq!(STARTED.load(Ordering::Relaxed), 2);
             assert_eq!(STOPPED.load(Ordering::Relaxed), 0);
 
-            run_case::<Counted>("membership", "a_renewal_raises_the_floor");
+            run_case::<Counted>("membership", "a_renewal_raises_the_floor").unwrap();
             assert_eq!(STARTED.load(Ordering::Relaxed), 3);
             assert_eq!(STOPPED.load(Ordering::Relaxed), 1);
 

@@ -2,13 +2,12 @@
 
 use std::time::Instant;
 
-use crate::case::Skipped;
+use crate::case::{Outcome, Skipped};
 use crate::harness::Harness;
 use crate::list::cases;
 use crate::log;
 
-/// Runs the case `group::name` on the store of `H`. The [`suite!`](crate::suite) macro calls this
-/// function.
+/// Runs the case `group::name` on the store of `H`.
 ///
 /// If the environment variable `LEASEHOLD_CONFORMANCE_LOG` contains a path, this function appends
 /// the outcome and the duration in milliseconds to the file at that path.
@@ -16,17 +15,16 @@ use crate::log;
 /// # Panics
 ///
 /// Panics if the case fails or does not exist.
-pub fn run_case<H: Harness>(group: &str, name: &str) {
+pub(crate) fn run_case<H: Harness>(group: &str, name: &str) -> Outcome {
     let case = cases::<H>().into_iter().find(|case| case.group == group && case.name == name);
     let case = case.unwrap_or_else(|| panic!("there is no case {group}::{name}"));
     let started = Instant::now();
-    let outcome = match case.run() {
+    let outcome = case.run();
+    let text = match outcome {
         Ok(()) => "passed".to_owned(),
-        Err(Skipped(need)) => {
-            println!("skipped: {} has no {need}", H::NAME);
-            format!("skipped: no {need}")
-        }
+        Err(Skipped(need)) => format!("skipped: no {need}"),
     };
     let took = started.elapsed().as_millis().to_string();
-    log::write(&[H::NAME, &case.path(), &outcome, &took]);
+    log::write(&[H::NAME, &case.path(), &text, &took]);
+    outcome
 }
