@@ -264,6 +264,18 @@ impl Scene {
         }
     }
 
+    /// Advances the clocks of the client and the store by `time`, while no task of the client runs.
+    /// The scene must not be in real time.
+    pub(crate) async fn skip(&self, time: Duration) {
+        match &self.driven {
+            Some(clock) => {
+                clock.advance(time);
+                self.used.harness.advance_store(time).await;
+            }
+            None => tokio::time::advance(time).await,
+        }
+    }
+
     /// Waits in real time, so that requests and replies can make progress. In driven time, the
     /// clock does not advance.
     pub(crate) async fn blink(&self, time: Duration) {

@@ -365,28 +365,26 @@ pub(crate) async fn a_stalled_process_sees_the_loss_first(scene: &Scene) {
     let client = scene.client().await;
     let mutex = client.mutex(&key).unwrap();
     let stall = scene.ttl() * 2;
-    let virtual_time = scene.time() == Time::Virtual;
-
-    let check = async move {
-        let guard = mutex.lock().await.unwrap();
-        // No code of this process runs in the meantime.
-        if virtual_time {
-            tokio::time::advance(stall).await;
-        } else {
-            std::thread::sleep(stall);
-        }
+    let check = async |guard: LockGuard| {
         assert!(!guard.is_held(), "the first check after the stall says that it is held");
         let ran = guard.while_held(async { "ran" }).await;
         assert_eq!(ran.unwrap_err().kind(), ErrorKind::LeaseLost);
     };
-    if virtual_time {
-        check.await;
+
+    if scene.time() != Time::Real {
+        let guard = mutex.lock().await.unwrap();
+        scene.skip(stall).await;
+        check(guard).await;
         return;
     }
     // The runtime has a single thread, so a blocked task blocks everything, including renewals.
     let stalled = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(check);
+        runtime.block_on(async {
+            let guard = mutex.lock().await.unwrap();
+            std::thread::sleep(stall);
+            check(guard).await;
+        });
     });
     let join = async || stalled.is_finished();
     scene.until("the stalled process is through", stall * 2, join).await;
