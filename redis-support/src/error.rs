@@ -247,7 +247,7 @@ pub fn unreachable(cause: &str) -> Error {
         ("PermissionDenied", "permission denied"),
         ("HostUnreachable", "host unreachable"),
         ("NetworkUnreachable", "network unreachable"),
-        ("TimedOut", "no answer in time"),
+        ("TimedOut", "no reply in time"),
         ("Too many open files", "this process has no file descriptor left"),
     ];
     let closed = ["ConnectionReset", "BrokenPipe", "UnexpectedEof", "unexpected end of file"];

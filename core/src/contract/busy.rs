@@ -80,9 +80,9 @@ impl Busy {
     }
 
     /// Creates the error of a caller that did not acquire the lock. `when` completes the sentence
-    /// "not obtained …".
+    /// "not available …".
     pub(crate) fn into_error(self, when: impl fmt::Display) -> Error {
-        let message = format!("not obtained {when}: {}", HeldBy(self.holder.as_ref()));
+        let message = format!("not available {when}: {}", HeldBy(self.holder.as_ref()));
         Error::new(ErrorKind::Timeout, message)
             .with_operation(Operation::Acquire)
             .with_key(&self.key)
@@ -100,7 +100,7 @@ impl StdError for Busy {}
 
 impl From<Busy> for Error {
     fn from(busy: Busy) -> Self {
-        busy.into_error("at once")
+        busy.into_error("immediately")
     }
 }
 
@@ -112,7 +112,7 @@ impl fmt::Display for HeldBy<'_> {
             Some(holder) if holder.remaining().is_some() => write!(f, "held by {holder}"),
             // Not every refusal contains the remaining time.
             Some(holder) => write!(f, "held by {}", holder.label()),
-            None => f.write_str("held by another"),
+            None => f.write_str("held by another holder"),
         }
     }
 }

@@ -67,7 +67,7 @@ impl Upkeep {
             return Ok(());
         }
         let runtime = runtime.map_err(|error| {
-            let message = "locks need a tokio runtime: call from inside one";
+            let message = "locks need a tokio runtime; make this call inside one";
             Error::new(ErrorKind::Unsupported, message).with_source(error)
         })?;
         // Checked before a lease is granted: without a timer, the task would panic, and leases

@@ -155,7 +155,7 @@ impl<B: LockBackend> Quorum<B> {
         if has_floor.count() >= self.members.majority() {
             return Ok(());
         }
-        let message = "the leases have ended, but no majority has the floor of the next token";
+        let message = "the leases were released, but a majority of the members did not confirm the new minimum token";
         Err(Error::new(ErrorKind::Indeterminate, message).with_operation(Operation::ForceRelease))
     }
 
