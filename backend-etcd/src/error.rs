@@ -85,7 +85,10 @@ impl Failure {
 
     /// Returns the error for a reply that did not arrive in time.
     pub(crate) fn silent() -> Self {
-        Self::Unknown(Error::new(ErrorKind::Indeterminate, "no reply in time, outcome unknown"))
+        Self::Unknown(Error::new(
+            ErrorKind::Indeterminate,
+            "no reply arrived in time, so the outcome is unknown",
+        ))
     }
 }
 
@@ -102,11 +105,11 @@ pub(crate) fn request(error: EtcdError) -> Failure {
         | EtcdError::LeaseKeepAliveError(_)
         | EtcdError::IoError(_)
         | EtcdError::TransportError(_)) => {
-            let message = "the connection broke, outcome unknown";
+            let message = "the connection broke, so the outcome is unknown";
             Failure::Unknown(Error::new(ErrorKind::Indeterminate, message).with_source(error))
         }
         error => {
-            let message = "the reply makes no sense, outcome unknown";
+            let message = "the reply is malformed, so the outcome is unknown";
             Failure::Final(Error::new(ErrorKind::Unexpected, message).with_source(error))
         }
     }
@@ -145,7 +148,10 @@ pub(crate) fn unreachable(cause: impl StdError + Send + Sync + 'static) -> Error
 fn untrusted(error: impl StdError + Send + Sync + 'static) -> Error {
     // Earlier causes contain the same text in `Debug` form.
     let cause = causes(&error).last().map(ToString::to_string).unwrap_or_default();
-    Error::new(ErrorKind::Denied, format!("no TLS connection that both sides trust: {cause}"))
+    Error::new(
+        ErrorKind::Denied,
+        format!("the TLS handshake failed; check the certificates of both sides: {cause}"),
+    )
 }
 
 /// Returns the server's message. The status itself would add more text in `Debug` form.
@@ -177,7 +183,7 @@ fn of_status(status: Status) -> Failure {
             Failure::MemberDown(error(ErrorKind::Unavailable, message).with_source(words(&status)))
         }
         Code::Unauthenticated => {
-            let message = "the server does not accept the user or the password";
+            let message = "the server rejected the user or the password";
             Failure::TokenExpired(error(ErrorKind::Denied, message).with_source(words(&status)))
         }
         Code::InvalidArgument if is("revision of auth store is old") => {
@@ -192,7 +198,7 @@ fn of_status(status: Status) -> Failure {
             Failure::Final(error(ErrorKind::Denied, message).with_source(words(&status)))
         }
         Code::InvalidArgument if is("authentication failed") || is("user name is empty") => {
-            let message = "the server does not accept the user or the password";
+            let message = "the server rejected the user or the password";
             Failure::Final(error(ErrorKind::Denied, message).with_source(words(&status)))
         }
         Code::FailedPrecondition if is("authentication is not enabled") => {
@@ -222,7 +228,7 @@ fn of_status(status: Status) -> Failure {
         | Code::Unknown
         | Code::Internal
         | Code::Aborted => {
-            let message = "no answer from the cluster, outcome unknown";
+            let message = "the cluster did not reply, so the outcome is unknown";
             Failure::Unknown(error(ErrorKind::Indeterminate, message).with_source(words(&status)))
         }
         _ => {

@@ -66,7 +66,10 @@ impl Failure {
 
     /// Returns the failure for a reply that did not arrive in time.
     pub(crate) fn silent() -> Self {
-        Self::Unknown(Error::new(ErrorKind::Indeterminate, "no reply in time, outcome unknown"))
+        Self::Unknown(Error::new(
+            ErrorKind::Indeterminate,
+            "no reply arrived in time, so the outcome is unknown",
+        ))
     }
 
     /// Returns whether the node does not exist.
@@ -105,7 +108,7 @@ pub(crate) fn request(error: ClientError) -> Failure {
         }
         // Earlier requests on the same connection may have been applied.
         ClientError::SessionMoved => {
-            let message = "the session has moved to another server, outcome unknown";
+            let message = "the session has moved to another server, so the outcome is unknown";
             Failure::Unknown(new(ErrorKind::Indeterminate, message, error))
         }
         ClientError::NoAuth => {
@@ -142,7 +145,7 @@ pub(crate) fn request(error: ClientError) -> Failure {
         }
         // The client crate also returns `UnexpectedError` for a connection that was closed.
         error => {
-            let message = "the connection broke, outcome unknown";
+            let message = "the connection broke, so the outcome is unknown";
             Failure::Unknown(new(ErrorKind::Indeterminate, message, error))
         }
     }
@@ -184,12 +187,12 @@ pub(crate) fn no_room() -> Error {
 
 /// Returns the failure for a reply that does not match its request.
 pub(crate) fn senseless() -> Failure {
-    let message = "the reply makes no sense, outcome unknown";
+    let message = "the reply is malformed, so the outcome is unknown";
     Failure::Final(Error::new(ErrorKind::Unexpected, message))
 }
 
 fn refused_user(error: ClientError) -> Error {
-    new(ErrorKind::Denied, "the server does not accept the user or the password", error)
+    new(ErrorKind::Denied, "the server rejected the user or the password", error)
 }
 
 fn read_only(error: ClientError) -> Error {

@@ -178,7 +178,7 @@ fn refuse_relative_path(options: &ArgMatches) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "cannot use {named}: {url} names a different file in each directory; write the whole path, such as sqlite:/var/lib/locks.db"
+        "cannot use {named}: {url} names a different file in each directory; use an absolute path, such as sqlite:/var/lib/locks.db"
     )))
 }
 

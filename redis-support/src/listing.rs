@@ -82,6 +82,6 @@ fn place<'a, D: Driver>(
 }
 
 fn changed() -> Error {
-    let message = "the servers have changed since the list began: begin it again";
+    let message = "the servers have changed since the listing began; start it again";
     Error::new(ErrorKind::Unavailable, message)
 }

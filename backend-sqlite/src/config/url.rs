@@ -23,7 +23,7 @@ pub(super) fn read(url: &str) -> Result<SqliteConfig, Error> {
     }
     let path: Vec<u8> = percent_decode_str(path).collect();
     if path.contains(&0) {
-        return Err(invalid("the path must not contain a zero byte"));
+        return Err(invalid("the path must not contain a NUL byte"));
     }
     let mut config = SqliteConfig::new(OsString::from_vec(path))?;
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {

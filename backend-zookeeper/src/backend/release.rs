@@ -205,7 +205,7 @@ impl Drop for Releasing<'_> {
 pub(super) fn unknown(failure: Failure) -> Failure {
     match failure {
         Failure::SessionGone(error) => {
-            let message = "the connection's session has expired, outcome unknown";
+            let message = "the connection's session has expired, so the outcome is unknown";
             Failure::Unknown(Error::new(ErrorKind::Indeterminate, message).with_source(error))
         }
         failure => failure,
