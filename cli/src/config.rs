@@ -78,7 +78,7 @@ fn parse(text: &str, path: &Path) -> Result<Vec<(String, &'static str)>, Failure
         };
         let (name, value) = line
             .split_once('=')
-            .ok_or_else(|| mistake("not a setting; write for example ttl = 30s".to_owned()))?;
+            .ok_or_else(|| mistake("not a setting; use, for example, ttl = 30s".to_owned()))?;
         let (name, value) = (name.trim(), value.trim());
         let value = value.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(value);
         let mut known = STORE.iter().chain(&LOCK);

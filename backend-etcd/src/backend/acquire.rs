@@ -90,7 +90,7 @@ impl EtcdBackend {
                 Ok(AttemptAll::Held { key, contention })
             }
             (Err(failure), Some(_)) => {
-                Err(failure.after("it stands in line, and the next request was not applied"))
+                Err(failure.after("the claim was queued, but the next request was not applied"))
             }
             (attempt, _) => attempt,
         };

@@ -213,6 +213,6 @@ pub(super) fn unknown(failure: Failure) -> Failure {
 }
 
 fn too_busy() -> Failure {
-    let message = "the lock changes hands too fast: try again";
+    let message = "the lock changed while the request ran; try again";
     Failure::Final(Error::new(ErrorKind::Unavailable, message))
 }

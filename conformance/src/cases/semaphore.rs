@@ -242,7 +242,7 @@ pub(crate) async fn a_free_permit_is_refused_only_for_the_sake_of_a_waiter(scene
     let waits = start_to_wait(scene, &client, async move { large.acquire(3).await }).await;
     if waiting_is_queueing {
         let refused = async || semaphore.try_acquire(1).await.unwrap_err().into_busy().is_ok();
-        scene.until("it stands in line", Duration::ZERO, refused).await;
+        scene.until("the claim was queued", Duration::ZERO, refused).await;
     }
 
     let mut tries = JoinSet::new();
