@@ -18,12 +18,12 @@ use crate::log;
 /// Panics if the case fails or does not exist.
 pub fn run_case<H: Harness>(group: &str, name: &str) {
     let case = cases::<H>().into_iter().find(|case| case.group == group && case.name == name);
-    let case = case.unwrap_or_else(|| panic!("there is no case {group}::{name}"));
+    let case = case.unwrap_or_else(|| panic!("the case {group}::{name} does not exist"));
     let started = Instant::now();
     let outcome = match case.run() {
         Ok(()) => "passed".to_owned(),
         Err(Skipped(need)) => {
-            println!("skipped: {} has no {need}", H::NAME);
+            println!("skipped: {} does not support {need}", H::NAME);
             format!("skipped: no {need}")
         }
     };
