@@ -84,7 +84,10 @@ fn parse(text: &str, path: &Path) -> Result<Vec<(String, &'static str)>, Failure
         let mut known = STORE.iter().chain(&LOCK);
         if !known.any(|known| *known == name) {
             let known: Vec<&str> = STORE.into_iter().chain(LOCK).collect();
-            return Err(mistake(format!("unknown setting; known are {}", known.join(", "))));
+            return Err(mistake(format!(
+                "unknown setting; known settings are {}",
+                known.join(", ")
+            )));
         }
         // Like an empty variable, an empty value counts as missing. An empty store is an error when it is used.
         if value.is_empty() && name != "backend" {

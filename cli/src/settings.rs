@@ -154,7 +154,7 @@ fn url_overrides_prefix(options: &ArgMatches) -> Result<bool, Failure> {
     let prefix = rank(source(options, "prefix"));
     if prefix == url {
         return Err(Failure::usage(
-            "cannot use two prefixes, in --prefix and in the URL; leave one of them out",
+            "the prefix is set both in --prefix and in the URL; remove one of them",
         ));
     }
     Ok(0 < prefix && prefix < url)

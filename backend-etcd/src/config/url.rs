@@ -109,7 +109,7 @@ impl Params {
                     // The parameter is not shown, because it may be the rest of a password that
                     // contains a `?`.
                     return Err(invalid(
-                        "the URL has an unknown parameter; known are prefix, timeout-ms, ca, cert, key; \
+                        "the URL has an unknown parameter; known parameters are prefix, timeout-ms, ca, cert, key; \
                          a ? in a password is written %3F",
                     ));
                 }

@@ -39,7 +39,9 @@ fn with_parameter(config: SqliteConfig, parameter: &str) -> Result<SqliteConfig,
             Ok(millis) => config.timeout(Duration::from_millis(millis)),
             Err(_) => Err(invalid("timeout-ms in the URL must be a number")),
         },
-        _ => Err(invalid("unknown parameter in the URL; known are prefix and timeout-ms")),
+        _ => {
+            Err(invalid("unknown parameter in the URL; known parameters are prefix and timeout-ms"))
+        }
     }
 }
 

@@ -85,7 +85,7 @@ fn url_decides_which_rights_are_needed() {
             &"GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_lease TO app;".to_owned()
         )
     );
-    fails(Home::new().leasehold().args(["acl", "sqlite:x.db"]), 64, "needs no permissions");
+    fails(Home::new().leasehold().args(["acl", "sqlite:x.db"]), 64, "has no store permissions");
 }
 
 #[test]
