@@ -176,8 +176,7 @@ impl Connection {
         match timeout(self.config.timeout, client.maintenance_client().status()).await {
             Ok(Ok(status)) => judge(&status),
             Ok(Err(EtcdError::GRpcStatus(status))) if status.code() == Code::PermissionDenied => {
-                let message =
-                    "not visible to this user; to check them, connect as a user with the root role";
+                let message = "the settings are not visible to this user; connect as a user with the root role";
                 vec![Finding::warning("settings", message)]
             }
             Ok(Err(error)) => down(error::connect(error).into_error()),

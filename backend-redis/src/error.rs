@@ -14,7 +14,7 @@ pub(crate) const BACKEND: &str = "redis";
 /// Maps the error of a URL or of settings that the client crate rejects. The error texts do not
 /// contain the URL or the settings.
 pub(crate) fn config(error: RedisError) -> Error {
-    Error::new(ErrorKind::Invalid, "cannot use the URL of the server or a file that it names")
+    Error::new(ErrorKind::Invalid, "cannot use the server's URL or a file named in it")
         .with_backend(BACKEND)
         .with_source(error)
 }

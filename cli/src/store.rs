@@ -138,7 +138,7 @@ impl Backend {
         })?;
         if is_new && stderr().is_terminal() {
             crate::out::note(format!(
-                "locks of this user on this machine are kept in {}; to use a different store, specify it with --backend",
+                "your locks on this machine are kept in {}; to use a different store, specify it with --backend",
                 file.display()
             ));
         }
@@ -196,7 +196,7 @@ fn default_file() -> Result<PathBuf, Failure> {
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
         .ok_or_else(|| {
             Failure::usage(
-                "no store is named, and HOME is not set for a lock file; use --backend or set LEASEHOLD_BACKEND",
+                "no store is named, and a lock file is not possible because HOME is not set; use --backend or set LEASEHOLD_BACKEND",
             )
         })?;
     Ok(directory.join("leasehold").join("locks.db"))

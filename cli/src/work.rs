@@ -411,9 +411,9 @@ fn list(processes: &[Survivor]) -> String {
 /// Why the lock was lost, or is about to be.
 fn why(lost: Option<LossReason>) -> String {
     match lost {
-        None => "it could not be renewed in time".to_owned(),
+        None => "no renewal succeeded in time".to_owned(),
         Some(LossReason::Vanished) => {
-            "another client, an operator or a failover removed it from the store".to_owned()
+            "another client, an operator or a failover removed the lock from the store".to_owned()
         }
         Some(reason) => reason.to_string(),
     }

@@ -79,7 +79,7 @@ struct Beats {
 /// A measurement without a result, because the machine stalled.
 ///
 /// [`Stalls::in_time`] returns this type.
-#[must_use = "a void measurement is to be taken again"]
+#[must_use = "a void measurement must be repeated"]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Void {
     pub(crate) measured: String,

@@ -54,8 +54,9 @@ fn judge(about: [Received; 4], sync: &Received, time: Received) -> Vec<Finding> 
 
 fn refused(check: &'static str, refusal: &ServerError) -> Finding {
     let code = refusal.code();
-    let message =
-        format!("{code}; to check them, connect as a user with +info, +config|get and +time");
+    let message = format!(
+        "{code}; to check the settings, connect as a user with +info, +config|get and +time"
+    );
     Finding::warning(check, message)
 }
 
@@ -241,7 +242,9 @@ mod tests {
         let checks: Vec<_> = found.iter().map(Finding::check).collect();
         assert_eq!(checks, ["settings", "clock"]);
         assert!(
-            found[0].message().starts_with("NOPERM; to check them, connect as a user with +info")
+            found[0]
+                .message()
+                .starts_with("NOPERM; to check the settings, connect as a user with +info")
         );
     }
 }

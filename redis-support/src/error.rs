@@ -5,7 +5,7 @@ use leasehold_core::{Error, ErrorKind};
 use crate::address::Address;
 
 /// The start of the message with which our scripts refuse a lock of another type.
-const IN_USE: &str = "it is in use";
+const IN_USE: &str = "the key is in use";
 
 /// An error reply of a server.
 ///
@@ -192,7 +192,7 @@ impl ServerError {
         if self.detail.contains("'select'") {
             "a database other than 0 requires the +select permission"
         } else {
-            "leasehold acl URL prints the permissions that locks require"
+            "`leasehold acl URL` prints the permissions that locks require"
         }
     }
 

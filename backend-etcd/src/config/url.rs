@@ -26,7 +26,7 @@ pub(super) fn read(url: &str) -> Result<EtcdConfig, Error> {
     let (authority, path) = address.split_once('/').unwrap_or((address, ""));
     if !path.is_empty() {
         return Err(invalid(
-            "the URL must not have a path; set the prefix with the parameter prefix=…",
+            "the URL must not have a path; set the prefix with the prefix=… parameter",
         ));
     }
     let (user, hosts) = match authority.rsplit_once('@') {

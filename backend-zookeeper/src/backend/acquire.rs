@@ -222,6 +222,6 @@ impl ZooKeeperBackend {
 
 fn other_kind(claim: &Claim) -> Failure {
     let message =
-        "it is in use as another type of lock; a lock of this type needs a different name";
+        "the key is in use as another type of lock; a lock of this type needs a different name";
     Failure::Final(Error::new(ErrorKind::WrongType, message).with_key(claim.key()))
 }

@@ -86,7 +86,7 @@ fn missing_right_is_named() {
 
     has_line(
         &user("a", &["-info"]),
-        "WARNING  settings: NOPERM; to check them, connect as a user with +info",
+        "WARNING  settings: NOPERM; to check the settings, connect as a user with +info",
     );
     let said = user("b", &["-config"]);
     has_line(&said, "ok       role: primary");

@@ -211,7 +211,10 @@ pub(crate) async fn many_keys_are_listed_page_by_page(scene: &Scene) {
     let first = keys.next_page().await.unwrap().expect("the list is empty, although keys are held");
     let all = listed(&client, &base).await.unwrap();
 
-    assert!(first.len() < KEYS, "the store listed all keys in one page");
+    assert!(
+        first.len() < KEYS,
+        "the store listed all keys in one page, although the page size is limited"
+    );
     assert_eq!(all.len(), KEYS);
     for guard in guards {
         guard.release().await.unwrap();

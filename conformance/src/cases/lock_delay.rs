@@ -28,7 +28,7 @@ pub(crate) async fn a_lost_lock_stays_closed_for_the_delay(scene: &Scene) -> Mea
     let closed = scene.now().since(lost_at);
     assert!(
         closed + Duration::from_millis(20) >= delay,
-        "the key was closed for only {closed:?}, which is less than the lock delay"
+        "the key was locked for only {closed:?}, which is less than the lock delay"
     );
     let latest = longest(scene, other.backend(), delay + ttl / 10);
     scene.in_time("the key becomes free after the lock delay", closed, latest)?;
@@ -92,7 +92,10 @@ pub(crate) async fn a_released_lock_opens_at_once(scene: &Scene) {
         scene.client_with(scene.options().lock_delay(scene.long_ttl() - scene.ttl())).await;
     let mutex = client.mutex(&key).unwrap();
     let guard = mutex.lock().await.unwrap();
-    assert!(guard.remaining() <= scene.ttl(), "the holder's validity includes the lock delay");
+    assert!(
+        guard.remaining() <= scene.ttl(),
+        "the holder considers its lease valid during the lock delay, although it should not"
+    );
 
     guard.release().await.unwrap();
     scene.until_free(&key, Duration::ZERO).await;

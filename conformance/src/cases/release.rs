@@ -241,7 +241,7 @@ pub(crate) async fn min_hold_keeps_the_key_closed_after_the_release(scene: &Scen
         let latest = longest(scene, other.backend(), time);
         assert!(
             closed + early >= time,
-            "the key was closed for only {closed:?}, although min_hold is {time:?}"
+            "the key was locked for only {closed:?}, although min_hold is {time:?}"
         );
         scene.in_time("the key becomes free", closed, latest)?;
         next.release().await.unwrap();

@@ -397,7 +397,10 @@ pub(crate) async fn a_stalled_process_sees_the_loss_first(scene: &Scene) {
         } else {
             std::thread::sleep(stall);
         }
-        assert!(!guard.is_held(), "the first check after the stall reported the lease as held");
+        assert!(
+            !guard.is_held(),
+            "the first check after the stall reported the lease as held, although its deadline had passed"
+        );
         let ran = guard.while_held(async { "ran" }).await;
         assert_eq!(ran.unwrap_err().kind(), ErrorKind::LeaseLost);
     };

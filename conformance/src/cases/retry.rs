@@ -44,7 +44,7 @@ pub(crate) async fn pauses_grow_and_are_random(scene: &Scene) {
             "expected at least 5 attempts in the first hundredth of the time and fewer than 80 in all, but there were {early} and {all}"
         );
     }
-    assert_ne!(attempts[0], attempts[1], "two callers retried at the same times");
+    assert_ne!(attempts[0], attempts[1], "two callers retried at exactly the same times");
     guard.release().await.unwrap();
 }
 

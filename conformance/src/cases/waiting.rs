@@ -277,7 +277,7 @@ pub(crate) async fn a_wait_that_ends_during_a_later_attempt_is_a_refusal(scene: 
 
     assert!(
         waiting.await.unwrap().unwrap_err().into_busy().is_ok(),
-        "the call did not report that the lock was held throughout"
+        "the call did not report the lock as busy, although it was held throughout"
     );
     let attempts = faults.calls(Operation::Acquire);
     assert!(attempts >= 2, "expected at least 2 attempts, but there were {attempts}");

@@ -281,7 +281,7 @@ impl Semaphore {
     fn units(&self, permits: u32) -> Result<Share, Error> {
         if permits == 0 || permits > self.limit {
             let message = format!(
-                "{permits} permits were requested, but the number must be 1 to {}",
+                "{permits} permits were requested, but the number must be between 1 and {}",
                 self.limit
             );
             return Err(Error::new(ErrorKind::Invalid, message)

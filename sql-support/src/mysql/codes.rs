@@ -83,7 +83,7 @@ fn message(code: u16) -> Option<&'static str> {
         1040 | 1203 | 1226 => "the database has no free connections left",
         1969 | 3024 => "the statement exceeded a time limit of the database; nothing was applied",
         1690 => {
-            "a row is missing from the table leasehold_stripe; run the statements that leasehold tables URL prints"
+            "a row is missing from the table leasehold_stripe; run the statements that `leasehold tables URL` prints"
         }
         1665 => {
             "the database's binary log must not be statement-based; set binlog_format to ROW or MIXED"
@@ -91,7 +91,7 @@ fn message(code: u16) -> Option<&'static str> {
         1064 | 1193 | 1235 => "the database is too old; MySQL 8.0 or MariaDB 10.6 is required",
         1049 => "the server does not have this database",
         1142 | 1143 | 1227 | 1370 => {
-            "the database user lacks a permission; as an administrator, run the statements that leasehold tables and leasehold acl print"
+            "the database user lacks a permission; as an administrator, run the statements that `leasehold tables` and `leasehold acl` print"
         }
         1044 => "the user has no permission to use this database",
         1045 | 1698 => "wrong user or password",

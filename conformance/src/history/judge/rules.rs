@@ -80,7 +80,7 @@ impl<'a> Rules<'a> {
                 self.longest_overlap = self.longest_overlap.max(until - from);
                 let who = holds.iter().map(|place| {
                     let Belief { process, task, token, units, .. } = &all[*place];
-                    format!("process {process}, task {task} ({units} units, token {token})")
+                    format!("process {process}, task {task} ({units} permits, token {token})")
                 });
                 let text = format!(
                     "{} considered themselves holders of {key}, whose limit is {}, at the same time for {:.1?}",
@@ -183,18 +183,19 @@ impl<'a> Rules<'a> {
                     lost.insert((event.process, hold));
                     continue;
                 }
-                EventKind::Held { hold, .. } if lost.contains(&(event.process, hold)) => {
-                    (hold, "was reported as held after it had been reported as lost")
-                }
+                EventKind::Held { hold, .. } if lost.contains(&(event.process, hold)) => (
+                    hold,
+                    "the guard reported the lease as held after it had reported the lease as lost",
+                ),
                 EventKind::Held { hold, deadline } if deadline < event.at => {
-                    (hold, "was reported as held after its deadline")
+                    (hold, "the guard reported the lease as held after the deadline")
                 }
-                EventKind::WentOn { hold } => (hold, "was lost, but its work continued"),
+                EventKind::WentOn { hold } => (hold, "the lease was lost, but the work continued"),
                 _ => continue,
             };
             let place = beliefs.place(event.process, hold);
             let key = place.map_or("", |place| &beliefs.all()[place].key);
-            let text = format!("hold {hold} of process {} {verdict}", event.process);
+            let text = format!("hold {hold} of process {}: {verdict}", event.process);
             self.violate(Violation::new("V4", event.at, key, text).by(place));
         }
     }

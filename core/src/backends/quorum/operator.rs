@@ -23,7 +23,12 @@ fn read_progress(after: &str) -> Result<Progress, Error> {
         let inner = parts.next()?;
         Some((number, told, (!inner.is_empty()).then(|| inner.to_owned())))
     };
-    read().ok_or_else(|| Error::new(ErrorKind::Invalid, "no page of the list says so"))
+    read().ok_or_else(|| {
+        Error::new(
+            ErrorKind::Invalid,
+            "the position in the list is invalid; use a position that a page of the list returned",
+        )
+    })
 }
 
 impl<B: LockBackend> Quorum<B> {
