@@ -12,6 +12,6 @@ fn main() {
         return;
     }
     println!(
-        "cargo::error=the feature `etcd` needs protoc to build: run `apt-get install protobuf-compiler libprotobuf-dev`, or set PROTOC to the path of one"
+        "cargo::error=the `etcd` feature requires protoc at build time; run `apt-get install protobuf-compiler libprotobuf-dev`, or set PROTOC to the path of protoc"
     );
 }

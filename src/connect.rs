@@ -240,7 +240,7 @@ fn no_scheme(url: &str) -> Error {
             let port = rest.split('/').next().unwrap_or_default();
             Cow::from(format!("the URL has no scheme; did you mean redis://{host}:{port}?"))
         }
-        _ => "the URL has no scheme; write for example redis://host:port".into(),
+        _ => "the URL has no scheme; use, for example, redis://host:port".into(),
     };
     Error::new(ErrorKind::Invalid, message).with_operation(Operation::Connect)
 }

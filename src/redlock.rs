@@ -92,13 +92,15 @@ fn name(host: &str) -> String {
 fn millis(name: &'static str, value: &str) -> Result<Duration, Error> {
     match value.parse() {
         Ok(millis) if millis > 0 => Ok(Duration::from_millis(millis)),
-        _ if name == "max-ttl-ms" => Err(invalid("max-ttl-ms in the URL must be a number above 0")),
-        _ => Err(invalid("member-timeout-ms in the URL must be a number above 0")),
+        _ if name == "max-ttl-ms" => {
+            Err(invalid("max-ttl-ms in the URL must be a number greater than 0"))
+        }
+        _ => Err(invalid("member-timeout-ms in the URL must be a number greater than 0")),
     }
 }
 
 fn no_host() -> Error {
-    invalid("the URL has no hosts; write for example redlock+redis://a,b,c")
+    invalid("the URL has no hosts; use, for example, redlock+redis://a,b,c")
 }
 
 #[cfg(test)]

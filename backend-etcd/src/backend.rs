@@ -85,7 +85,10 @@ impl EtcdBackend {
     /// function performs neither I/O nor checks.
     pub fn connect_lazily(config: EtcdConfig) -> Self {
         if config.exposes_password() {
-            tracing::warn!(?config, "the password crosses the network in the clear: use etcds://");
+            tracing::warn!(
+                ?config,
+                "the password is sent over the network unencrypted; use etcds://"
+            );
         }
         let (clock, layout) = (Arc::clone(&config.clock), config.layout.clone());
         let connection = Arc::new(Connection::new(config));

@@ -319,7 +319,7 @@ fn tell(
 }
 
 fn runtime_ended() -> Failure {
-    let message = "the runtime that ran it has ended, outcome unknown";
+    let message = "the runtime that sent the request was shut down, so the outcome is unknown";
     Failure::Unknown(Error::new(ErrorKind::Indeterminate, message))
 }
 

@@ -178,7 +178,7 @@ impl Connection {
         match timeout(self.config.timeout, client.maintenance_client().status()).await {
             Ok(Ok(status)) => judge(&status),
             Ok(Err(EtcdError::GRpcStatus(status))) if status.code() == Code::PermissionDenied => {
-                let message = "not shown to this user; see them as a user with the role root";
+                let message = "the settings are not visible to this user; connect as a user with the root role";
                 vec![Finding::warning("settings", message)]
             }
             Ok(Err(error)) => down(error::connect(error).into_error()),
@@ -195,7 +195,7 @@ impl Connection {
         {
             tracing::warn!(
                 ?ttl,
-                "a lease of less than {LASTING:?} may be lost when etcd's leader fails"
+                "a lease with a TTL of less than {LASTING:?} may be lost if etcd's leader fails"
             );
         }
     }
@@ -338,7 +338,7 @@ impl Connection {
         if let Some(cluster) = cluster
             && *self.cluster.get_or_init(|| cluster) != cluster
         {
-            let message = "the addresses are of members of different clusters";
+            let message = "the addresses belong to members of different clusters";
             return Err(Failure::Final(Error::new(ErrorKind::Invalid, message)));
         }
         Ok(client)
@@ -399,16 +399,19 @@ impl Connection {
 fn judge(status: &StatusResponse) -> Vec<Finding> {
     let version = format!("etcd {}", status.version());
     let version = if version::is_unsafe(status.version()) {
-        let risk = "a leader that was paused may end live leases; use 3.4.31, 3.5.13 or newer";
+        let risk = "a paused leader may revoke live leases; use 3.4.31, 3.5.13 or newer";
         Finding::warning("version", format!("{version}: {risk}"))
     } else {
         Finding::ok("version", version)
     };
     let myself = status.header().map_or(0, ResponseHeader::member_id);
     let role = if status.leader() == 0 {
-        Finding::failed("role", "no leader: the cluster has no majority")
+        Finding::failed("role", "no leader, because the cluster has no majority")
     } else if status.is_learner() {
-        Finding::failed("role", "learner: it grants no locks; name the voting members")
+        Finding::failed(
+            "role",
+            "learner; a learner does not grant locks; use the URLs of the voting members",
+        )
     } else if status.leader() == myself {
         Finding::ok("role", "leader")
     } else {

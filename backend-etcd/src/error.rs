@@ -86,7 +86,10 @@ impl Failure {
 
     /// Returns the error for a reply that did not arrive in time.
     pub(crate) fn silent() -> Self {
-        Self::Unknown(Error::new(ErrorKind::Indeterminate, "no reply in time, outcome unknown"))
+        Self::Unknown(Error::new(
+            ErrorKind::Indeterminate,
+            "no reply arrived in time, so the outcome is unknown",
+        ))
     }
 }
 
@@ -96,18 +99,18 @@ pub(crate) fn request(error: EtcdError) -> Failure {
         EtcdError::GRpcStatus(status) => of_status(status),
         // The client crate returns this error if the server replies with a TTL of 0.
         EtcdError::LeaseKeepAliveError(text) if text == "lease not found" => {
-            Failure::LeaseGone(Error::new(ErrorKind::Unavailable, "etcd's lease has ended"))
+            Failure::LeaseGone(Error::new(ErrorKind::Unavailable, "the etcd lease has expired"))
         }
         // The stream ended before it was opened.
         error @ (EtcdError::WatchError(_)
         | EtcdError::LeaseKeepAliveError(_)
         | EtcdError::IoError(_)
         | EtcdError::TransportError(_)) => {
-            let message = "the connection broke, outcome unknown";
+            let message = "the connection broke, so the outcome is unknown";
             Failure::Unknown(Error::new(ErrorKind::Indeterminate, message).with_source(error))
         }
         error => {
-            let message = "the reply makes no sense, outcome unknown";
+            let message = "the reply is malformed, so the outcome is unknown";
             Failure::Final(Error::new(ErrorKind::Unexpected, message).with_source(error))
         }
     }
@@ -121,7 +124,7 @@ pub(crate) fn connect(error: EtcdError) -> Failure {
             failure => failure,
         },
         EtcdError::InvalidUri(_) | EtcdError::InvalidArgs(_) | EtcdError::EndpointError(_) => {
-            let message = "the address or the TLS settings of a member are not usable";
+            let message = "the address or the TLS settings of a member are invalid";
             Failure::Final(Error::new(ErrorKind::Invalid, message).with_source(error))
         }
         EtcdError::TransportError(error) if !is_tls(&error) => {
@@ -134,8 +137,7 @@ pub(crate) fn connect(error: EtcdError) -> Failure {
 
 /// The message for a network error without a known reason. The usual reason is that the address
 /// belongs to a server that is not etcd.
-const UNREACHABLE: &str =
-    "the server cannot be reached: is it etcd, and with TLS exactly if the URL says so?";
+const UNREACHABLE: &str = "cannot reach the server; check that it is etcd, and that it uses TLS if and only if the URL says so";
 
 /// Returns the error for an unreachable member.
 pub(crate) fn unreachable(cause: impl StdError + Send + Sync + 'static) -> Error {
@@ -146,7 +148,7 @@ pub(crate) fn unreachable(cause: impl StdError + Send + Sync + 'static) -> Error
 fn untrusted(error: impl StdError + Send + Sync + 'static) -> Error {
     // Earlier causes contain the same text in `Debug` form.
     let cause = causes(&error).last().map(ToString::to_string).unwrap_or_default();
-    Error::new(ErrorKind::Denied, format!("no TLS connection that both sides trust: {cause}"))
+    Error::new(ErrorKind::Denied, format!("the TLS handshake failed: {cause}"))
 }
 
 /// Returns the server's message. The status would add text in `Debug` form.
@@ -168,49 +170,47 @@ fn of_status(status: Status) -> Failure {
         }
         // The client crate returns this error before it sends a request.
         Code::Unknown if status.message().starts_with("Service was not ready") => {
-            let message = "the runtime that made the connection has ended";
+            let message = "the runtime that opened the connection was shut down";
             Failure::Unsent(error(ErrorKind::Unavailable, message).with_source(words(&status)))
         }
         // "server stopped" is not included, because etcd also returns it after it has proposed the
         // request to the cluster.
         Code::Unavailable if is("no leader") || is("not capable") => {
-            let message = "the cluster has no leader at the moment, or the member is not ready";
+            let message = "the cluster currently has no leader, or the member is not ready";
             Failure::MemberDown(error(ErrorKind::Unavailable, message).with_source(words(&status)))
         }
         Code::Unauthenticated => {
-            let message = "the server does not accept the user or the password";
+            let message = "the server rejected the user or the password";
             Failure::TokenExpired(error(ErrorKind::Denied, message).with_source(words(&status)))
         }
         Code::InvalidArgument if is("revision of auth store is old") => {
-            let message = "the rights were changed at this moment";
+            let message = "the permissions changed during the request";
             Failure::TokenExpired(
                 error(ErrorKind::Unavailable, message).with_source(words(&status)),
             )
         }
         Code::PermissionDenied => {
-            let message =
-                "the user may not do that: it needs to read and write all keys with the prefix";
+            let message = "the user lacks a permission; it must be allowed to read and write all keys with the prefix";
             Failure::Final(error(ErrorKind::Denied, message).with_source(words(&status)))
         }
         Code::InvalidArgument if is("authentication failed") || is("user name is empty") => {
-            let message = "the server does not accept the user or the password";
+            let message = "the server rejected the user or the password";
             Failure::Final(error(ErrorKind::Denied, message).with_source(words(&status)))
         }
         Code::FailedPrecondition if is("authentication is not enabled") => {
-            let message = "a user was given, but the server's authentication is not enabled";
+            let message =
+                "the URL contains a user, but authentication is not enabled on the server";
             Failure::Final(error(ErrorKind::Denied, message).with_source(words(&status)))
         }
         Code::NotFound if is("lease not found") => Failure::LeaseGone(
-            error(ErrorKind::Unavailable, "etcd's lease has ended").with_source(words(&status)),
+            error(ErrorKind::Unavailable, "the etcd lease has expired").with_source(words(&status)),
         ),
         Code::InvalidArgument if is("too many operations") || is("request is too large") => {
-            let message = "the server takes no transaction as large as this one: raise its --max-txn-ops or \
-                           --max-request-bytes to the defaults at least";
+            let message = "the transaction is too large for the server; set its --max-txn-ops and --max-request-bytes to at least the defaults";
             Failure::Final(error(ErrorKind::Refused, message).with_source(words(&status)))
         }
         Code::ResourceExhausted if is("database space exceeded") => {
-            let message = "the server's disk quota is used up: it takes no writes until an operator \
-                           compacts, defragments and disarms the alarm";
+            let message = "the server's disk quota is exhausted; it rejects writes until an operator compacts and defragments the data and disarms the alarm";
             Failure::Final(error(ErrorKind::Refused, message).with_source(words(&status)))
         }
         Code::ResourceExhausted if is("too many requests") => {
@@ -223,11 +223,11 @@ fn of_status(status: Status) -> Failure {
         | Code::Unknown
         | Code::Internal
         | Code::Aborted => {
-            let message = "no answer from the cluster, outcome unknown";
+            let message = "the cluster did not reply, so the outcome is unknown";
             Failure::Unknown(error(ErrorKind::Indeterminate, message).with_source(words(&status)))
         }
         _ => {
-            let message = "the server answered something unexpected";
+            let message = "the server sent an unexpected reply";
             Failure::Final(error(ErrorKind::Unexpected, message).with_source(words(&status)))
         }
     }
@@ -272,7 +272,7 @@ mod tests {
         let full = || Failure::Final(Error::new(ErrorKind::Refused, "no space"));
 
         for (failure, kind) in [(down(), ErrorKind::Indeterminate), (full(), ErrorKind::Refused)] {
-            let failure = failure.after("it stands in line");
+            let failure = failure.after("the claim was queued");
             assert!(matches!(&failure, Failure::Unknown(error) if error.kind() == kind));
         }
     }

@@ -454,6 +454,6 @@ pub(crate) async fn revoke(connection: &Connection, id: i64) -> Result<(), Failu
 fn duration(seconds: i64) -> Result<Duration, Failure> {
     let seconds = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0);
     seconds.map(Duration::from_secs).ok_or_else(|| {
-        Failure::LeaseGone(Error::new(ErrorKind::Unavailable, "etcd's lease has ended"))
+        Failure::LeaseGone(Error::new(ErrorKind::Unavailable, "the etcd lease has expired"))
     })
 }

@@ -21,8 +21,7 @@ pub(crate) fn is_unsafe(version: &str) -> bool {
 pub(crate) fn warn(version: &str) {
     tracing::warn!(
         version,
-        "a leader of this etcd that was stopped for longer than a TTL ends leases that are kept alive when it goes on \
-         (etcd-io/etcd#15247): use 3.4.31, 3.5.13 or newer, where that is rare, and TTLs of 10 s or more"
+        "if a leader of this etcd version is paused for longer than a TTL, it revokes live leases when it resumes (etcd-io/etcd#15247); use 3.4.31, 3.5.13 or newer, where this is rare, and TTLs of 10 s or more"
     );
 }
 

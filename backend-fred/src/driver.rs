@@ -57,7 +57,9 @@ impl Driver for FredDriver {
 
     fn adopt(native: Config) -> Result<(Self, Endpoints, Access), Error> {
         if native.credential_provider.is_some() {
-            return Err(unsupported("the client fetches its credentials, which is not known here"));
+            return Err(unsupported(
+                "the client uses a credential provider, which Leasehold does not support",
+            ));
         }
         ensure_own_names(&native)?;
         let topology = match &native.server {
@@ -268,7 +270,7 @@ fn ensure_own_names(native: &Config) -> Result<(), Error> {
     let renamed = native.server.hosts().iter().any(|server| server.tls_server_name.is_some());
     if mapped || renamed {
         return Err(unsupported(
-            "the client has other names for servers in TLS, which is not known here",
+            "the client overrides the TLS names of servers, which Leasehold does not support",
         ));
     }
     Ok(())

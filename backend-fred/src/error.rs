@@ -24,10 +24,10 @@ pub(crate) fn connect(error: FredError) -> Error {
     };
     let (kind, message) = match error.kind() {
         FredKind::Protocol | FredKind::Parse => {
-            (ErrorKind::Unexpected, "the endpoint does not speak Redis's protocol")
+            (ErrorKind::Unexpected, "the endpoint does not use the Redis protocol")
         }
         FredKind::IO if is_tls(&error) => {
-            (ErrorKind::Denied, "no TLS connection that both sides trust")
+            (ErrorKind::Denied, "the TLS handshake failed; check the certificates of both sides")
         }
         #[cfg(feature = "tls")]
         FredKind::Tls => (ErrorKind::Invalid, "the address of the server is invalid"),
@@ -44,8 +44,8 @@ pub(crate) fn connect(error: FredError) -> Error {
 /// request.
 pub(crate) fn exchange(error: FredError) -> Error {
     let message = match error.kind() {
-        FredKind::Protocol | FredKind::Parse => "the reply makes no sense, outcome unknown",
-        _ => "the connection broke, outcome unknown",
+        FredKind::Protocol | FredKind::Parse => "the reply is malformed, so the outcome is unknown",
+        _ => "the connection broke, so the outcome is unknown",
     };
     Error::new(ErrorKind::Indeterminate, message).with_source(error)
 }

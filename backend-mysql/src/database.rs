@@ -51,7 +51,9 @@ impl Driver for Mysql {
         let statements = Statements::new(&settings.layout, settings.clock.as_deref());
         let survey = ready(run, settings, &statements).await?;
         if survey.is_in_cluster {
-            tracing::warn!("a node of a Galera cluster: all clients must write to the same one");
+            tracing::warn!(
+                "the server is a node of a Galera cluster; all clients must write to the same node"
+            );
         }
         let keeps_all = survey.is_durable && !survey.is_in_cluster;
         let fencing = if keeps_all { Fencing::Strict } else { Fencing::BestEffort };
@@ -80,7 +82,7 @@ async fn ready(
         attempt => attempt?,
     };
     if !has_all_stripes(&attempt)? {
-        return Err(Failure::Layout.error("rows are missing from the table leasehold_stripe; run the statements that leasehold tables URL prints"));
+        return Err(Failure::Layout.error("rows are missing from the table leasehold_stripe; run the statements that `leasehold tables URL` prints"));
     }
     Ok(survey)
 }

@@ -56,7 +56,7 @@ const CONFLICTS: [&str; 2] = ["1205", "1213"];
 const INTERRUPTED: &str = "1317";
 
 /// InnoDB waits for whole seconds, and the rest of the call may be shorter.
-const REASONS_TO_GIVE_UP: &[&str] = &["time limit", "kept a database lock", "in time"];
+const REASONS_TO_GIVE_UP: &[&str] = &["time limit", "held a database lock", "in time"];
 
 fn durable() -> Options {
     Options::new()

@@ -45,7 +45,7 @@ pub(crate) fn is_doubt(notice: &DbError) -> bool {
 
 /// Returns the error of a commit that a replica may lack.
 pub(crate) fn doubt(warning: DbError) -> RunError {
-    let message = "the wait for a replica was cancelled, outcome unknown";
+    let message = "the wait for a replica was cancelled, so the outcome is unknown";
     RunError::new(Failure::Unknown, message, warning)
 }
 

@@ -91,7 +91,7 @@ async fn listen_while_watched(
             Ok(Err(error)) => Err(error),
             Err(elapsed) => Err(RunError::not_sent(elapsed)),
         };
-        tracing::debug!(?ended, "no news of other clients");
+        tracing::debug!(?ended, "no notifications from other clients");
         // Notifications may have been missed in the meantime.
         news.interrupted();
         sleep(PAUSE).await;

@@ -76,7 +76,7 @@ impl Driver for RedisDriver {
                 (Address::Tcp { host, port }, Encryption::Like(like))
             }
             _ => {
-                let message = "the client's address is of a kind that is not known here";
+                let message = "the client uses a type of address that Leasehold does not support";
                 return Err(Error::new(ErrorKind::Unsupported, message).with_backend(Self::NAME));
             }
         };
@@ -85,7 +85,7 @@ impl Driver for RedisDriver {
             user: settings.username().map(str::to_owned),
             password: settings.password().map(str::to_owned),
             database: u32::try_from(settings.db()).map_err(|_| {
-                let message = "the client's database has a number that is not known here";
+                let message = "the client uses a database number that Leasehold does not support";
                 Error::new(ErrorKind::Unsupported, message).with_backend(Self::NAME)
             })?,
         };

@@ -14,7 +14,7 @@ pub(crate) const BACKEND: &str = "redis";
 /// Maps the error of a URL or of settings that the client crate rejects. The error texts contain
 /// neither the URL nor the settings.
 pub(crate) fn config(error: RedisError) -> Error {
-    Error::new(ErrorKind::Invalid, "cannot use the URL of the server or a file that it names")
+    Error::new(ErrorKind::Invalid, "cannot use the server's URL or a file named in it")
         .with_backend(BACKEND)
         .with_source(error)
 }
@@ -27,15 +27,15 @@ pub(crate) fn connect(error: RedisError) -> Error {
     };
     let (kind, message) = match error.kind() {
         RedisKind::AuthenticationFailed => {
-            (ErrorKind::Denied, "the server does not accept the user or the password")
+            (ErrorKind::Denied, "the server rejected the user or the password")
         }
         RedisKind::Parse | RedisKind::UnexpectedReturnType => {
-            (ErrorKind::Unexpected, "the endpoint does not speak Redis's protocol")
+            (ErrorKind::Unexpected, "the endpoint does not use the Redis protocol")
         }
         // The client crate reports this error for servers that close the connection or fail the TLS
         // handshake.
         RedisKind::Io if is_tls(&error) => {
-            (ErrorKind::Denied, "no TLS connection that both sides trust")
+            (ErrorKind::Denied, "the TLS handshake failed; check the certificates of both sides")
         }
         RedisKind::InvalidClientConfig => {
             (ErrorKind::Invalid, "the address of the server is invalid")
@@ -49,8 +49,8 @@ pub(crate) fn connect(error: RedisError) -> Error {
 /// request.
 pub(crate) fn exchange(error: RedisError) -> Error {
     let message = match error.kind() {
-        RedisKind::Parse => "the reply makes no sense, outcome unknown",
-        _ => "the connection broke, outcome unknown",
+        RedisKind::Parse => "the reply is malformed, so the outcome is unknown",
+        _ => "the connection broke, so the outcome is unknown",
     };
     Error::new(ErrorKind::Indeterminate, message).with_source(error)
 }

@@ -49,13 +49,15 @@ impl SqliteConfig {
         let file = file.as_ref();
         if matches!(file.as_os_str().as_bytes(), [b'~' | b'$', ..]) {
             return Err(invalid(format!(
-                "cannot use lock file {}: only a shell replaces ~ and $; write the whole path, such as /var/lib/locks.db",
+                "cannot use lock file {}: only a shell expands ~ and $; use an absolute path, such as /var/lib/locks.db",
                 file.display()
             )));
         }
         let path = path::absolute(file).map_err(|error| {
-            invalid("cannot find the current directory; write the whole path of the lock file")
-                .with_source(error)
+            invalid(
+                "cannot determine the current directory; use the absolute path of the lock file",
+            )
+            .with_source(error)
         })?;
         Ok(Self { path, layout: Layout::default(), timeout: Self::DEFAULT_TIMEOUT, host: None })
     }

@@ -113,7 +113,8 @@ fn use_log(connection: &Connection) -> Result<(), Stop> {
     let mode: String =
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
     if mode != "wal" {
-        let message = format!("its journal is in mode {mode} and cannot be changed to WAL");
+        let message =
+            format!("the journal mode of the file is {mode} and cannot be changed to WAL");
         return Err(Stop::Failed(Error::new(ErrorKind::Unsupported, message)));
     }
     Ok(())
@@ -163,7 +164,7 @@ fn create_log_and_index(paths: &Paths) -> Result<(), Stop> {
     let created = file::create_log_and_index(paths);
     drop(connection);
     created.map_err(|error| {
-        let why = "cannot create the files next to it";
+        let why = "cannot create the files next to the lock file";
         Stop::Failed(file::access::cannot_open(why, error))
     })
 }

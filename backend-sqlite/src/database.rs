@@ -150,7 +150,8 @@ impl Database for Sqlite {
 
     async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
         let journal = self.worker.call(Lane::Then, Vec::new(), |store, _| store.journal()).await?;
-        let persistence = format!("journal {journal}: a restart of the machine frees all locks");
+        let persistence =
+            format!("the journal mode is {journal}; a restart of the machine frees all locks");
         Ok(vec![
             Finding::ok("version", format!("SQLite {}", rusqlite::version())),
             Finding::ok("persistence", persistence),

@@ -53,22 +53,24 @@ pub(crate) fn sqlite(error: rusqlite::Error, during: During) -> Error {
 }
 
 const OTHER_TABLES: (ErrorKind, &str) =
-    (ErrorKind::Refused, "this version of Leasehold did not create the tables");
+    (ErrorKind::Refused, "the tables were not created by this version of Leasehold");
 
 fn of_code(error: ffi::Error, during: During) -> (ErrorKind, &'static str) {
     match error.code {
         ErrorCode::DatabaseBusy
         | ErrorCode::DatabaseLocked
-        | ErrorCode::FileLockingProtocolFailed => {
-            (ErrorKind::Unavailable, "other processes kept the file locked until the time limit")
-        }
-        ErrorCode::OperationInterrupted | ErrorCode::OperationAborted | ErrorCode::OutOfMemory => {
-            (ErrorKind::Unavailable, "the transaction was interrupted, or no memory is left")
-        }
+        | ErrorCode::FileLockingProtocolFailed => (
+            ErrorKind::Unavailable,
+            "other processes kept the file locked for longer than the timeout",
+        ),
+        ErrorCode::OperationInterrupted | ErrorCode::OperationAborted | ErrorCode::OutOfMemory => (
+            ErrorKind::Unavailable,
+            "the transaction was interrupted, or the process is out of memory",
+        ),
         ErrorCode::DiskFull => (ErrorKind::Refused, "the disk or the file is full"),
         ErrorCode::ReadOnly => (ErrorKind::Refused, "the file is read-only"),
         ErrorCode::CannotOpen | ErrorCode::PermissionDenied => {
-            (ErrorKind::Denied, "SQLite cannot open it, or the log or index next to it")
+            (ErrorKind::Denied, "SQLite cannot open the file, or the log or index next to it")
         }
         ErrorCode::SystemIoFailure if during == During::Commit => (
             ErrorKind::Indeterminate,
@@ -76,10 +78,10 @@ fn of_code(error: ffi::Error, during: During) -> (ErrorKind, &'static str) {
         ),
         ErrorCode::SystemIoFailure => (ErrorKind::Refused, "the disk failed"),
         ErrorCode::DatabaseCorrupt => {
-            (ErrorKind::Unexpected, "it is damaged; delete or restore it")
+            (ErrorKind::Unexpected, "the file is damaged; delete or restore it")
         }
         ErrorCode::NotADatabase => {
-            (ErrorKind::WrongType, "it is not a SQLite database; choose another path")
+            (ErrorKind::WrongType, "the file is not a SQLite database; choose another path")
         }
         ErrorCode::Unknown => OTHER_TABLES,
         _ => (ErrorKind::Unexpected, "SQLite failed in an unexpected way"),

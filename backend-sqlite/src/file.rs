@@ -59,7 +59,7 @@ impl Paths {
     /// Resolves links, as SQLite does before it appends the suffixes.
     pub(crate) fn find(named: &Path) -> Result<Self, Error> {
         let database = fs::canonicalize(named)
-            .map_err(|error| access::cannot_open("cannot find it", error))?;
+            .map_err(|error| access::cannot_open("cannot find the file", error))?;
         let next_to_it = |suffix| {
             let mut path = database.clone().into_os_string();
             path.push(suffix);
@@ -157,5 +157,5 @@ impl Seen {
 
 /// Returns the error of a call whose files were replaced. The next call opens the new files.
 pub(crate) fn moved() -> Error {
-    Failure::NotApplied.error("the lock file was deleted or replaced a moment ago")
+    Failure::NotApplied.error("the lock file was just deleted or replaced")
 }

@@ -108,8 +108,7 @@ fn boot_in(path: &str) -> Result<String, Error> {
     let mut file = fs::File::open(path).map_err(unreadable)?;
     let found = rustix::fs::fstatfs(&file).map_err(|error| unreadable(error.into()))?;
     if found.f_type != rustix::fs::PROC_SUPER_MAGIC {
-        let message = "this container has its own boot ID, but a lock file requires the one of the kernel; \
-                       unmount /proc/sys/kernel/random/boot_id in the container, or use a server for the locks";
+        let message = "this container has its own boot ID, but a lock file requires the kernel's boot ID; unmount /proc/sys/kernel/random/boot_id in the container, or use a server for the locks";
         return Err(Error::new(leasehold_core::ErrorKind::Unsupported, message));
     }
     let mut id = String::new();
@@ -137,8 +136,7 @@ fn since_boot() -> Duration {
 
 #[cfg(target_os = "linux")]
 fn unreadable(error: io::Error) -> Error {
-    let message =
-        "cannot read the boot ID of the machine, which a lock file needs to detect restarts";
+    let message = "cannot read the machine's boot ID, which a lock file needs to detect restarts";
     Failure::Denied.because(message, error)
 }
 

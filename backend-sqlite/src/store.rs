@@ -236,13 +236,14 @@ impl Store {
     fn is_of_this_run(&self, known: &HostRow) -> Result<bool, Stop> {
         if known.layout != LAYOUT {
             let message = format!(
-                "another version of Leasehold created its tables (layout {}, this version has {LAYOUT}); use that version, or another file",
+                "another version of Leasehold created the file (its layout is {}, but this version requires {LAYOUT}); use that version or a different file",
                 known.layout
             );
             return Err(Stop::Failed(Error::new(ErrorKind::WrongType, message)));
         }
         if known.boot != self.host.boot && known.machine != self.host.machine {
-            let message = "it belongs to another machine; use a local file, or delete it";
+            let message =
+                "the file belongs to another machine; use a local file, or delete this one";
             return Err(Stop::Failed(Error::new(ErrorKind::Unsupported, message)));
         }
         Ok(known.boot == self.host.boot)

@@ -63,7 +63,7 @@ impl Worker {
         let worker = Self { line: Arc::clone(&line), timeout, process: process::id() };
         let thread = thread::Builder::new().name("leasehold-sqlite".to_owned());
         let started = thread.spawn(move || desk.run(&line));
-        started.map_err(|error| Failure::NotApplied.because("no thread can be started", error))?;
+        started.map_err(|error| Failure::NotApplied.because("cannot start a thread", error))?;
         Ok(worker)
     }
 
@@ -79,7 +79,7 @@ impl Worker {
         mut work: impl FnMut(&mut Store, Instant) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         if self.process != process::id() {
-            let message = "the process was forked after it had opened the file; open the file again in the forked process";
+            let message = "the process was forked after it opened the file; open the file again in the forked process";
             return Err(Failure::NotApplied.error(message));
         }
         // The remaining quarter of the timeout is enough time to report the outcome of a
@@ -103,11 +103,15 @@ impl Worker {
         let waiting = GivesUp(turn);
         match timeout(self.timeout, receiver).await {
             Ok(Ok(done)) => done,
-            Ok(Err(_)) => Err(Failure::Unknown.error("the thread that has the file has ended")),
-            Err(_) if waiting.0.take() => {
-                Err(Failure::NotApplied.error("the file was busy with earlier calls"))
+            Ok(Err(_)) => {
+                Err(Failure::Unknown.error("the thread that accesses the file has terminated"))
             }
-            Err(_) => Err(Failure::Unknown.error("the disk took too long, outcome unknown")),
+            Err(_) if waiting.0.take() => {
+                Err(Failure::NotApplied.error("the file was still busy with earlier calls"))
+            }
+            Err(_) => {
+                Err(Failure::Unknown.error("the disk took too long, so the outcome is unknown"))
+            }
         }
     }
 

@@ -384,7 +384,7 @@ async fn a_file_that_is_mounted_without_its_folder_is_refused() {
     let output = command.output().unwrap();
 
     let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(shown.contains("mounted by itself"), "{shown}{output:?}");
+    assert!(shown.contains("mounted without the log"), "{shown}{output:?}");
 }
 
 #[tokio::test]

@@ -76,7 +76,7 @@ impl ZooKeeperBackend {
         if config.exposes_password() {
             tracing::warn!(
                 ?config,
-                "the password crosses the network in the clear: use zookeepers://"
+                "the password is sent over the network unencrypted; use zookeepers://"
             );
         }
         let (layout, clock) = (config.layout.clone(), Arc::clone(&config.clock));

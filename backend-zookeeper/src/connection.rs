@@ -380,7 +380,7 @@ impl Link {
             return Ok(self);
         }
         let message = format!(
-            "the server allows a TTL of {granted:?} at most, and not {least:?}: see maxSessionTimeout in its configuration"
+            "the server allows a TTL of at most {granted:?}, not {least:?}; raise maxSessionTimeout in its configuration"
         );
         Err(Failure::Final(Error::new(ErrorKind::Invalid, message)))
     }

@@ -34,7 +34,7 @@ impl Driver {
         let mut builder = Builder::new_multi_thread();
         let builder = builder.worker_threads(1).thread_name("leasehold-zookeeper").enable_all();
         let runtime = builder.build().map_err(|error| {
-            let message = "the thread for connections cannot be started";
+            let message = "cannot start the thread for connections";
             Error::new(Kind::Refused, message).with_source(error)
         })?;
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })

@@ -37,7 +37,7 @@ impl Failure {
             | Self::SessionGone(error)
             | Self::Final(error) => error,
             Self::Mismatch(error) => {
-                let message = "the lock changes hands too fast: try again";
+                let message = "the lock changed while the request ran; try again";
                 Error::new(ErrorKind::Unavailable, message).with_source(error)
             }
         }
@@ -66,7 +66,10 @@ impl Failure {
 
     /// Returns the failure for a reply that did not arrive in time.
     pub(crate) fn silent() -> Self {
-        Self::Unknown(Error::new(ErrorKind::Indeterminate, "no reply in time, outcome unknown"))
+        Self::Unknown(Error::new(
+            ErrorKind::Indeterminate,
+            "no reply arrived in time, so the outcome is unknown",
+        ))
     }
 
     /// Returns whether the node does not exist.
@@ -83,7 +86,7 @@ impl Failure {
     pub(crate) fn of_a_look(self) -> Self {
         match self {
             Self::Unknown(error) => {
-                let message = "no answer from the server";
+                let message = "the server did not reply";
                 Self::ServerDown(Error::new(ErrorKind::Unavailable, message).with_source(error))
             }
             failure => failure,
@@ -105,44 +108,46 @@ pub(crate) fn request(error: ClientError) -> Failure {
         }
         // Earlier requests on the same connection may have been applied.
         ClientError::SessionMoved => {
-            let message = "the session has moved to another server, outcome unknown";
+            let message = "the session has moved to another server, so the outcome is unknown";
             Failure::Unknown(new(ErrorKind::Indeterminate, message, error))
         }
         ClientError::NoAuth => {
-            let message = "permission denied: nodes of the lock belong to another user";
+            let message = "permission denied, because nodes of the lock belong to another user";
             Failure::Final(new(ErrorKind::Denied, message, error))
         }
         ClientError::AuthFailed => Failure::Final(refused_user(error)),
         ClientError::InvalidAcl => {
-            let message = "the server does not know this user: is its scheme enabled there?";
+            let message = "the server does not know this user; check that it supports the user's authentication scheme";
             Failure::Final(new(ErrorKind::Denied, message, error))
         }
         ClientError::NotReadOnly => Failure::ServerDown(read_only(error)),
         ClientError::QuotaExceeded => {
-            let message = "a quota of the server is used up";
+            let message = "a quota of the server is exhausted";
             Failure::Final(new(ErrorKind::Refused, message, error))
         }
         ClientError::Throttled => {
             Failure::ServerDown(new(ErrorKind::Unavailable, "the server is overloaded", error))
         }
         ClientError::Unimplemented => {
-            let message = "the server is too old: ZooKeeper 3.6 or newer is needed";
+            let message = "the server is too old; ZooKeeper 3.6 or newer is required";
             Failure::Final(new(ErrorKind::Unsupported, message, error))
         }
-        ClientError::BadArguments(_) => {
-            Failure::Final(new(ErrorKind::Invalid, "the client crate refused the request", error))
-        }
+        ClientError::BadArguments(_) => Failure::Final(new(
+            ErrorKind::Invalid,
+            "the client library rejected the request",
+            error,
+        )),
         ClientError::UnexpectedErrorCode(_)
         | ClientError::UnmarshalError { .. }
         | ClientError::MarshallingError
         | ClientError::ReconfigDisabled
         | ClientError::NoWatcher => {
-            let message = "the server answered something unexpected";
+            let message = "the server sent an unexpected reply";
             Failure::Final(new(ErrorKind::Unexpected, message, error))
         }
         // The client crate also returns `UnexpectedError` for a closed connection.
         error => {
-            let message = "the connection broke, outcome unknown";
+            let message = "the connection broke, so the outcome is unknown";
             Failure::Unknown(new(ErrorKind::Indeterminate, message, error))
         }
     }
@@ -165,8 +170,7 @@ pub(crate) fn connect(error: ClientError) -> Failure {
 /// Returns the error of a server that does not create a session. The client crate does not report
 /// the reason.
 pub(crate) fn unreachable() -> Error {
-    let message = "the server begins no session: is it ZooKeeper, has it a majority of servers with it, and may this address \
-                   have more connections (maxClientCnxns)?";
+    let message = "the server did not start a session; check that it is ZooKeeper, that a majority of the servers is running, and that maxClientCnxns allows more connections from this address";
     Error::new(ErrorKind::Unavailable, message)
 }
 
@@ -177,23 +181,23 @@ pub(crate) fn refused(refused: &io::Error) -> Error {
 
 /// Returns the error of a server that closes new connections immediately.
 pub(crate) fn no_room() -> Error {
-    let message = "the server closes new connections immediately, as it does at its limit for one address: raise \
-                   maxClientCnxns in its configuration, or run fewer clients here";
+    let message = "the server closes new connections immediately, probably because of its limit for one address; raise maxClientCnxns in its configuration, or run fewer clients on this machine";
     Error::new(ErrorKind::Unavailable, message)
 }
 
 /// Returns the failure for a reply that does not match its request.
 pub(crate) fn senseless() -> Failure {
-    let message = "the reply makes no sense, outcome unknown";
+    let message = "the reply is malformed, so the outcome is unknown";
     Failure::Final(Error::new(ErrorKind::Unexpected, message))
 }
 
 fn refused_user(error: ClientError) -> Error {
-    new(ErrorKind::Denied, "the server does not accept the user or the password", error)
+    new(ErrorKind::Denied, "the server rejected the user or the password", error)
 }
 
 fn read_only(error: ClientError) -> Error {
-    let message = "the server is read-only: it has no majority of servers with it";
+    let message =
+        "the server is read-only, because it is not connected to a majority of the servers";
     new(ErrorKind::Unavailable, message, error)
 }
 
@@ -243,7 +247,7 @@ mod tests {
         let full = || Failure::Final(Error::new(ErrorKind::Refused, "no space"));
 
         for (failure, kind) in [(down(), ErrorKind::Indeterminate), (full(), ErrorKind::Refused)] {
-            let failure = failure.after("it stands in line");
+            let failure = failure.after("the claim was queued");
             assert!(matches!(&failure, Failure::Unknown(error) if error.kind() == kind));
         }
     }

@@ -109,7 +109,7 @@ impl Name {
             return self.clone();
         }
         let text = format!("{}{:0DIGITS$}", Self::head(&self.tag, share, state), self.number);
-        Self::read(&text).expect("a name that was read and written anew is one")
+        Self::read(&text).expect("a name that was read and written again is a name")
     }
 
     /// Returns the sort key. The text is necessary because one Curator client can create two nodes

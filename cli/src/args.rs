@@ -14,14 +14,14 @@ use crate::time::{self, Time};
 
 /// Runs commands while holding distributed locks.
 ///
-/// Locks are kept in a store, such as a Redis server or a database. Without one, they are kept in a file, and are shared by your processes
-/// on this machine. Other users and root have separate files, so their commands are not excluded.
+/// Locks are kept in a store, such as a Redis server or a database. If no store is specified, locks are kept in a file and shared by your
+/// processes on this machine. Other users and root have separate files, so your locks do not exclude their commands.
 #[derive(Debug, Parser)]
 #[command(
     name = "leasehold",
     version,
     disable_help_flag = true,
-    after_help = "`leasehold --help` also shows the URLs of stores, variables and examples."
+    after_help = "`leasehold --help` also shows store URLs, environment variables and examples."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -85,7 +85,7 @@ pub(crate) struct Style {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Print no message if the lock is busy, no warnings and no log messages.
+    /// Do not print warnings, log messages, or the message that the lock is busy.
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
@@ -105,8 +105,8 @@ pub(crate) struct Backend {
     /// Store to use, such as redis://127.0.0.1. By default, locks are kept in a file and shared by your processes on this machine; `local`
     /// selects this file explicitly.
     ///
-    /// Other users and root have separate files, so their commands are not excluded. If the URL contains a password, set the environment
-    /// variable instead: command lines are visible to other users. See `leasehold --help` for the supported URLs.
+    /// Other users and root have separate files, so your locks do not exclude their commands. If the URL contains a password, set the
+    /// environment variable instead, because command lines are visible to other users. See `leasehold --help` for the supported URLs.
     #[arg(long = "backend", value_name = "URL", env = "LEASEHOLD_BACKEND")]
     pub(crate) url: Option<String>,
 
@@ -114,7 +114,7 @@ pub(crate) struct Backend {
     #[arg(long, value_name = "TEXT", env = "LEASEHOLD_PREFIX")]
     pub(crate) prefix: Option<String>,
 
-    /// Fail instead of using the file of this machine: require a store that several machines can share.
+    /// Require a store that several machines can share, and fail instead of using a lock file on this machine.
     #[arg(long)]
     pub(crate) shared: bool,
 }
@@ -155,8 +155,9 @@ pub(crate) struct LeaseArgs {
 
     /// Keep the lock for at least this long, even if the command exits sooner.
     ///
-    /// Together with --no-wait, this makes a cron job run once across many machines: use a time longer than their clocks can differ. If
-    /// this process is killed, the lock is free after its TTL; a --ttl of at least --min-hold covers this case, too.
+    /// Together with --no-wait, this makes a cron job run only once across many machines. Use a time longer than the maximum clock skew
+    /// between the machines. If this process is killed, the lock expires after its TTL; to cover this case too, use a --ttl of at least
+    /// --min-hold.
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     min_hold: Option<Time>,
 
@@ -164,7 +165,8 @@ pub(crate) struct LeaseArgs {
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     max_hold: Option<Time>,
 
-    /// After a crash or a network failure, keep the lock for this much longer than its TTL, so that late requests of the command can arrive.
+    /// After a crash or a network failure, keep the lock for this much longer than its TTL, so that late requests from the command can still
+    /// arrive.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time::parse)]
     lock_delay: Time,
 }
@@ -215,7 +217,7 @@ impl LeaseArgs {
                 refused("--min-hold", least, "long", &format!("--max-hold is {most}"))
             }
             _ if self.ttl(client).saturating_add(self.lock_delay.span) > max => {
-                let why = format!("{limit}, including its TTL");
+                let why = format!("{limit}, including the TTL");
                 refused("--lock-delay", &self.lock_delay, "long", &why)
             }
             _ => Ok(()),
@@ -255,7 +257,7 @@ pub(crate) struct LockArgs {
 #[derive(ClapArgs, Clone, Debug)]
 #[command(next_help_heading = "Lock type (default: a mutex)")]
 pub(crate) struct TypeArgs {
-    /// Acquire one of N permits, so that at most N commands run at a time. Everyone who uses the same name must use the same N.
+    /// Acquire one of N permits, so that at most N commands run at a time. All users of the lock must use the same N.
     #[arg(long, value_name = "N", conflicts_with_all = ["read", "write"])]
     pub(crate) permits: Option<u32>,
 
@@ -267,7 +269,7 @@ pub(crate) struct TypeArgs {
     #[arg(long)]
     pub(crate) write: bool,
 
-    /// Acquire this lock as well, of the same type. May be repeated. The command runs only when all locks are held; their order does not
+    /// Also acquire this lock, with the same lock type. May be repeated. The command runs only when all locks are held; their order does not
     /// matter.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub(crate) also: Vec<OsString>,
@@ -328,7 +330,7 @@ mysql://user[:password]@host[:port]/database
 
 TLS: rediss://, rediss-sentinel://, rediss-cluster://, redlock+rediss://,
      etcds://, zookeepers://; ?sslmode=verify-full for PostgreSQL,
-     ?ssl-mode=verify_identity for MySQL. valkey:// is like redis://.
+     ?ssl-mode=verify_identity for MySQL. valkey:// means redis://.
 
 Parameters, after ? and separated by &:
 prefix=TEXT      prefix for the names of all locks; by default lock: on
@@ -336,13 +338,13 @@ prefix=TEXT      prefix for the names of all locks; by default lock: on
 timeout-ms=N     time limit for a connection, and for each request
 wait-replicas=N  Redis: require N replicas to acknowledge each lock
 push=off         Redis: poll instead of subscribing to notifications
-client=fred      Redis: use the other client library
+client=fred      Redis: use the fred client library
 ca=, cert=, key= TLS: paths of PEM files";
 
 const ENVIRONMENT: &str = "\
 LEASEHOLD_BACKEND, LEASEHOLD_PREFIX, LEASEHOLD_TTL, LEASEHOLD_WAIT,
 LEASEHOLD_DESCRIPTION, LEASEHOLD_VALUE
-       The values of the options with these names, unless they are given
+       Defaults for the options with these names
 LEASEHOLD_CONFIG
        Path of a file with lines like `ttl = 30s`, for the options
        backend, prefix, ttl, wait, min-hold, max-hold, lock-delay,

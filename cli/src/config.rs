@@ -78,13 +78,16 @@ fn parse(text: &str, path: &Path) -> Result<Vec<(String, &'static str)>, Failure
         };
         let (name, value) = line
             .split_once('=')
-            .ok_or_else(|| mistake("not a setting; write for example ttl = 30s".to_owned()))?;
+            .ok_or_else(|| mistake("not a setting; use, for example, ttl = 30s".to_owned()))?;
         let (name, value) = (name.trim(), value.trim());
         let value = value.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(value);
         let mut known = STORE.iter().chain(&LOCK);
         if !known.any(|known| *known == name) {
             let known: Vec<&str> = STORE.into_iter().chain(LOCK).collect();
-            return Err(mistake(format!("unknown setting; known are {}", known.join(", "))));
+            return Err(mistake(format!(
+                "unknown setting; known settings are {}",
+                known.join(", ")
+            )));
         }
         // Like an empty variable, an empty value counts as missing. An empty store is an error when it is used.
         if value.is_empty() && name != "backend" {

@@ -54,11 +54,11 @@ pub(crate) const MEANINGS: [(u8, Activity, &str); 13] = [
         Activity::Connects,
         "the lock is in use as another type of lock, or the data in the store\nis unusable",
     ),
-    (UNAVAILABLE, Activity::Connects, "the store is unreachable or did not answer in time"),
+    (UNAVAILABLE, Activity::Connects, "the store is unreachable or did not respond in time"),
     (
         UNSUPERVISED,
         Activity::Runs,
-        "the operating system refuses what is needed to supervise the command",
+        "the operating system does not allow supervision of the command",
     ),
     (
         CANNOT_CREATE,

@@ -147,15 +147,15 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const FILES: &str = "\
 ~/.config/leasehold/config
-       The configuration file, unless LEASEHOLD_CONFIG names another one
+       Configuration file, unless LEASEHOLD_CONFIG names a different one
 ~/.local/state/leasehold/locks.db
-       The locks of this user, if no store is named";
+       Locks of this user, if no store is specified";
 
 /// The variables that set options of a command, and the variables that its help describes.
 fn environment(command: &clap::Command, help: &Help) -> String {
     let option = |arg: &Arg| {
         let (name, long) = (arg.get_env()?.to_str()?, arg.get_long()?);
-        Some(format!("{name}\n       The value of --{long}, unless the option is given"))
+        Some(format!("{name}\n       Value of --{long}, if the option is not given"))
     };
     let options = command.get_arguments().filter_map(option);
     let told = help.sections.iter().filter(|(title, _)| *title == "Environment");

@@ -195,7 +195,7 @@ fn warn_of_another_user(command: &OsStr) {
     if !uid.is_root() && file.mode() & SET_USER_ID != 0 && file.uid() != uid.as_raw() {
         let name = crate::key::escape(command.as_encoded_bytes());
         crate::out::warn(format!(
-            "{name} runs as another user, so leasehold cannot end it; the lock is kept as long as it runs"
+            "{name} runs as a different user, so leasehold cannot stop it; the lock is kept as long as {name} runs"
         ));
     }
 }

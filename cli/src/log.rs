@@ -23,7 +23,7 @@ pub(crate) fn start(level: LevelFilter, verbose: u8, quiet: bool) -> Result<(), 
         (false, 0, Ok(directives)) if !directives.is_empty() => Targets::from_str(&directives)
             .map_err(|error| {
                 Failure::usage(format!(
-                    "invalid value in RUST_LOG: {error}; use for example leasehold=debug,warn"
+                    "invalid value in RUST_LOG: {error}; use, for example, leasehold=debug,warn"
                 ))
             })?,
         // The warnings of this crate repeat the name of each server that a client cannot reach. Our own events report it once.

@@ -51,7 +51,7 @@ pub(crate) fn disabled(what: &str, feature: &str) -> Failure {
 fn unknown(url: &str) -> Failure {
     let named = match url.split_once("://") {
         Some((scheme, _)) => format!("unknown store \"{scheme}://\" in the URL"),
-        None => "the URL does not start with a store".to_owned(),
+        None => "the URL does not start with the name of a store".to_owned(),
     };
     Failure::usage(format!(
         "{named}; expected sqlite:, redis://, rediss://, redis-sentinel://, redis-cluster://, redlock+redis://, unix://, \

@@ -154,7 +154,7 @@ fn url_overrides_prefix(options: &ArgMatches) -> Result<bool, Failure> {
     let prefix = rank(source(options, "prefix"));
     if prefix == url {
         return Err(Failure::usage(
-            "cannot use two prefixes, in --prefix and in the URL; leave one of them out",
+            "the prefix is set both in --prefix and in the URL; remove one of them",
         ));
     }
     Ok(0 < prefix && prefix < url)
@@ -178,7 +178,7 @@ fn refuse_relative_path(options: &ArgMatches) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "cannot use {named}: {url} names a different file in each directory; write the whole path, such as sqlite:/var/lib/locks.db"
+        "cannot use {named}: {url} names a different file in each directory; use an absolute path, such as sqlite:/var/lib/locks.db"
     )))
 }
 

@@ -92,10 +92,10 @@ impl Backend {
         match self.url.as_deref() {
             None | Some(LOCAL) => self.open_default_file().await,
             Some("") => Err(Failure::usage(
-                "the backend is empty; name a store, or unset LEASEHOLD_BACKEND for locks on this machine",
+                "the backend URL is empty; specify a store, or unset LEASEHOLD_BACKEND to use locks on this machine",
             )),
             Some(url) if url.starts_with("memory:") => Err(Failure::usage(
-                "a memory: store cannot be shared with other commands; leave --backend out for locks on this machine, or name a server",
+                "a memory: store cannot be shared with other commands; omit --backend to use locks on this machine, or specify a server",
             )),
             Some(url) => {
                 Place::check(url)?;
@@ -108,7 +108,7 @@ impl Backend {
     /// Returns the URL of the store, with the prefix. Without `--backend`, this is the URL of the user's lock file.
     pub(crate) fn url(&self) -> Result<String, Failure> {
         match self.url.as_deref() {
-            Some("") => Err(Failure::usage("the backend is empty; name a store")),
+            Some("") => Err(Failure::usage("the backend URL is empty; specify a store")),
             Some(url) if url != LOCAL => self.with_prefix(url),
             _ => self.with_prefix(&url_of(&default_file()?)),
         }
@@ -128,8 +128,7 @@ impl Backend {
     /// Opens the file of this user. The first time, prints where the file is.
     #[cfg(feature = "sqlite")]
     async fn open_default_file(&self) -> Result<LockClient, Failure> {
-        const REMEDY: &str = "to have the file elsewhere, set XDG_STATE_HOME; to use another store, \
-                              set --backend or LEASEHOLD_BACKEND";
+        const REMEDY: &str = "to use a different directory for the file, set XDG_STATE_HOME; to use a different store, set --backend or LEASEHOLD_BACKEND";
 
         let (file, url) = (default_file()?, self.url()?);
         let is_new = !file.exists();
@@ -139,7 +138,7 @@ impl Backend {
         })?;
         if is_new && stderr().is_terminal() {
             crate::out::note(format!(
-                "locks of this user on this machine are kept in {}; to use another store, name it with --backend",
+                "your locks on this machine are kept in {}; to use a different store, specify it with --backend",
                 file.display()
             ));
         }
@@ -197,7 +196,7 @@ fn default_file() -> Result<PathBuf, Failure> {
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
         .ok_or_else(|| {
             Failure::usage(
-                "no store is named, and HOME is not set for a lock file; use --backend or set LEASEHOLD_BACKEND",
+                "no store is named, and a lock file is not possible because HOME is not set; use --backend or set LEASEHOLD_BACKEND",
             )
         })?;
     Ok(directory.join("leasehold").join("locks.db"))

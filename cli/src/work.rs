@@ -58,8 +58,8 @@ pub(crate) struct StopArgs {
 
     /// Remove LEASEHOLD_BACKEND, the URL of the store, from the environment of the command.
     ///
-    /// Use this if the URL contains a password that the command should not have. A `leasehold` that the command calls then needs its own
-    /// --backend.
+    /// Use this option if the URL contains a password that the command should not see. If the command itself calls `leasehold`, that call then
+    /// needs its own --backend.
     #[arg(long)]
     pub(crate) hide_backend: bool,
 }
@@ -69,15 +69,15 @@ pub(crate) struct StopArgs {
 pub(crate) enum Until {
     /// When the command exits. Processes that it leaves behind continue without the lock.
     Command,
-    /// When all processes have exited that the command has started, such as those in the background.
+    /// When all processes that the command started have exited, including background processes.
     All,
 }
 
 /// What to do with a command whose lock is lost.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum OnLost {
-    /// If the lease is about to expire, send SIGTERM, then SIGKILL before it expires. If it has already ended, for example after a forced
-    /// release, send SIGKILL immediately.
+    /// If the lease is about to expire, send SIGTERM, then SIGKILL before it expires. If the lease has already ended, for example after a
+    /// forced release, send SIGKILL immediately.
     Term,
     /// Let the command continue without the lock.
     Ignore,
@@ -206,7 +206,7 @@ impl<'a> Work<'a> {
             (Ended::Itself(status), _) => exit::of_child(status),
             (Ended::Unguarded, None) => {
                 let message = format!(
-                    "lock {key} was released because the guardian process of the command was killed. The command was stopped"
+                    "lock {key} was released because the command's guardian process was killed. The command was stopped"
                 );
                 return Err(Failure::new(exit::UNSUPERVISED, message));
             }
@@ -392,7 +392,7 @@ impl<'w, 'a> Watch<'w, 'a> {
         let key = &self.work.keys[0];
         let (why, processes) = (why(self.work.held.lost_for()), list(&self.survivors));
         let message = format!(
-            "lock {} was lost: {why}. The command cannot be killed and continues without it: {processes}",
+            "lock {} was lost: {why}. The command cannot be killed and continues without the lock: {processes}",
             key.quoted()
         );
         Err(Failure::new(exit::STILL_RUNNING, message).with_details(out::json_of(key)))
@@ -411,9 +411,9 @@ fn list(processes: &[Survivor]) -> String {
 /// Why the lock was lost, or is about to be.
 fn why(lost: Option<LossReason>) -> String {
     match lost {
-        None => "it could not be renewed in time".to_owned(),
+        None => "no renewal succeeded in time".to_owned(),
         Some(LossReason::Vanished) => {
-            "another client, an operator or a failover removed it from the store".to_owned()
+            "another client, an operator or a failover removed the lock from the store".to_owned()
         }
         Some(reason) => reason.to_string(),
     }

@@ -44,7 +44,11 @@ impl Store {
             Groups::Named(names) => names.iter().map(ToString::to_string).collect(),
         };
         let has_all_the_same = store.lacks.iter().find(|need| has(need));
-        assert_eq!(has_all_the_same, None, "{} does not lack it", store.name);
+        assert_eq!(
+            has_all_the_same, None,
+            "{} declares in LACKS a feature that its backend supports",
+            store.name
+        );
         let has = Need::ALL.into_iter().filter(has).collect();
         Self { name: store.name.to_owned(), has, groups, subjects: store.subjects.to_vec() }
     }
@@ -105,7 +109,10 @@ impl Store {
 /// Panics with the expected row if the page does not contain it.
 pub fn assert_documented<H: Harness>(page: &str) {
     let row = Store::of::<H>().row(&list::cases::<H>());
-    assert!(page.lines().any(|line| line == row), "the page should say:\n{row}");
+    assert!(
+        page.lines().any(|line| line == row),
+        "the page does not contain the expected row:\n{row}"
+    );
 }
 
 /// Returns a table that shows which cases run on which store.

@@ -118,7 +118,11 @@ impl Contest {
         let acquired = spawn_blocking(|| run(processes)).await.expect("processes can be run");
         let count = acquired.len();
         assert_eq!(count, PROCESSES * CLIENTS * self.rounds);
-        assert_eq!(inversions(acquired), 0, "of {count} acquisitions");
+        assert_eq!(
+            inversions(acquired),
+            0,
+            "clients were served out of order, in a test of {count} acquisitions"
+        );
     }
 }
 
@@ -126,7 +130,7 @@ async fn take_turns<B: LockBackend>(backend: B, options: LockOptions, rounds: us
     let noted = Noted::default();
     let backend = Noting { inner: backend, noted: Arc::clone(&noted) };
     let client = LockClient::builder(backend).options(options).build();
-    let client = client.expect("the options suit the store");
+    let client = client.expect("the options are not valid for the store");
     let mutex = client.mutex("fairness").expect("it is a key");
     let (mut round, mut cancelled) = (0, 0);
     while round < rounds {
@@ -142,14 +146,14 @@ async fn take_turns<B: LockBackend>(backend: B, options: LockOptions, rounds: us
         } else {
             mutex.lock().await
         };
-        let guard = guard.expect("the store answers");
+        let guard = guard.expect("the lock could not be acquired");
         let (sent, acknowledged) = take(&noted).expect("it was sent");
         println!("{MARK}{} {} {}", nanos(sent), nanos(acknowledged), guard.token());
         tokio::task::yield_now().await;
-        guard.release().await.expect("the store answers");
+        guard.release().await.expect("the lock could not be released");
         round += 1;
     }
-    client.shutdown(Duration::from_secs(5)).await.expect("the store answers");
+    client.shutdown(Duration::from_secs(5)).await.expect("the client could not be shut down");
 }
 
 /// Runs the processes until they exit, and returns the acquisitions that their clients printed.

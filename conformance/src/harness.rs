@@ -102,7 +102,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
     ///
     /// The suite uses only disturbances that [`HOOKS`](Self::HOOKS) lists.
     async fn disturb(&self, disturbance: Disturbance) {
-        unreachable!("{disturbance:?} is not among the hooks of {}", Self::NAME);
+        unreachable!("{disturbance:?} is not in the HOOKS of {}", Self::NAME);
     }
 
     /// Advances the clock of the whole store. Returns when the store uses the new time.
@@ -110,7 +110,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// The suite calls this method only in [driven time](Time::Driven), while the suite's clients
     /// have no call in progress.
     async fn advance_store(&self, by: Duration) {
-        unreachable!("{} cannot advance its store by {by:?}", Self::NAME);
+        unreachable!("the harness {} does not implement advance_store (by {by:?})", Self::NAME);
     }
 
     /// Waits until the store has sent all notifications of earlier changes to its clients.
@@ -138,7 +138,10 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// The suite calls this method only if [`HOOKS`](Self::HOOKS) contains [`Need::Advance`].
     /// Harnesses in [driven time](Time::Driven) do not need this method.
     async fn advance(&self, keys: &[LockKey], time: Duration) {
-        unreachable!("{} cannot advance {keys:?} by {time:?}", Self::NAME);
+        unreachable!(
+            "the harness {} does not implement advance (of {keys:?} by {time:?})",
+            Self::NAME
+        );
     }
 }
 

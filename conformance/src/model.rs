@@ -166,7 +166,8 @@ fn agrees(store: Profile, shares: Shares, needs: &[Need]) -> Outcome {
     let outcome = TestRunner::new(config).run(&vec(step(all_kinds), 1..LONGEST), |steps| {
         runtime.block_on(scene.run(Pair::new(&scene, &backend, shares).compare(&steps)))
     });
-    outcome.unwrap_or_else(|failure| panic!("{} is not as specified: {failure}", store.name));
+    outcome
+        .unwrap_or_else(|failure| panic!("{} does not behave as specified: {failure}", store.name));
     scene.give_back();
     Ok(())
 }
@@ -347,7 +348,11 @@ impl<'a> Pair<'a> {
     /// Tokens may differ from the specification but must increase.
     fn newer(&mut self, key: usize, grant: &Grant) -> Result<(), TestCaseError> {
         let last = &mut self.last_tokens[key];
-        prop_assert!(grant.token() > *last, "token {} after {last}", grant.token());
+        prop_assert!(
+            grant.token() > *last,
+            "the token {} is not larger than the previous token {last}",
+            grant.token()
+        );
         *last = grant.token();
         Ok(())
     }
@@ -393,7 +398,7 @@ fn comparable(outcome: &Specified) -> String {
         }
         Specified::ForcedRelease(forced) => {
             let tells = if forced.min_token().is_some() { "a token" } else { "no token" };
-            format!("ended {}, and told {tells}", holders(forced.ended()))
+            format!("ended {}, and reported {tells}", holders(forced.ended()))
         }
         Specified::Inspection(inspection) => {
             let (units, by) = (inspection.units(), holders(Inspection::holders(inspection)));
@@ -406,7 +411,7 @@ fn comparable(outcome: &Specified) -> String {
 fn refused(contention: &Contention) -> String {
     // If several leases expire in the same step, the store may report any of them.
     let holder = contention.holder().and_then(Holder::remaining).map(steps);
-    format!("held for {holder:?}, again after {:?}", contention.retry_after().map(steps))
+    format!("held for {holder:?}, retry after {:?}", contention.retry_after().map(steps))
 }
 
 fn holders(holders: &[Holder]) -> String {

@@ -60,7 +60,7 @@ impl Use {
         let harness = Arc::clone(&self.harness);
         let disturb = async move { harness.disturb(disturbance).await };
         match &self.turn {
-            Some(turn) => turn.tasks.spawn(disturb).await.expect("the store can be disturbed"),
+            Some(turn) => turn.tasks.spawn(disturb).await.expect("disturbing the store panicked"),
             None => disturb.await,
         }
     }
@@ -131,7 +131,7 @@ fn with_pool<T>(store: &Profile, work: impl FnOnce(&mut Pool) -> T) -> Option<T>
 
 /// Starts a store on the runtime `tasks`, so that the store outlives the case.
 async fn start(tasks: &Handle, store: &Profile) -> Arc<dyn AnyHarness> {
-    tasks.spawn(store.start()).await.expect("the store starts")
+    tasks.spawn(store.start()).await.expect("starting the store panicked")
 }
 
 impl Pool {

@@ -46,7 +46,7 @@ pub(crate) fn on_scene(
             // In driven time, a case may also wait for an event that does not occur while its clock
             // does not advance.
             let ended = timeout(limit, scene.run(whole)).await.ok().flatten();
-            ended.unwrap_or_else(|| panic!("the case does not end, after {limit:?}"))
+            ended.unwrap_or_else(|| panic!("the case did not finish within {limit:?}"))
         };
         let measured = match AssertUnwindSafe(ends).catch_unwind().await {
             Ok(measured) => measured,

@@ -224,7 +224,7 @@ impl Scene {
     ) -> Measured {
         let lost = guards.into_iter().filter(|guard| !guard.is_held()).count();
         if lost > 0 {
-            self.stalls().steady("leases are kept", time, self.ttl() / 6)?;
+            self.stalls().steady("the leases stay valid", time, self.ttl() / 6)?;
         }
         assert_eq!(lost, 0, "lost leases");
         Ok(())
@@ -320,7 +320,7 @@ impl Scene {
         let give_up = self.now() + within + self.slack();
         let waited = self.silences.ask();
         while !condition().await {
-            assert!(self.now() < give_up, "not within {within:?}: {event}");
+            assert!(self.now() < give_up, "expected within {within:?}: {event}");
             self.pass(self.ttl() / LOOKS).await;
         }
         waited.ends(None);
@@ -350,9 +350,11 @@ impl Scene {
         for key in keys {
             let mutex = client.mutex(&key).expect("the key was good before");
             let guard = mutex.try_lock_for(wait).await;
-            let guard = guard.unwrap_or_else(|error| panic!("{key} after the case: {error}"));
-            guard.release().await.expect("the store answers");
-            assert_eq!(self.witness(&key).await, None, "something is left under {key}");
+            let guard = guard.unwrap_or_else(|error| {
+                panic!("{key} could not be acquired after the case: {error}")
+            });
+            guard.release().await.expect("the lock could not be released after the case");
+            assert_eq!(self.witness(&key).await, None, "{key} is still locked after the case");
         }
     }
 }

@@ -79,7 +79,7 @@ struct Beats {
 /// A measurement without a result, because the machine stalled.
 ///
 /// [`Stalls::in_time`] returns this type.
-#[must_use = "a void measurement is to be taken again"]
+#[must_use = "a void measurement must be repeated"]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Void {
     pub(crate) measured: String,
@@ -172,7 +172,7 @@ impl Stalls {
         }
         assert!(
             late <= stalled,
-            "{event}: after {took:?} and not {bound:?}, {stalled:?} of stalls"
+            "expected within {bound:?}: {event}; it took {took:?}, and the machine stalled for only {stalled:?}"
         );
         Err(Void { measured: event.to_string(), stalled })
     }
@@ -197,7 +197,7 @@ impl Stalls {
         let due = Instant::now();
         let came = timeout(bound + PATIENCE, future).await;
         self.in_time(&event, due.elapsed(), bound)?;
-        Ok(came.unwrap_or_else(|_| panic!("{event}: not at all")))
+        Ok(came.unwrap_or_else(|_| panic!("expected within {bound:?}: {event}; it did not happen")))
     }
 
     /// Checks that no stall during the last `time` was longer than `limit`, so that the machine was
@@ -229,7 +229,10 @@ impl Stalls {
         let now = Instant::now();
         for beats in &self.0 {
             let watched = now - lock(beats).started;
-            assert!(time <= watched + USUAL, "{time:?} are judged, and {watched:?} were watched");
+            assert!(
+                time <= watched + USUAL,
+                "the measurement covers {time:?}, but the machine was observed for only {watched:?}"
+            );
         }
         self.spans(now, time).into_iter().map(|(end, start)| start - end).collect()
     }
@@ -364,7 +367,7 @@ pub async fn measure<T>(measurement: impl AsyncFn() -> Measured<T>) -> T {
             Err(void) => voids.push(log_void(void)),
         }
     }
-    panic!("the machine is unfit to measure time: {voids:?}")
+    panic!("the machine stalls too often to measure time: {voids:?}")
 }
 
 fn log_void(void: Void) -> Void {
@@ -542,7 +545,7 @@ mod tests {
         });
         let failure = AssertUnwindSafe(measured).catch_unwind().await.unwrap_err();
 
-        assert!(failure.downcast_ref::<String>().unwrap().contains("unfit"));
+        assert!(failure.downcast_ref::<String>().unwrap().contains("stalls too often"));
         assert_eq!(taken.get(), 3);
     }
 

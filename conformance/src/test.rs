@@ -17,7 +17,7 @@ use crate::log;
 /// Panics if the case fails or does not exist.
 pub(crate) fn run_case<H: Harness>(group: &str, name: &str) -> Outcome {
     let case = cases::<H>().into_iter().find(|case| case.group == group && case.name == name);
-    let case = case.unwrap_or_else(|| panic!("there is no case {group}::{name}"));
+    let case = case.unwrap_or_else(|| panic!("the case {group}::{name} does not exist"));
     let started = Instant::now();
     let outcome = case.run();
     let text = match outcome {

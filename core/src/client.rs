@@ -502,7 +502,7 @@ impl<B: LockBackend> Builder<B> {
     /// option.
     pub fn build(self) -> Result<LockClient<B>, Error> {
         if self.max_waiters == 0 {
-            let message = "max_waiters: 0 would refuse every call that may wait";
+            let message = "max_waiters must be at least 1";
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let store = self.backend.capabilities();

@@ -480,7 +480,7 @@ impl LockOptions {
             && min > max
         {
             let message =
-                format!("min_hold is longer than max_hold: {} and {}", human(min), human(max));
+                format!("min_hold is longer than max_hold: {} exceeds {}", human(min), human(max));
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if self.reentry_limit == 0 {
@@ -489,8 +489,7 @@ impl LockOptions {
         }
         if self.require_fencing > store.fencing() {
             let message = format!(
-                "its fencing tokens are {:?}, but {:?} is required; choose another store or lower \
-                 LockOptions::require_fencing",
+                "the store's fencing tokens are {:?}, but {:?} tokens are required; choose another store or lower LockOptions::require_fencing",
                 store.fencing(),
                 self.require_fencing
             );
@@ -529,7 +528,7 @@ pub(crate) fn check_loss_grace(grace: Duration, ttl: Duration) -> Result<(), Err
     let validity = deadline::validity(ttl);
     if grace > validity / 2 {
         let message = format!(
-            "loss_grace is too long: {}; it can be at most half the validity of the lease, which is {}",
+            "loss_grace is too long: {}; it can be at most half the lease's validity period, which is {}",
             human(grace),
             human(validity)
         );
@@ -547,7 +546,7 @@ pub(crate) fn check_kept(
     let (kept, max) = (ttl.saturating_add(lock_delay), store.max_ttl());
     if kept > max {
         let message = format!(
-            "lock_delay is too long: with the TTL it is {}; this store keeps a lock for at most {}",
+            "lock_delay is too long: together with the TTL, it is {}; this store keeps a lock for at most {}",
             human(kept),
             human(max)
         );
@@ -566,7 +565,7 @@ pub(crate) fn check_feature(
         return Ok(());
     }
     let message = format!(
-        "{subject} need the feature \"{}\", which this store does not support; {}",
+        "{subject} require the \"{}\" feature, which this store does not support; {}",
         feature.name(),
         store.advice()
     );
@@ -647,11 +646,11 @@ mod tests {
             ),
             (
                 options.clone().lock_delay(day),
-                "lock_delay is too long: with the TTL it is 1 day 30s; this store keeps a lock for at most 1 day",
+                "lock_delay is too long: together with the TTL, it is 1 day 30s; this store keeps a lock for at most 1 day",
             ),
             (
                 options.min_hold(MS(200)).max_hold(MS(100)),
-                "min_hold is longer than max_hold: 200ms and 100ms",
+                "min_hold is longer than max_hold: 200ms exceeds 100ms",
             ),
         ] {
             let refusal = impossible.validate(&STORE).unwrap_err().to_string();

@@ -185,8 +185,7 @@ impl Retry {
         }
         if max < min {
             let message = format!(
-                "retry is invalid: the longest pause between attempts, {max:?}, is shorter than the \
-                 shortest, {min:?}"
+                "retry is invalid: the maximum pause between attempts ({max:?}) is shorter than the minimum pause ({min:?})"
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }

@@ -55,7 +55,7 @@ impl Parse for Args {
                 "guard" => once(&mut guard, &name, input.parse()?)?,
                 "crate" => once(&mut facade, &name, input.call(Path::parse_mod_style)?)?,
                 _ => {
-                    let message = format!("there is no argument `{name}`: there are {NAMES}");
+                    let message = format!("unknown argument `{name}`; expected {NAMES}");
                     return Err(Error::new(name.span(), message));
                 }
             }
@@ -65,11 +65,11 @@ impl Parse for Args {
         }
         let on_busy = on_busy.unwrap_or(OnBusy::Error);
         if on_busy == OnBusy::Skip && every.is_some() && wait.is_none() && retry.is_none() {
-            let message = "without `retry` or `wait`, a call that skips makes one attempt, so `every` has no use";
+            let message = "with `on_busy = skip` but without `retry` or `wait`, a call makes only one attempt, so `every` has no effect";
             return Err(Error::new(Span::call_site(), message));
         }
         if retry.is_some() && every.is_none() {
-            let message = "`retry` needs `every`, the pause before each further attempt";
+            let message = "`retry` requires `every`, the pause before each further attempt";
             return Err(Error::new(Span::call_site(), message));
         }
         Ok(Self {
@@ -93,7 +93,7 @@ impl Parse for OnBusy {
         match choice.to_string().as_str() {
             "error" => Ok(Self::Error),
             "skip" => Ok(Self::Skip),
-            _ => Err(Error::new(choice.span(), "`on_busy` is `error` or `skip`")),
+            _ => Err(Error::new(choice.span(), "`on_busy` must be `error` or `skip`")),
         }
     }
 }
@@ -115,12 +115,12 @@ impl Args {
 fn once<T>(place: &mut Option<T>, name: &Ident, value: T) -> syn::Result<()> {
     match place.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Error::new(name.span(), format!("`{name}` is given twice"))),
+        Some(_) => Err(Error::new(name.span(), format!("`{name}` is specified twice"))),
     }
 }
 
 fn missing(name: &str, example: &str) -> Error {
-    Error::new(Span::call_site(), format!("`{name}` is missing, as in `{example}`"))
+    Error::new(Span::call_site(), format!("`{name}` is missing; add, for example, `{example}`"))
 }
 
 fn any_time(input: ParseStream<'_>) -> syn::Result<Duration> {

@@ -26,7 +26,8 @@ pub(crate) fn expand(args: &Args, mut function: ItemFn) -> syn::Result<TokenStre
     let mut names = Names::of(&function.sig);
     let work = Work::of(&mut function, &mut names)?;
     if let Some(guard) = args.guard.as_ref().filter(|guard| names.has(guard)) {
-        let message = format!("`{guard}` is an argument of the function: choose another name");
+        let message =
+            format!("`{guard}` is already an argument of the function; choose a different name");
         return Err(Error::new(guard.span(), message));
     }
     let locking = Locking { args, key: formatted(&args.key, &name, &names)? };
@@ -52,7 +53,7 @@ fn formatted(template: &LitStr, function: &Ident, names: &Names) -> syn::Result<
                 let Placeholder { column, root, fields } = placeholder;
                 let Some(argument) = names.get(&root) else {
                     let message = format!(
-                        "the placeholder `{{{root}}}` at column {column} names no argument of `{function}`, which has {names}"
+                        "the placeholder `{{{root}}}` at column {column} does not name an argument of `{function}`, which has {names}"
                     );
                     return Err(refused(message));
                 };

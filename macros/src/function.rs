@@ -18,13 +18,13 @@ use syn::{
 pub(crate) fn parse(item: TokenStream) -> syn::Result<ItemFn> {
     syn::parse2(item.clone()).map_err(|error| {
         if let Ok(method) = syn::parse2::<TraitItemFn>(item.clone()) {
-            let message = "`#[locked]` needs a body: put it on the method in the `impl` block, or give this method a default body";
+            let message = "`#[locked]` requires a body; put the attribute on the method in the `impl` block, or give this method a default body";
             return Error::new(method.sig.ident.span(), message);
         }
         match syn::parse2(item) {
             Ok(Item::Fn(_)) | Err(_) => error,
-            Ok(Item::Impl(item)) => Error::new(item.impl_token.span, "`#[locked]` is for functions: put it on each method"),
-            Ok(_) => Error::new(error.span(), "`#[locked]` is for functions and methods"),
+            Ok(Item::Impl(item)) => Error::new(item.impl_token.span, "`#[locked]` applies to functions; put the attribute on each method"),
+            Ok(_) => Error::new(error.span(), "`#[locked]` applies only to functions and methods"),
         }
     })
 }
@@ -98,7 +98,7 @@ impl Work<'_> {
     pub(crate) fn of<'a>(function: &'a mut ItemFn, names: &mut Names) -> syn::Result<Work<'a>> {
         let refused = |message| Error::new(function.sig.ident.span(), message);
         let ReturnType::Type(_, output) = &function.sig.output else {
-            let message = "`#[locked]` needs a function that returns a `Result`, because locking can fail: write, for example, `-> Result<(), leasehold::Error>`";
+            let message = "`#[locked]` requires a function that returns a `Result`, because locking can fail; use, for example, `-> Result<(), leasehold::Error>`";
             return Err(refused(message));
         };
         let body = &mut *function.block;
@@ -110,7 +110,7 @@ impl Work<'_> {
         }
         let block = body.stmts.last_mut().and_then(returned).and_then(async_block);
         let block = block.ok_or_else(|| {
-            refused("`#[locked]` cannot see the work in this function: write an `async fn`, or end the body with an `async` block or with `Box::pin(async move { … })`")
+            refused("`#[locked]` cannot find the work in this function; use an `async fn`, or end the body with an `async` block or with `Box::pin(async move { … })`")
         })?;
         Ok(Work::Future { arguments: take_arguments(block, names), block })
     }

@@ -34,7 +34,7 @@ pub(crate) fn parse(template: &str) -> Result<Vec<Part>, String> {
             '{' | '}' if chars.next_if(|(next, _)| *next == c).is_some() => text.push(c),
             '}' => {
                 return Err(format!(
-                    "the `}}` at column {column} is not opened: write `}}}}` for a brace"
+                    "the `}}` at column {column} has no opening brace; use `}}}}` for a literal brace"
                 ));
             }
             '{' => {
@@ -48,7 +48,7 @@ pub(crate) fn parse(template: &str) -> Result<Vec<Part>, String> {
                         Some((c, _)) => path.push(c),
                         None => {
                             return Err(format!(
-                                "the `{{` at column {column} is not closed: write `{{{{` for a brace"
+                                "the `{{` at column {column} has no closing brace; use `{{{{` for a literal brace"
                             ));
                         }
                     }
@@ -75,7 +75,7 @@ fn placeholder(path: &str, column: usize) -> Result<Placeholder, String> {
         return Ok(Placeholder { column, root, fields });
     }
     Err(format!(
-        "the placeholder `{{{path}}}` at column {column} is none of `{{arg}}`, `{{arg.field}}` and `{{self.field}}`"
+        "the placeholder `{{{path}}}` at column {column} must have the form `{{arg}}`, `{{arg.field}}` or `{{self.field}}`"
     ))
 }
 
@@ -136,9 +136,9 @@ mod tests {
     #[test]
     fn mistakes_name_their_column() {
         for (template, message) in [
-            ("order:{id", "the `{` at column 7 is not closed: write `{{` for a brace"),
-            ("order:}", "the `}` at column 7 is not opened: write `}}` for a brace"),
-            ("{{{", "the `{` at column 3 is not closed: write `{{` for a brace"),
+            ("order:{id", "the `{` at column 7 has no closing brace; use `{{` for a literal brace"),
+            ("order:}", "the `}` at column 7 has no opening brace; use `}}` for a literal brace"),
+            ("{{{", "the `{` at column 3 has no closing brace; use `{{` for a literal brace"),
         ] {
             assert_eq!(parse(template).unwrap_err(), message, "{template}");
         }
@@ -148,8 +148,9 @@ mod tests {
         ] {
             let message = parse(&format!("k:{{{path}}}")).unwrap_err();
             assert!(
-                message
-                    .starts_with(&format!("the placeholder `{{{path}}}` at column 3 is none of ")),
+                message.starts_with(&format!(
+                    "the placeholder `{{{path}}}` at column 3 must have the form "
+                )),
                 "{message}"
             );
         }

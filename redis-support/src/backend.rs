@@ -217,12 +217,14 @@ impl<D: Driver> LockBackend for Backend<D> {
         };
         if !self.0.topology.has_all_keys_together() {
             return refuse(
-                "a cluster has keys on several servers: acquire one after the other".into(),
+                "a cluster stores keys on different servers; acquire the locks one by one".into(),
             );
         }
         let Some(call) = Call::acquire_all(&self.0.layout, claims) else {
             let most = Call::MAX_TOGETHER;
-            return refuse(format!("one request acquires mutexes, and at most {most} of them"));
+            return refuse(format!(
+                "one request can acquire at most {most} locks, which must be mutexes"
+            ));
         };
         let attempt = self.acquire_all(claims, &call).await;
         attempt.map_err(|error| context::<D>(error, Operation::Acquire, first.key()))
@@ -303,8 +305,9 @@ impl<D: Driver> LockBackend for Backend<D> {
             let primaries = self.0.topology.primaries().await?;
             listing::page(&primaries, &self.0.layout, prefix, after).await
         };
-        let page =
-            page.await.map_err(|error| only_asked(error, "the server did not list its keys"));
+        let page = page
+            .await
+            .map_err(|error| only_asked(error, "the server did not return its list of keys"));
         page.map_err(|error| error.with_operation(Operation::List).with_backend(D::NAME))
     }
 

@@ -153,8 +153,7 @@ impl<D: Driver> Config<D> {
     /// not know how many replicas it should have.
     pub fn wait_replicas(mut self, replicas: Replicas, timeout: Duration) -> Result<Self, Error> {
         if replicas == Replicas::Majority && matches!(self.topology, Endpoints::Single(_)) {
-            let message = "wait-replicas must be a number for a single server, which does not know how many replicas it \
-                           should have";
+            let message = "wait-replicas must be a number for a single server, because the server does not know how many replicas it should have";
             return Err(Error::new(ErrorKind::Unsupported, message).with_backend(D::NAME));
         }
         self.replicas = match replicas {

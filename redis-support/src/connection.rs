@@ -319,7 +319,7 @@ impl<D: Driver> ConnectionManager<D> {
         if current.silence.is_hung_after_timeout() {
             self.leave(current.number);
         }
-        let message = format!("no reply within {time:?}, outcome unknown");
+        let message = format!("no reply arrived within {time:?}, so the outcome is unknown");
         Error::new(ErrorKind::Indeterminate, message)
     }
 
@@ -382,7 +382,7 @@ impl<D: Driver> ConnectionManager<D> {
         // The future is boxed because it is rarely used but is a part of every call.
         match Box::pin(self.exchange(&current, question, Duration::ZERO)).await {
             Err(error) if self.is_current(&current) => {
-                Err(only_asked(error, "the server does not answer"))
+                Err(only_asked(error, "the server did not reply"))
             }
             _ => Ok(()),
         }
@@ -469,7 +469,7 @@ impl<D: Driver> ConnectionManager<D> {
     fn fall_back_to_resp2(&self) {
         self.resp2.store(true, Ordering::Relaxed);
         if self.role == Role::Store {
-            tracing::info!(address = %self.address, "the server knows no RESP3: waiters will poll");
+            tracing::info!(address = %self.address, "the server does not support RESP3; waiters will poll");
             self.context.stop_push();
         }
     }
@@ -478,7 +478,8 @@ impl<D: Driver> ConnectionManager<D> {
         match refused {
             ConnectError::Failed(error) => self.at_address(&error),
             ConnectError::Protocol => {
-                let message = format!("{} speaks no protocol that we know", self.address);
+                let message =
+                    format!("the server at {} supports neither RESP2 nor RESP3", self.address);
                 Error::new(ErrorKind::Unsupported, message)
             }
         }
@@ -492,8 +493,11 @@ impl<D: Driver> ConnectionManager<D> {
     }
 
     fn too_late(&self) -> Error {
-        let hint =
-            if self.context.driver.is_encrypted() { "; does the server speak TLS?" } else { "" };
+        let hint = if self.context.driver.is_encrypted() {
+            "; check that the server supports TLS"
+        } else {
+            ""
+        };
         let error = self.context.no_connection();
         Error::new(error.kind(), format!("{}: {error}{hint}", self.address))
     }
@@ -552,7 +556,10 @@ impl<D: Driver> ConnectionManager<D> {
                     if refusal.is_retryable() {
                         return Err(refusal.into_error());
                     }
-                    tracing::info!(?refusal, "the server sends no news: waiters will poll");
+                    tracing::info!(
+                        ?refusal,
+                        "the server does not send notifications; waiters will poll"
+                    );
                     self.context.stop_push();
                 }
                 let Some(channel) = self.context.channel() else { return Ok(()) };
@@ -589,12 +596,12 @@ pub(crate) fn exactly<const N: usize>(replies: Vec<Received>) -> Result<[Receive
 
 /// Returns the error for a sentinel's reply that cannot be read.
 pub(crate) fn senseless() -> Error {
-    Error::new(ErrorKind::Unexpected, "a sentinel's answer makes no sense")
+    Error::new(ErrorKind::Unexpected, "a sentinel sent a malformed reply")
 }
 
 /// Returns the error for missing replies. The protocol guarantees one reply per request.
 fn incomplete() -> Error {
-    Error::new(ErrorKind::Unexpected, "replies are missing, outcome unknown")
+    Error::new(ErrorKind::Unexpected, "replies are missing, so the outcome is unknown")
 }
 
 /// Handles a push message from the server.

@@ -86,7 +86,7 @@ impl<D: Driver> Context<D> {
     pub(crate) fn take_all_news(&self) {
         if self.forgoes_news.swap(false, Ordering::Relaxed) {
             tracing::info!(
-                "the server does not let us forgo news: many locks at a time take longer"
+                "the server does not accept CLIENT CACHING; acquiring many locks at the same time takes longer"
             );
         }
     }
@@ -144,14 +144,14 @@ impl<D: Driver> Context<D> {
         let is_exposed =
             access.password.is_some() && !self.driver.is_encrypted() && !address.is_local();
         if is_exposed && !self.has_warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%address, "the password crosses the network in the clear: use TLS");
+            tracing::warn!(%address, "the password is sent over the network unencrypted; use TLS");
         }
     }
 
     /// Returns the error for a connection that was not available in time.
     pub(crate) fn no_connection(&self) -> Error {
         let message = format!(
-            "no connection within {:?}: a server that is farther away needs a longer timeout-ms",
+            "could not connect within {:?}; if the server is far away, increase timeout-ms",
             self.timeout
         );
         Error::new(ErrorKind::Unavailable, message)

@@ -34,7 +34,7 @@ pub(crate) async fn of<D: Driver>(node: &Node<D>) -> Vec<Finding> {
     match node.ask(questions.map(Request::Words)).await {
         Ok([a, b, c, d, sync, time]) => judge([a, b, c, d], &sync, time),
         Err(error) => {
-            let error = only_asked(error, "the server did not tell its settings");
+            let error = only_asked(error, "the server did not return its settings");
             vec![Finding::warning("settings", error.to_string())]
         }
     }
@@ -54,7 +54,9 @@ fn judge(about: [Received; 4], sync: &Received, time: Received) -> Vec<Finding> 
 
 fn refused(check: &'static str, refusal: &ServerError) -> Finding {
     let code = refusal.code();
-    let message = format!("{code}; see them as a user with +info, +config|get and +time");
+    let message = format!(
+        "{code}; to check the settings, connect as a user with +info, +config|get and +time"
+    );
     Finding::warning(check, message)
 }
 
@@ -72,14 +74,15 @@ fn version(info: &Info) -> Finding {
     if number >= OLDEST {
         return Finding::ok("version", format!("{product} {version}"));
     }
-    Finding::failed("version", format!("{product} {version}: 6.2 or newer is needed"))
+    Finding::failed("version", format!("{product} {version}; version 6.2 or newer is required"))
 }
 
 fn role(info: &Info) -> Finding {
     match field(info, "role") {
         "master" => Finding::ok("role", "primary"),
         role => {
-            let message = format!("{role}: a replica grants no locks; name the primary");
+            let message =
+                format!("{role}; a replica does not grant locks; use the URL of the primary");
             Finding::failed("role", message)
         }
     }
@@ -89,12 +92,14 @@ fn eviction(info: &Info) -> Finding {
     match field(info, "maxmemory_policy") {
         "noeviction" => Finding::ok("eviction", "none"),
         policy if field(info, "maxmemory") == "0" => {
-            let message = format!("none: memory has no limit (else, {policy} may evict locks)");
+            let message = format!(
+                "none, because memory has no limit; with a limit, {policy} may evict locks"
+            );
             Finding::ok("eviction", message)
         }
         policy => {
             let message =
-                format!("{policy} may evict locks: CONFIG SET maxmemory-policy noeviction");
+                format!("{policy} may evict locks; run CONFIG SET maxmemory-policy noeviction");
             Finding::warning("eviction", message)
         }
     }
@@ -103,15 +108,14 @@ fn eviction(info: &Info) -> Finding {
 fn persistence(info: &Info, sync: &Received) -> Finding {
     const CHECK: &str = "persistence";
     if field(info, "aof_enabled") != "1" {
-        let message =
-            "a restart frees all locks: appendonly yes with appendfsync always keeps them";
+        let message = "a restart frees all locks; to keep them, set appendonly to yes and appendfsync to always";
         return Finding::warning(CHECK, message);
     }
     match sync.as_ref().map(setting) {
         Ok(Some("always")) => Finding::ok(CHECK, "a restart keeps all locks"),
         Ok(Some(sync)) => {
             let message = format!(
-                "appendfsync {sync}: a crash may free locks that are held; always keeps them"
+                "appendfsync is {sync}, so a crash may free held locks; to keep them, set it to always"
             );
             Finding::warning(CHECK, message)
         }
@@ -119,8 +123,7 @@ fn persistence(info: &Info, sync: &Received) -> Finding {
         Err(refusal) => {
             let code = refusal.code();
             let message = format!(
-                "appendonly yes, and {code} for appendfsync: unless it is always, a crash may free locks that are held; see it as a user with \
-                 +config|get"
+                "appendonly is yes, but appendfsync cannot be read ({code}); unless it is always, a crash may free held locks; to check it, connect as a user with +config|get"
             );
             Finding::warning(CHECK, message)
         }
@@ -140,7 +143,7 @@ fn clock(time: &Reply) -> Finding {
         Some((seconds, micros)) => Finding::clock(
             SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_micros(micros),
         ),
-        None => Finding::warning("clock", "the server answers TIME with something else"),
+        None => Finding::warning("clock", "the server sent a malformed reply to TIME"),
     }
 }
 
@@ -210,7 +213,7 @@ mod tests {
         for (info, sync, check, verdict, says) in [
             ("redis_version:6.0.9", appendfsync("always"), "version", Failed, "6.2 or newer"),
             ("valkey_version:8.0.1", appendfsync("always"), "version", Ok, "Valkey 8.0.1"),
-            ("role:slave", appendfsync("always"), "role", Failed, "name the primary"),
+            ("role:slave", appendfsync("always"), "role", Failed, "use the URL of the primary"),
             ("maxmemory_policy:allkeys-lru", appendfsync("always"), "eviction", Ok, "no limit"),
             (
                 "maxmemory:9\r\nmaxmemory_policy:allkeys-lru",
@@ -220,7 +223,7 @@ mod tests {
                 "may evict locks",
             ),
             ("aof_enabled:0", appendfsync("always"), "persistence", Warning, "frees all locks"),
-            ("", appendfsync("everysec"), "persistence", Warning, "appendfsync everysec"),
+            ("", appendfsync("everysec"), "persistence", Warning, "appendfsync is everysec"),
             ("", denied, "persistence", Warning, "+config|get"),
         ] {
             let found = found(info, &sync);
@@ -238,6 +241,10 @@ mod tests {
 
         let checks: Vec<_> = found.iter().map(Finding::check).collect();
         assert_eq!(checks, ["settings", "clock"]);
-        assert!(found[0].message().starts_with("NOPERM; see them as a user with +info"));
+        assert!(
+            found[0]
+                .message()
+                .starts_with("NOPERM; to check the settings, connect as a user with +info")
+        );
     }
 }

@@ -5,7 +5,7 @@ use leasehold_core::{Error, ErrorKind};
 use crate::address::Address;
 
 /// The start of the message with which Leasehold's scripts reject a lock of a different type.
-const IN_USE: &str = "it is in use";
+const IN_USE: &str = "the key is in use";
 
 /// An error reply from a server.
 ///
@@ -143,15 +143,13 @@ impl ServerError {
     fn classify(&self) -> (ErrorKind, &'static str) {
         match self.code.as_str() {
             // Nothing was applied, and a later attempt may succeed.
-            "BUSY" => {
-                (ErrorKind::Unavailable, "the script of another client keeps the server busy")
-            }
+            "BUSY" => (ErrorKind::Unavailable, "the server is busy with another client's script"),
             "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "NOMEMBER" | "NOSCRIPT" | "TRYAGAIN" => {
                 (ErrorKind::Unavailable, "")
             }
             "NOREPLICAS" => (
                 ErrorKind::NotWritable,
-                "the server has fewer replicas than its setting min-replicas-to-write requires",
+                "the server has fewer replicas than its min-replicas-to-write setting requires",
             ),
             "READONLY" => {
                 (ErrorKind::NotWritable, "this server is a replica; connect to the primary")
@@ -167,7 +165,10 @@ impl ServerError {
             ),
 
             // Permissions are missing.
-            "NOAUTH" => (ErrorKind::Denied, "the server requires a user or a password in the URL"),
+            "NOAUTH" => (
+                ErrorKind::Denied,
+                "the server requires authentication; add a user or a password to the URL",
+            ),
             "NOPERM" => (ErrorKind::Denied, self.advice_on_rights()),
             "WRONGPASS" => (ErrorKind::Denied, ""),
 
@@ -181,9 +182,10 @@ impl ServerError {
             "WRONGTYPE" if self.detail.contains(IN_USE) => {
                 (ErrorKind::WrongType, "a lock of another type needs a different name")
             }
-            "WRONGTYPE" => {
-                (ErrorKind::WrongType, "the key contains data that is not a lock; use another name")
-            }
+            "WRONGTYPE" => (
+                ErrorKind::WrongType,
+                "the key contains data that is not a lock; use a different name",
+            ),
             "ERR" => self.classify_by_text(),
             _ => (ErrorKind::Unexpected, ""),
         }
@@ -191,9 +193,9 @@ impl ServerError {
 
     fn advice_on_rights(&self) -> &'static str {
         if self.detail.contains("'select'") {
-            "a database other than 0 requires the permission +select"
+            "a database other than 0 requires the +select permission"
         } else {
-            "leasehold acl URL prints the permissions that locks require"
+            "`leasehold acl URL` prints the permissions that locks require"
         }
     }
 
@@ -202,13 +204,13 @@ impl ServerError {
         let text = self.detail.as_str();
         let has = |part: &str| text.contains(part);
         if has("max number of clients") {
-            (ErrorKind::Unavailable, "the server has reached its limit maxclients")
+            (ErrorKind::Unavailable, "the server has reached its maxclients limit")
         } else if has("user executing the script") || has("ACL failure") || has("no permissions") {
             // A NOPERM error from inside a script (up to 7.0 and later), or from selecting a
             // database.
             (ErrorKind::Denied, self.advice_on_rights())
         } else if has("AUTH") || has("invalid password") {
-            (ErrorKind::Denied, "the server expects another password, or none")
+            (ErrorKind::Denied, "the server expects a different password, or no password")
         } else if has("DB index") || has("invalid expire") {
             (ErrorKind::Invalid, "")
         } else if has("cluster support disabled") {
@@ -224,7 +226,7 @@ impl ServerError {
         } else if has("unknown command") || has("unknown subcommand") {
             (
                 ErrorKind::Unsupported,
-                "the server does not know a command; Redis 6.2 or newer is required",
+                "the server does not support a required command; use Redis 6.2 or newer",
             )
         } else {
             (ErrorKind::Unexpected, "")
@@ -250,14 +252,14 @@ pub fn unreachable(cause: &str) -> Error {
         ("PermissionDenied", "permission denied"),
         ("HostUnreachable", "host unreachable"),
         ("NetworkUnreachable", "network unreachable"),
-        ("TimedOut", "no answer in time"),
-        ("Too many open files", "this process has no file descriptor left"),
+        ("TimedOut", "no reply in time"),
+        ("Too many open files", "this process has no file descriptors left"),
     ];
     let closed = ["ConnectionReset", "BrokenPipe", "UnexpectedEof", "unexpected end of file"];
     let reason = REASONS.iter().find(|(sign, _)| cause.contains(sign)).map(|(_, reason)| *reason);
     let reason = reason.unwrap_or_else(|| {
         if closed.iter().any(|sign| cause.contains(sign)) {
-            "the server closed the connection immediately; check that it is Redis, that both sides or neither use TLS, and its limit maxclients"
+            "the server closed the connection immediately; check that it is Redis, that TLS is used on both sides or on neither, and its maxclients limit"
         } else {
             "cannot reach the server"
         }
@@ -302,7 +304,7 @@ mod tests {
             ("CLUSTERDOWN", "The cluster is down", ErrorKind::Unavailable),
             ("LOADING", "Redis is loading the dataset in memory", ErrorKind::Unavailable),
             ("MASTERDOWN", "Link with MASTER is down", ErrorKind::Unavailable),
-            ("NOMEMBER", "this server has no vote under the charter", ErrorKind::Unavailable),
+            ("NOMEMBER", "this server has no vote in the quorum", ErrorKind::Unavailable),
             ("NOREPLICAS", "Not enough good replicas to write.", ErrorKind::NotWritable),
             ("READONLY", "You can't write against a read only replica.", ErrorKind::NotWritable),
             ("TRYAGAIN", "Multiple keys request during rehashing of slot", ErrorKind::Unavailable),
@@ -369,7 +371,7 @@ mod tests {
             ("Os { code: 2, kind: NotFound, message: \"…\" }", "no such socket"),
             (
                 "Os { code: 24, kind: Uncategorized, message: \"Too many open files\" }",
-                "no file descriptor left",
+                "no file descriptors left",
             ),
             ("Kind(UnexpectedEof)", "check that it is Redis"),
             ("something new", "cannot reach the server"),

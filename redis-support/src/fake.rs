@@ -139,7 +139,7 @@ impl Driver for Fake {
             std::future::pending::<()>().await;
         }
         if !self.servers.lock().unwrap().contains_key(&address) {
-            let error = Error::new(ErrorKind::Unavailable, "no server is there");
+            let error = Error::new(ErrorKind::Unavailable, "no server listens there");
             return Err(ConnectError::Failed(error));
         }
         if protocol == Protocol::Resp3 && self.old.lock().unwrap().contains(&address) {

@@ -71,7 +71,10 @@ fn place<'a, D: Driver>(
     let mut parts = after.rsplitn(3, ' ');
     let (Some(cursor), Some(mark), Some(address)) = (parts.next(), parts.next(), parts.next())
     else {
-        return Err(Error::new(ErrorKind::Invalid, "no page of the list says so"));
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "the position in the list is invalid; use a position that a page of the list returned",
+        ));
     };
     if mark != format!("{:x}", primaries.mark) {
         return Err(changed());
@@ -82,6 +85,6 @@ fn place<'a, D: Driver>(
 }
 
 fn changed() -> Error {
-    let message = "the servers have changed since the list began: begin it again";
+    let message = "the servers have changed since the listing began; start it again";
     Error::new(ErrorKind::Unavailable, message)
 }

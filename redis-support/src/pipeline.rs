@@ -412,11 +412,11 @@ impl<D: Driver> Drop for Lane<D> {
 }
 
 fn no_runtime() -> Error {
-    Error::new(ErrorKind::Unavailable, "the runtime that was to send it has ended")
+    Error::new(ErrorKind::Unavailable, "the runtime was shut down before it sent the request")
 }
 
 fn silent() -> Error {
-    let message = "the runtime that sends it stands still, outcome unknown";
+    let message = "the runtime that sends the request is stalled, so the outcome is unknown";
     Error::new(ErrorKind::Indeterminate, message)
 }
 

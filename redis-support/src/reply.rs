@@ -203,7 +203,8 @@ pub(crate) fn decode_attempt_all(
         }
         [Reply::Int(-1), Reply::Int(n)] => {
             let key = key(*n).ok_or_else(unexpected)?;
-            let message = "something else lies under the key, or a lock of another kind";
+            let message =
+                "the key contains other data or a lock of another type; use a different name";
             return Err(Error::new(ErrorKind::WrongType, message).with_key(key));
         }
         _ => None,
@@ -468,8 +469,7 @@ fn number(reply: &Reply) -> Option<u64> {
 }
 
 pub(crate) fn unexpected() -> Error {
-    let message =
-        "the server's reply has an unknown form; is it a Redis, and does a proxy change replies?";
+    let message = "the server sent an unexpected reply; check that it is Redis, and that no proxy changes its replies";
     Error::new(ErrorKind::Unexpected, message)
 }
 

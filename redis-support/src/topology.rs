@@ -160,12 +160,11 @@ impl<D: Driver> Topology<D> {
 
     pub(crate) async fn process(&self, key: &str) -> Result<Process, Error> {
         let Self::Single(node) = self else {
-            let message =
-                "only a single server can be a member of a quorum: a failover loses grants";
+            let message = "only a single server can be a member of a quorum, because a failover can lose locks";
             return Err(Error::new(ErrorKind::Unsupported, message));
         };
         let process = Process::ask(key, async |questions| node.ask(questions).await).await;
-        process.map_err(|error| only_asked(error, "the server did not say which process it is"))
+        process.map_err(|error| only_asked(error, "the server did not return its process ID"))
     }
 }
 

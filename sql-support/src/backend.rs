@@ -238,7 +238,7 @@ impl<D: Database> LockBackend for Backend<D> {
         let attempt = async {
             if claims.len() > Acquire::MAX_TOGETHER {
                 let message =
-                    format!("one request acquires at most {} locks", Acquire::MAX_TOGETHER);
+                    format!("one request can acquire at most {} locks", Acquire::MAX_TOGETHER);
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
             claims.iter().try_for_each(|claim| check(claim.charter()))?;

@@ -68,16 +68,18 @@ impl Failure {
     /// Returns the default message of this failure.
     pub const fn message(self) -> &'static str {
         match self {
-            Self::Conflict => "the transaction conflicted with others, nothing was applied",
-            Self::NotApplied => "the database refused, nothing was applied",
+            Self::Conflict => "the transaction conflicted with another one; nothing was applied",
+            Self::NotApplied => "the database rejected the request; nothing was applied",
             Self::ReadOnly => "the database is read-only; connect to the primary",
             Self::NotEnlisted => "the store is not a member of this quorum",
-            Self::Unprepared => "a pooler changed the connection between two transactions",
-            Self::Unknown => "the database failed, outcome unknown",
+            Self::Unprepared => {
+                "a connection pooler changed the connection between two transactions"
+            }
+            Self::Unknown => "the database failed, so the outcome is unknown",
             Self::Full => "the database cannot write",
             Self::Denied => "permission denied by the database",
             Self::Missing => {
-                "the tables are missing; run the statements that leasehold tables URL prints"
+                "the tables are missing; run the statements that `leasehold tables URL` prints"
             }
             Self::Layout => "another version of Leasehold created the tables",
             Self::Unexpected => "the database reported an error",

@@ -213,7 +213,7 @@ impl HolderRow {
     /// Leasehold did not write is omitted.
     pub(crate) fn holder(self) -> Result<Holder, Error> {
         let fingerprint = self.fingerprint.parse().map_err(|error| {
-            let message = "the fingerprint of a lease is not as Leasehold writes it";
+            let message = "the store contains an invalid lease fingerprint";
             Error::new(ErrorKind::Unexpected, message).with_source(error)
         })?;
         let description = self.description.and_then(|text| Description::new(text).ok());

@@ -17,12 +17,12 @@ impl Visitor<'_> for Time {
     type Value = Duration;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a time with a unit, like \"30s\" or \"200ms\"")
+        f.write_str("a time with a unit, such as \"30s\" or \"200ms\"")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
         humantime::parse_duration(text).map_err(|error| {
-            E::custom(format!("{error}: it is a time with a unit, like \"30s\" or \"200ms\""))
+            E::custom(format!("{error}; use a time with a unit, such as \"30s\" or \"200ms\""))
         })
     }
 }

@@ -291,7 +291,7 @@ impl LockService {
                 semaphore.and_then(|it| it.with_options(options)).map(Lock::Semaphore)
             }
             (Kind::Semaphore, None) => {
-                let message = "limit: a semaphore needs its number of permits";
+                let message = "limit: a semaphore needs the number of its permits";
                 Err(Error::new(ErrorKind::Invalid, message))
             }
         };
@@ -301,7 +301,7 @@ impl LockService {
     fn other_kind(&self, name: &str, asked: &str) -> Error {
         let (path, profile) = self.config.profile(name);
         let kind = profile.kind.unwrap_or_default();
-        invalid(&path, &format!("\"{name}\" is of the kind {kind:?}, and {asked} was asked for"))
+        invalid(&path, &format!("\"{name}\" is configured as {kind:?}, but {asked} was requested"))
     }
 }
 

@@ -20,8 +20,8 @@ async fn scheme_that_was_left_out_is_asked_for() {
     for (url, said) in [
         ("localhost:6379", "did you mean redis://localhost:6379?"),
         ("db.example:6379/3", "did you mean redis://db.example:6379?"),
-        ("localhost", "write for example redis://host:port"),
-        ("S3CR3T@db.example:6379", "write for example redis://host:port"),
+        ("localhost", "use, for example, redis://host:port"),
+        ("S3CR3T@db.example:6379", "use, for example, redis://host:port"),
         ("db.example:6379/0?pass=S3CR3T", "did you mean redis://db.example:6379?"),
     ] {
         let error = refusal(url).await.to_string();

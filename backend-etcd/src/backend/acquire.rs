@@ -60,7 +60,8 @@ impl EtcdBackend {
         if claims.len() <= MAX_TOGETHER && claims.iter().all(|claim| claim.share().is_whole()) {
             return Ok(());
         }
-        let message = format!("one request acquires mutexes, and at most {MAX_TOGETHER} of them");
+        let message =
+            format!("one request can acquire at most {MAX_TOGETHER} locks, which must be mutexes");
         let error = Failure::Final(Error::new(ErrorKind::Unsupported, message));
         Err(context(error, Operation::Acquire, claims[0].key()))
     }
@@ -89,7 +90,7 @@ impl EtcdBackend {
                 Ok(AttemptAll::Held { key, contention })
             }
             (Err(failure), Some(_)) => {
-                Err(failure.after("it stands in line, and the next request was not applied"))
+                Err(failure.after("the claim was queued, but the next request was not applied"))
             }
             (attempt, _) => attempt,
         };

@@ -214,6 +214,6 @@ pub(super) fn revision(reply: &TxnResponse) -> Result<i64, Failure> {
 }
 
 pub(super) fn senseless() -> Failure {
-    let message = "the reply makes no sense, outcome unknown";
+    let message = "the reply is malformed, so the outcome is unknown";
     Failure::Final(Error::new(ErrorKind::Unexpected, message))
 }

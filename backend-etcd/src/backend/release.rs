@@ -58,7 +58,8 @@ impl EtcdBackend {
         let mut was_held = ended == Some(State::Held);
         if in_doubt || ended.is_none() {
             let others = self.delete_others(lease).await;
-            let message = "one of its entries was deleted, and the next request was not applied";
+            let message =
+                "one entry of the lease was deleted, but the next request was not applied";
             was_held |= match ended {
                 Some(_) => others.map_err(|failure| failure.after(message))?,
                 None => others?,
@@ -184,9 +185,7 @@ impl EtcdBackend {
         match self.end_each(key, only, &mut forced).await {
             Ok(()) => Ok(forced),
             Err(failure) if forced.ended().is_empty() => Err(failure),
-            Err(failure) => {
-                Err(failure.after("some of its holders were ended, and not the others"))
-            }
+            Err(failure) => Err(failure.after("only some of the leases were released")),
         }
     }
 
@@ -337,6 +336,6 @@ impl Drop for Releasing<'_> {
 }
 
 fn too_busy() -> Failure {
-    let message = "the lock changes hands too fast: try again";
+    let message = "the lock changed while the request ran; try again";
     Failure::Final(Error::new(ErrorKind::Unavailable, message))
 }

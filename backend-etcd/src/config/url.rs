@@ -26,7 +26,7 @@ pub(super) fn read(url: &str) -> Result<EtcdConfig, Error> {
     let (authority, path) = address.split_once('/').unwrap_or((address, ""));
     if !path.is_empty() {
         return Err(invalid(
-            "the URL must not have a path; set the prefix with the parameter prefix=…",
+            "the URL must not have a path; set the prefix with the prefix=… parameter",
         ));
     }
     let (user, hosts) = match authority.rsplit_once('@') {
@@ -109,7 +109,7 @@ impl Params {
                     // The error does not show the parameter, because it may be a part of a password
                     // that contains a `?`.
                     return Err(invalid(
-                        "the URL has an unknown parameter; known are prefix, timeout-ms, ca, cert, key; \
+                        "the URL has an unknown parameter; known parameters are prefix, timeout-ms, ca, cert, key; \
                          a ? in a password is written %3F",
                     ));
                 }

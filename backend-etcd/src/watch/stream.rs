@@ -236,7 +236,7 @@ impl Lookout {
                 self.told.tell(&watch.tell);
                 tracing::debug!(
                     reason = message.cancel_reason(),
-                    "the server does not watch: waiters poll"
+                    "the server cancelled a watch; waiters will poll"
                 );
             }
             return Heard::News;

@@ -23,7 +23,7 @@ async fn leaves_no_lease() {
     let held = client.mutex("held").unwrap();
     assert!(matches!(held.try_lock().await, Err(TryLockError::Busy(_))));
     let waiting = tokio::spawn(async move { held.lock().await });
-    until("it stands in line", async || keys_under(&store, "lock/held/").await == 2).await;
+    until("the claim was queued", async || keys_under(&store, "lock/held/").await == 2).await;
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
     let _left = client.mutex("left").unwrap().lock().await.unwrap();

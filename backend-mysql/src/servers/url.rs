@@ -63,7 +63,7 @@ fn with_params(
             _ if settings.read(&name, &value)? => {}
             _ => {
                 return Err(invalid(
-                    "the URL has an unknown parameter; known are prefix, schema, timeout-ms, connections, tables=exist, \
+                    "the URL has an unknown parameter; known parameters are prefix, schema, timeout-ms, connections, tables=exist, \
                      socket, ssl-mode, ssl-ca, ssl-cert, ssl-key; a ? in a password is written %3F",
                 ));
             }

@@ -9,8 +9,7 @@ use crate::tls::{Tls, TlsFiles};
 
 /// PostgreSQL's default directory for sockets depends on the build, so the URL must contain the
 /// directory.
-const NO_HOST: &str = "the URL must name a host, as in postgres://HOST/DATABASE; for a Unix socket, name its folder, as in \
-                       postgres:///DATABASE?host=/run/postgresql";
+const NO_HOST: &str = "the URL must name a host, as in postgres://HOST/DATABASE; for a Unix socket, name its directory, as in postgres:///DATABASE?host=/run/postgresql";
 
 impl Servers {
     /// Reads a URL. `settings` receives the parameters that all databases support. All remaining

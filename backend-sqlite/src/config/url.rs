@@ -23,7 +23,7 @@ pub(super) fn read(url: &str) -> Result<SqliteConfig, Error> {
     }
     let path: Vec<u8> = percent_decode_str(path).collect();
     if path.contains(&0) {
-        return Err(invalid("the path must not contain a zero byte"));
+        return Err(invalid("the path must not contain a NUL byte"));
     }
     let mut config = SqliteConfig::new(OsString::from_vec(path))?;
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
@@ -39,7 +39,9 @@ fn with_parameter(config: SqliteConfig, parameter: &str) -> Result<SqliteConfig,
             Ok(millis) => config.timeout(Duration::from_millis(millis)),
             Err(_) => Err(invalid("timeout-ms in the URL must be a number")),
         },
-        _ => Err(invalid("unknown parameter in the URL; known are prefix and timeout-ms")),
+        _ => {
+            Err(invalid("unknown parameter in the URL; known parameters are prefix and timeout-ms"))
+        }
     }
 }
 

@@ -34,7 +34,10 @@ pub(crate) fn explain(paths: &Paths, error: Error) -> Error {
 fn obstacle(paths: &Paths) -> Option<(Failure, String)> {
     let database = fs::metadata(&paths.database).ok()?;
     if !database.is_file() {
-        return Some((Failure::Full, "it is not a regular file; choose another path".to_owned()));
+        return Some((
+            Failure::Full,
+            "the path is not a regular file; choose another path".to_owned(),
+        ));
     }
     let own = Access::READ_OK | Access::WRITE_OK;
     let found = [&paths.database, &paths.log, &paths.index].into_iter().find_map(|path| {
@@ -55,8 +58,7 @@ fn directory_obstacle(paths: &Paths) -> Option<(Failure, String)> {
             _ => Some((
                 Failure::Denied,
                 format!(
-                    "user {} may not create files in {}, where SQLite needs two more; allow that, \
-                     or choose another path",
+                    "user {} may not create files in {}, but SQLite needs two more files there; allow the user to create them, or choose another path",
                     geteuid().as_raw(),
                     path.display()
                 ),
@@ -71,8 +73,7 @@ fn directory_obstacle(paths: &Paths) -> Option<(Failure, String)> {
     (is_protected(&paths.log) || is_protected(&paths.index)).then(|| {
         let path = path.display();
         let why = format!(
-            "the directory {path} is sticky, and there the system lets only the user who created \
-             them open the files next to it (fs.protected_regular); move it to another directory"
+            "the directory {path} is sticky, so the files next to the lock file can be opened only by the user who created them (fs.protected_regular); move the lock file to another directory"
         );
         (Failure::Denied, why)
     })
@@ -104,16 +105,12 @@ fn not_writable(paths: &Paths, path: &Path, file: &Metadata, database: &Metadata
     let (group, wanted) = (file.gid(), database.gid());
     if group != wanted {
         return format!(
-            "user {user} may not write {name}, whose group is {group} and not {wanted} as that of \
-             the lock file; give it that group, and have new files get the group of their \
-             directory with chmod g+s {}",
+            "user {user} may not write {name}, because its group is {group}, but the lock file's group is {wanted}; change the group to {wanted}, and run chmod g+s {} so that new files get the group of their directory",
             paths.directory().display()
         );
     }
     format!(
-        "user {user} may not write {name} (mode {:o}, owner {}, group {group}); give the users \
-         that share locks write access to the lock file, to the files next to it and to their \
-         directory, for example as a group",
+        "user {user} may not write {name} (mode {:o}, owner {}, group {group}); give all users that share locks write access to the lock file, to the files next to it and to their directory, for example through a group",
         file.mode() & 0o7777,
         file.uid(),
     )

@@ -39,7 +39,7 @@ pub(crate) fn create(path: &Path) -> Result<(), Error> {
     }
     let created = create_file(path, FILE_MODE)
         .and_then(|file| file.map_or(Ok(()), |file| adopt(&file, directory)));
-    created.map_err(|error| cannot_open("cannot create it", error))
+    created.map_err(|error| cannot_open("cannot create the file", error))
 }
 
 /// Creates the log, if it is missing, and a new index. The log and the index get the database's

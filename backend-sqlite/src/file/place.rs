@@ -12,7 +12,7 @@ use super::access::cannot_open;
 /// Rejects a file whose locks might not exclude all processes.
 pub(crate) fn check(path: &Path) -> Result<(), Error> {
     let why = filesystem(path).and_then(|why| why.map_or_else(|| names(path), |why| Ok(Some(why))));
-    match why.map_err(|error| cannot_open("cannot inspect it", error))? {
+    match why.map_err(|error| cannot_open("cannot inspect the file", error))? {
         None => Ok(()),
         Some(why) => Err(Error::new(ErrorKind::Unsupported, why)),
     }
@@ -24,9 +24,9 @@ fn names(path: &Path) -> io::Result<Option<String>> {
     let metadata = fs::metadata(path)?;
     // A directory is rejected later, with a more precise reason.
     let why = if metadata.is_file() && metadata.nlink() > 1 {
-        "it has another name, a hard link, where SQLite would keep another log; remove one of the names"
+        "the file has a second name (a hard link), for which SQLite would create a second log; remove one of the names"
     } else if is_mounted(path)? {
-        "it is mounted by itself, without the log that SQLite keeps next to it; mount its directory"
+        "the file is mounted without the log that SQLite keeps next to it; mount its directory instead"
     } else {
         return Ok(None);
     };
@@ -64,7 +64,9 @@ fn filesystem(path: &Path) -> io::Result<Option<String>> {
     let found = rustix::fs::statfs(path)?;
     let name = shared_filesystem(found.f_type as u64);
     Ok(name.map(|name| {
-        format!("it is on {name}, which several machines may share; use a path on a local disk")
+        format!(
+            "the file is on {name}, which several machines may share; use a path on a local disk"
+        )
     }))
 }
 
@@ -90,8 +92,8 @@ fn shared_filesystem(number: u64) -> Option<&'static str> {
         0x4750_4653 => Some("GPFS"),
         0x0116_1970 => Some("GFS2"),
         0x7461_636f => Some("OCFS2"),
-        0x786f_4256 => Some("a folder of VirtualBox"),
-        0x2bad_1dea => Some("a folder of VMware"),
+        0x786f_4256 => Some("a VirtualBox shared folder"),
+        0x2bad_1dea => Some("a VMware shared folder"),
         _ => None,
     }
 }

@@ -40,7 +40,7 @@ impl Tables<'_> {
     /// and a power failure may have lost commits.
     pub(crate) fn standing(&self, fresh: StoreId, now: i64) -> Result<Standing, Stop> {
         if self.host()?.boot.is_empty() {
-            let message = "a file can be a member of a quorum on Linux only: other systems do not tell one run of the machine from the next";
+            let message = "a file can be a member of a quorum only on Linux, because other systems do not identify restarts of the machine";
             return Err(Stop::Failed(Error::new(ErrorKind::Unsupported, message)));
         }
         self.execute(

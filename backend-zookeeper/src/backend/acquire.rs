@@ -44,9 +44,8 @@ impl ZooKeeperBackend {
         let mut trial = Trial { claim, sent_at, node: None };
         let attempt = self.attempt(&mut trial, is_new).await;
         let attempt = match attempt {
-            Err(failure) if trial.node.is_some() => {
-                Err(failure.after("its node was made, and the next request was not applied"))
-            }
+            Err(failure) if trial.node.is_some() => Err(failure
+                .after("the node of the claim was created, but the next request was not applied")),
             attempt => attempt,
         };
         let leaves_something = trial.node.is_some()
@@ -218,7 +217,7 @@ impl ZooKeeperBackend {
         {
             session.close();
         }
-        gone.map_err(|failure| failure.after("its node was made and not deleted"))?;
+        gone.map_err(|failure| failure.after("the node of the claim was created but not deleted"))?;
         trial.node = None;
         Ok(())
     }
@@ -226,6 +225,6 @@ impl ZooKeeperBackend {
 
 fn other_kind(claim: &Claim) -> Failure {
     let message =
-        "it is in use as another type of lock; a lock of this type needs a different name";
+        "the key is in use as another type of lock; a lock of this type needs a different name";
     Failure::Final(Error::new(ErrorKind::WrongType, message).with_key(claim.key()))
 }

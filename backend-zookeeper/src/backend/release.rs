@@ -206,7 +206,7 @@ impl Drop for Releasing<'_> {
 pub(super) fn unknown(failure: Failure) -> Failure {
     match failure {
         Failure::SessionGone(error) => {
-            let message = "the connection's session has expired, outcome unknown";
+            let message = "the connection's session has expired, so the outcome is unknown";
             Failure::Unknown(Error::new(ErrorKind::Indeterminate, message).with_source(error))
         }
         failure => failure,
@@ -214,6 +214,6 @@ pub(super) fn unknown(failure: Failure) -> Failure {
 }
 
 fn too_busy() -> Failure {
-    let message = "the lock changes hands too fast: try again";
+    let message = "the lock changed while the request ran; try again";
     Failure::Final(Error::new(ErrorKind::Unavailable, message))
 }

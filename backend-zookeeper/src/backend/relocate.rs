@@ -114,11 +114,12 @@ impl ZooKeeperBackend {
         trial.node = Some(name.clone());
         let Some(own) = Name::read(&name).filter(|own| own.number < LAST_NUMBER) else {
             self.take_back(trial).await?;
-            let message = "the numbers of this lock are used up: delete its node while it is free";
+            let message = "the sequence numbers of this lock are exhausted; delete its node while the lock is free";
             return Err(Failure::Final(Error::new(ErrorKind::Refused, message)));
         };
-        let looked = looked
-            .map_err(|failure| failure.after("its node was made, and the next request failed"));
+        let looked = looked.map_err(|failure| {
+            failure.after("the node of the claim was created, but the next request failed")
+        });
         let (children, dir) = looked?;
         Ok(Made { own, stat, queue: Queue::new(&children, &dir) })
     }

@@ -38,7 +38,7 @@ pub(super) fn read(url: &str) -> Result<ZooKeeperConfig, Error> {
         (path, None) => config = config.prefix(format!("/{path}"))?,
         _ => {
             return Err(invalid(
-                "the URL contains two prefixes, the path and the parameter prefix; use one of them",
+                "the URL contains two prefixes, in the path and in the prefix parameter; use only one of them",
             ));
         }
     }
@@ -157,7 +157,7 @@ impl Params {
                     // The error does not show the parameter, because it may be a part of a password
                     // that contains a `?`.
                     return Err(invalid(
-                        "the URL has an unknown parameter; known are prefix, timeout-ms, tick-ms, auth, ca, cert, key; \
+                        "the URL has an unknown parameter; known parameters are prefix, timeout-ms, tick-ms, auth, ca, cert, key; \
                          a ? in a password is written %3F",
                     ));
                 }

@@ -75,7 +75,7 @@ impl Jobs {
 
     async fn stands_in_line(&mut self, zookeeper: &ZooKeeper, job: Job) {
         self.jobs.push(job);
-        until("it stands in line", async || claims(zookeeper).await == self.jobs.len()).await;
+        until("the claim was queued", async || claims(zookeeper).await == self.jobs.len()).await;
     }
 
     /// Lets all jobs hold the lock, one after the other, and readers together; checks that they come in order and that no other holds it

@@ -15,9 +15,9 @@ const USER: &str = "locker";
 
 /// Prints the commands that grant a user the permissions that locks require.
 ///
-/// Run the printed lines as an administrator, in a shell or in the SQL client of the database. Replace PASSWORD. In a database, create the
-/// user and run the statements of `leasehold tables` first. This subcommand does not connect to the store. The permissions depend on the URL:
-/// on its prefix, its database, a cluster, Sentinel, the replicas to wait for, and a quorum.
+/// Replace PASSWORD in the printed lines, and run them as an administrator, in a shell or in the database's SQL client. For a database, first
+/// create the user and run the statements that `leasehold tables` prints. This subcommand does not connect to the store. The permissions
+/// depend on the URL, for example on its prefix and database, and on whether it names a cluster, Sentinel or a quorum.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", help_heading = "Permissions")]
     user: Option<String>,
 
-    /// Include the permission for `leasehold list`, which on Redis shows the names of all keys in the database.
+    /// Include the permission for `leasehold list`. On Redis, this permission reveals the names of all keys in the database.
     #[arg(long, help_heading = "Permissions")]
     list: bool,
 }
@@ -65,7 +65,7 @@ fn lines(place: &Place, user: &str, list: bool) -> Result<Vec<String>, Failure> 
         Store::Mysql => sql(place, '`', &quote(user, '\'')),
         Store::Sqlite => {
             return Err(Failure::usage(
-                "a file needs no permissions in a store; give the users write access to the file and its directory",
+                "a lock file has no store permissions; give the users write access to the file and its directory",
             ));
         }
     })

@@ -8,10 +8,10 @@ use crate::exit::Failure;
 use crate::help::Help;
 use crate::out;
 
-/// Prints a script with completions for a shell.
+/// Prints a shell completion script.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Shell that will run the script.
+    /// Shell to generate the script for.
     shell: Shell,
 }
 

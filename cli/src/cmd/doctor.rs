@@ -128,7 +128,7 @@ fn tokens(client: &LockClient, findings: &mut Findings) -> Result<(), Failure> {
         Fencing::BestEffort => findings.tell(
             Verdict::Ok,
             "fencing tokens",
-            "increasing, unless the store loses data and its clock goes back",
+            "increasing, unless the store loses data and its clock is set back",
         ),
         _ => findings.tell(Verdict::Warning, "fencing tokens", "not supported by this store"),
     }

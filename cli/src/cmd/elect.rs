@@ -16,10 +16,10 @@ use crate::work::{self, StopArgs, Work};
 use leasehold::election::Election;
 use leasehold::{Description, LockClient, TryLockError};
 
-/// Runs a command while leading an election.
+/// Runs a command while this process is the elected leader.
 ///
-/// One candidate leads at a time. It publishes a value such as its address, which `leasehold status` and `leasehold watch` show. The command
-/// is run and stopped as by `leasehold run`.
+/// One candidate at a time is the leader. The leader publishes a value, such as its address, which `leasehold status` and `leasehold watch`
+/// show. The command is started and stopped in the same way as by `leasehold run`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Name of the election. Put `--` before a name that starts with `-`.
@@ -46,7 +46,7 @@ pub(crate) struct Args {
 
     /// If the leadership is lost, campaign again, and run the command again once elected.
     ///
-    /// If the command itself exits, this process exits with the exit status of the command.
+    /// If the command itself exits, this process exits with the command's exit status.
     #[arg(long, help_heading = "Election")]
     again: bool,
 

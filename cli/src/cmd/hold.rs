@@ -22,10 +22,10 @@ use crate::work::AT_ITS_LIMIT;
 /// How often to check whether the parent process still runs.
 const PARENT_CHECK: Duration = Duration::from_millis(500);
 
-/// Holds a lock until Ctrl-C, SIGTERM, or a request by `leasehold release --ask`.
+/// Holds a lock until Ctrl-C, SIGTERM, or a request from `leasehold release --ask`.
 ///
-/// Once the lock is held, prints a line with the fencing token. A script can wait for this line. The lock is released when the process that
-/// started this one exits, for example because a script was killed.
+/// Once the lock is held, prints a line with the fencing token. A script can wait for this line. The lock is also released when the process
+/// that started this command exits, for example because a script was killed.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Name of the lock. Put `--` before a name that starts with `-`.
@@ -37,14 +37,14 @@ pub(crate) struct Args {
     #[command(flatten)]
     lock: LockArgs,
 
-    /// Keep the lock after the process that started this one has exited.
+    /// Keep the lock after the process that started this command has exited.
     #[arg(long, help_heading = "Lease")]
     detach: bool,
 }
 
 pub(crate) const HELP: Help = Help {
     sections: &[("Times", crate::cmd::run::TIMES)],
-    status: "0    the lock was held until a signal or a request, and is released",
+    status: "0    the lock was held until a signal or a request, and then released",
     examples: "\
 leasehold hold deploy     # in one terminal, while you work in another
 
@@ -78,7 +78,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
         tokio::select! {
             () = ended => {}
             () = held.asked() => out::note(format!("release of {} was requested", keys[0].quoted())),
-            () = parent.exits(), if !args.detach => out::note("the process that started this one has exited"),
+            () = parent.exits(), if !args.detach => out::note("the process that started leasehold has exited"),
             () = held.lost() => {}
             () = sleep(limit.unwrap_or_default()), if limit.is_some() => is_at_its_limit = true,
         }

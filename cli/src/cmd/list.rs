@@ -17,11 +17,11 @@ use crate::out::{self, Report};
 
 /// Lists the locks that are held or have waiters, with their holders.
 ///
-/// A lock that is acquired or released in the meantime may be missing. On Redis, this scans the whole database and requires a permission that
-/// locks do not require; `leasehold acl --list` prints it.
+/// A lock that is acquired or released while the list is read may be missing. On Redis, this subcommand scans the whole database and requires
+/// an additional permission, which `leasehold acl --list` prints.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// List only locks whose names start with this.
+    /// List only locks whose names start with this text.
     #[arg(value_name = "START", default_value = "", hide_default_value = true)]
     start: OsString,
 

@@ -12,7 +12,7 @@ use crate::out;
 /// Prints the manual page, or writes the pages of all subcommands into a directory.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Directory for one page per subcommand. Created if it is missing.
+    /// Directory for one page per subcommand. It is created if it does not exist.
     #[arg(value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
 }

@@ -20,8 +20,8 @@ use crate::out::{self, Report};
 /// With --ask, a command under `leasehold run` receives SIGTERM, unless it runs with `--on-asked ignore`. A program that uses the library can
 /// react to the request. Other programs do not notice it.
 ///
-/// With --force, the lock is free immediately. The former holder is notified soon, and may continue until then. To refuse its late writes,
-/// make your data refuse fencing tokens below the printed one.
+/// With --force, the lock becomes free immediately. The former holder is notified shortly afterwards, and may continue until then. To prevent
+/// its late writes, make your data store reject fencing tokens smaller than the printed token.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Name of the lock. Put `--` before a name that starts with `-`.
@@ -33,8 +33,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     how: How,
 
-    /// Release only the lease with this fingerprint, which `leasehold status` shows. Newer holders and the holders of other permits keep
-    /// theirs.
+    /// Release only the lease with this fingerprint, which `leasehold status` shows. Newer holders and holders of other permits keep their
+    /// leases.
     #[arg(long, value_name = "FINGERPRINT", value_parser = fingerprint, help_heading = "Release")]
     lease: Option<Fingerprint>,
 }
@@ -47,7 +47,7 @@ struct How {
     #[arg(long)]
     ask: bool,
 
-    /// Release the lock immediately, without its holder.
+    /// Release the lock immediately, without waiting for its holder.
     #[arg(long)]
     force: bool,
 }
@@ -145,7 +145,7 @@ async fn ask(
     }
     let mut report = Report::new(key);
     if asked {
-        report.say("asked the holder to finish early; it may ignore the request");
+        report.say("asked the holder to finish early; the holder may ignore the request");
     } else {
         report.say(nobody(lease));
     }

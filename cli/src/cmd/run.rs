@@ -16,7 +16,7 @@ use crate::work::{self, StopArgs, Work};
 ///
 /// The lock is renewed while the command runs and released when it exits. If the lock is lost, the command is stopped.
 ///
-/// The lock is a mutex unless you choose another type. Everyone who uses the same KEY must use the same type.
+/// The lock is a mutex unless you choose a different type. All users of the same KEY must use the same type.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Name of the lock. Put `--` before a name that starts with `-`.
@@ -44,7 +44,7 @@ pub(crate) const HELP: Help = Help {
             "\
 LEASEHOLD_KEY, LEASEHOLD_TOKEN
        Name of the lock and its fencing token. Make every write
-       conditional on the token, so that a late write is refused
+       conditional on the token, so that a late write is rejected
 LEASEHOLD_KEY_1, LEASEHOLD_TOKEN_1, ...
        With --also: all locks, starting with KEY",
         ),
@@ -52,10 +52,10 @@ LEASEHOLD_KEY_1, LEASEHOLD_TOKEN_1, ...
             "Signals",
             "\
 HUP, INT, QUIT and TERM are passed on once to each process of the
-command; USR1 and USR2 only to the command. A signal that was also sent
-to the command is not passed on. A guardian process ends the command
-and all processes that it started if `leasehold` is killed, or if it is
-paused for so long that the lock expires.",
+command. USR1 and USR2 are passed on only to the command itself. A
+signal that was also sent to the command is not passed on. If
+`leasehold` is killed, or is paused for so long that the lock expires,
+a guardian process ends the command and all processes that it started.",
         ),
     ],
     status: "The exit status of the command (128 + N if signal N ended it), or",

@@ -52,7 +52,10 @@ fn report(key: &Key, inspection: &Inspection) -> Report {
     }
     let listed: u64 = inspection.holders().iter().map(|holder| u64::from(holder.units())).sum();
     if inspection.units() > listed {
-        report.say(format_args!("and by others, {} permits in total", inspection.units()));
+        report.say(format_args!(
+            "and by other holders; {} permits are held in total",
+            inspection.units()
+        ));
     }
     for waiter in inspection.queue() {
         let name = name(waiter.description(), waiter.fingerprint());

@@ -12,8 +12,9 @@ use crate::place::{Place, Store};
 
 /// Prints the SQL statements that create the tables for locks in a database.
 ///
-/// Run them as an administrator if the user of the application may not create tables, and then run the statements of `leasehold acl`. Then set
-/// `tables=exist` in the URL of the clients. The statements do not change existing tables. This subcommand does not connect to the store.
+/// If the application's user may not create tables, run the statements as an administrator, and then run the statements that `leasehold acl`
+/// prints. Then set `tables=exist` in the clients' URL. The statements do not change existing tables. This subcommand does not connect to the
+/// store.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -30,13 +30,13 @@ const REQUESTS: usize = 32;
 /// End of transmission: a terminal in raw mode sends it for Ctrl-D. Ctrl-C still sends a signal.
 const CTRL_D: u8 = 4;
 
-/// Shows a live view of all locks in use, starting with those that most callers wait for.
+/// Shows a live view of all locks in use, with the most contended locks first.
 ///
-/// Press `q` or Ctrl-C to exit. Without a terminal, and with --json, prints one view and exits. On Redis, each view scans the whole database
-/// and requires a permission that locks do not require; `leasehold acl --list` prints it.
+/// Press `q` or Ctrl-C to exit. Without a terminal, or with --json, prints one view and exits. On Redis, each view scans the whole database
+/// and requires an additional permission, which `leasehold acl --list` prints.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Show only locks whose names start with this.
+    /// Show only locks whose names start with this text.
     #[arg(value_name = "START", default_value = "", hide_default_value = true)]
     start: OsString,
 

@@ -34,17 +34,17 @@ const AT_ONCE: usize = 4;
 /// The argument of a client process whose history is checked.
 const CLIENT: &str = "--client-of-histories";
 
-/// Runs the conformance suite of Leasehold on your store.
+/// Runs Leasehold's conformance suite against your store.
 ///
-/// Each case tests one property of a lock, with its own keys and clients. The suite uses a separate namespace: a longer prefix, another file
-/// for SQLite, and separate tables in a database, which are named at the end. It does not run the cases that break connections or stop
-/// the server. It takes several minutes and causes some load on the server.
+/// Each case tests one property of a lock, with its own keys and clients. The suite uses a separate namespace: a longer prefix, a different
+/// file for SQLite, or separate tables in a database, whose names are printed at the end. The suite does not run the cases that break
+/// connections or stop the server. It takes several minutes and causes some load on the server.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]
     backend: Backend,
 
-    /// Run only the cases whose names contain this.
+    /// Run only the cases whose names contain this text.
     #[arg(long, value_name = "TEXT", help_heading = "Suite")]
     only: Option<String>,
 
@@ -56,17 +56,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = AT_ONCE, help_heading = "Suite")]
     at_once: usize,
 
-    /// Write the results to this file, in the format of JUnit.
+    /// Write the results to this file, in JUnit format.
     #[arg(long, value_name = "FILE", help_heading = "Suite")]
     junit: Option<PathBuf>,
 
-    /// Then run processes that acquire locks for this long, pause and kill some of them, and check when each of them held a lock.
+    /// After the suite, run processes that acquire locks for this long, pause and kill some of them, and check when each process held a lock.
     ///
-    /// All of these processes belong to this command, and their keys are in the namespace of the suite.
+    /// All of these processes belong to this command and use keys in the suite's namespace.
     #[arg(long, value_name = "TIME", value_parser = time::parse, help_heading = "Histories")]
     histories: Option<time::Time>,
 
-    /// Write an HTML page that shows these processes to this file.
+    /// Write an HTML report about these processes to this file.
     #[arg(long, value_name = "FILE", requires = "histories", help_heading = "Histories")]
     report: Option<PathBuf>,
 
@@ -122,7 +122,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
         .filter(|case| args.load || case.subject != Subject::Load)
         .collect();
     if chosen.is_empty() {
-        return Err(Failure::usage("no case has a name that contains the value of --only"));
+        return Err(Failure::usage("no case name contains the value of --only"));
     }
     let done = run_all(&chosen, args.at_once.max(1))?;
     let history = match args.histories {

@@ -22,10 +22,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The shortest pause between two inspections, so that a busy lock does not load the store.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Shows the holders of a lock, and each change, until it is interrupted.
+/// Shows the holders of a lock and every change, until interrupted.
 ///
 /// Each line starts with the time in UTC. The first line shows the current state. If two changes follow each other within milliseconds, the
-/// first one may be missing. If the store cannot be reached, the watch continues and prints a message to stderr.
+/// first change may be missing. If the store is unreachable, the command prints a message to stderr and continues.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Name of the lock. Put `--` before a name that starts with `-`.
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Waiting")]
     until_free: bool,
 
-    /// Exit after this time; with --until-free, with status 75 if the lock is still held.
+    /// Exit after this time. With --until-free, exit with status 75 if the lock is still held.
     #[arg(long, short, value_name = "TIME", value_parser = time::parse, help_heading = "Waiting")]
     wait: Option<time::Time>,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Args {
 pub(crate) const HELP: Help = Help {
     sections: &[("Times", crate::cmd::run::TIMES)],
     status: "\
-0    the time of --wait is over, the reader of the output has exited, or
+0    the --wait time has passed, the reader of the output has exited, or
      the lock is free (--until-free)
 75   the lock is still held after --wait (--until-free)",
     examples: "\

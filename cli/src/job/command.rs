@@ -44,7 +44,7 @@ pub(super) fn run(words: &[OsString]) -> Failure {
         && let Err(error) = cgroup::join(Path::new(cgroup))
     {
         // The guardian can also find and signal the processes through `/proc`.
-        tracing::debug!("cannot join the control group of the command: {error}");
+        tracing::debug!("cannot join the command's control group: {error}");
     }
     if let Some(guardian) = guardian.to_str().and_then(|guardian| guardian.parse().ok()) {
         match helper::die_with(guardian) {

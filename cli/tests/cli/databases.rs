@@ -49,7 +49,7 @@ fn rights_are_enough_and_each_is_needed<K: DatabaseKind>(server: &DatabaseServer
 fn is_refused(url: &str) {
     let output = leasehold_on(url).args(["run", "job", "true"]).output().unwrap();
     let said = text(&output.stderr);
-    let is_told = said.contains("has no right") || said.contains("lacks a right");
+    let is_told = said.contains("has no permission") || said.contains("lacks a permission");
     assert!(is_told && code(&output) == 77 || said.contains("grant USAGE"), "{said}");
 }
 

@@ -84,10 +84,13 @@ fn missing_right_is_named() {
         doctor(&format!("redis://{name}:S3CR3T@{}", redis.address()))
     };
 
-    has_line(&user("a", &["-info"]), "WARNING  settings: NOPERM; see them as a user with +info");
+    has_line(
+        &user("a", &["-info"]),
+        "WARNING  settings: NOPERM; to check the settings, connect as a user with +info",
+    );
     let said = user("b", &["-config"]);
     has_line(&said, "ok       role: primary");
-    let (_, said) = said.split_once("WARNING  persistence: appendonly yes").expect(&said);
+    let (_, said) = said.split_once("WARNING  persistence: appendonly is yes").expect(&said);
     assert!(said.lines().next().unwrap().contains("+config|get"), "{said}");
 }
 
@@ -100,8 +103,8 @@ fn postgres_that_may_lose_commits_is_a_warning() {
     let said = doctor(&careless.url());
     has_line(&said, "ok       version: PostgreSQL ");
     has_line(&said, "ok       role: primary");
-    has_line(&said, "WARNING  persistence: fsync off: ");
-    has_line(&said, "WARNING  persistence: full_page_writes off: ");
+    has_line(&said, "WARNING  persistence: fsync is off");
+    has_line(&said, "WARNING  persistence: full_page_writes is off");
     has_line(&said, "ok       clock: ");
     let said = doctor(&careful.url());
     assert!(!said.contains("WARNING"), "{said}");
@@ -117,7 +120,7 @@ fn postgres_without_writes_fails() {
     let output = leasehold_on(&server.url()).arg("doctor").output().unwrap();
 
     assert_eq!(code(&output), 1, "{}", text(&output.stderr));
-    has_line(&text(&output.stdout), "FAILED   role: default_transaction_read_only on");
+    has_line(&text(&output.stdout), "FAILED   role: default_transaction_read_only is on");
 }
 
 #[test]
@@ -129,8 +132,8 @@ fn mariadb_that_may_lose_commits_is_a_warning() {
 
     has_line(&said, "ok       version: MariaDB ");
     has_line(&said, "ok       role: primary");
-    has_line(&said, "WARNING  persistence: innodb_flush_log_at_trx_commit 2: ");
-    has_line(&said, "WARNING  persistence: innodb_doublewrite OFF: ");
+    has_line(&said, "WARNING  persistence: innodb_flush_log_at_trx_commit is 2");
+    has_line(&said, "WARNING  persistence: innodb_doublewrite is OFF");
     has_line(&said, "ok       clock: ");
 }
 
@@ -139,7 +142,7 @@ fn lock_file_tells_its_journal() {
     let said = report(Home::new().leasehold().arg("doctor"));
 
     has_line(&said, "ok       version: SQLite 3.");
-    has_line(&said, "ok       persistence: journal wal");
+    has_line(&said, "ok       persistence: the journal mode is wal");
 }
 
 #[test]

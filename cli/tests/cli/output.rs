@@ -154,6 +154,6 @@ fn commands_of_the_readme_are_understood() {
         let mut shell = Home::new().on_path("sh");
         let output = shell.args(["-c", command]).env("LEASEHOLD_BACKEND", "").output().unwrap();
         let said = text(&output.stderr);
-        assert!(said.contains("the backend is empty"), "{command}: {said}");
+        assert!(said.contains("the backend URL is empty"), "{command}: {said}");
     }
 }

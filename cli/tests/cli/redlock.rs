@@ -92,7 +92,7 @@ fn quorums_of_other_members_are_refused() {
 
     assert_eq!((code(&stranger), text(&stranger.stdout)), (64, String::new()));
     let complaint = text(&stranger.stderr);
-    assert!(complaint.contains("belongs to the quorum of"), "{complaint}");
+    assert!(complaint.contains("is configured for a different quorum"), "{complaint}");
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn empty_variable_is_like_a_missing_one() {
     assert_eq!(code(&home.run(&[], "true").output().unwrap()), 0);
 
     let mut run = home.run(&[], "true");
-    fails(run.env("LEASEHOLD_BACKEND", ""), 64, "the backend is empty");
+    fails(run.env("LEASEHOLD_BACKEND", ""), 64, "the backend URL is empty");
 }
 
 #[test]

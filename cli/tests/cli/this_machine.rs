@@ -154,7 +154,7 @@ fn a_path_that_names_another_file_in_each_directory_is_refused() {
     for url in
         ["sqlite:~/locks.db", "sqlite:locks.db", "sqlite://locks.db", "sqlite:$HOME/locks.db"]
     {
-        fails(home.run(&[], "true").env("LEASEHOLD_BACKEND", url), 64, "write the whole path");
+        fails(home.run(&[], "true").env("LEASEHOLD_BACKEND", url), 64, "use an absolute path");
     }
     fails(
         home.run(&[], "true").env("LEASEHOLD_CONFIG", config).env_remove("LEASEHOLD_BACKEND"),
@@ -162,7 +162,7 @@ fn a_path_that_names_another_file_in_each_directory_is_refused() {
         "the configuration file",
     );
     for url in ["sqlite:~/locks.db", "sqlite:$HOME/locks.db"] {
-        fails(&mut home.run(&["--backend", url], "true"), 64, "write the whole path");
+        fails(&mut home.run(&["--backend", url], "true"), 64, "use an absolute path");
     }
 
     // A path on the command line starts at the directory of the command line.

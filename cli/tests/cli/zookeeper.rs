@@ -56,7 +56,7 @@ impl Jobs {
             Kind::Reader => self.curator.read(&name, PATH).await,
             Kind::Writer => self.curator.write(&name, PATH).await,
         }
-        until("it stands in line", async || self.claims().await == self.kinds.len()).await;
+        until("the claim was queued", async || self.claims().await == self.kinds.len()).await;
     }
 
     fn run(&mut self, number: usize, kind: Kind) {

@@ -36,7 +36,9 @@ pub(crate) async fn odd_names_are_locks_of_their_own(scene: &Scene) {
     let mut guards = Vec::new();
     for name in &odd {
         let guard = client.mutex(name.as_slice()).unwrap().try_lock().await;
-        guards.push(guard.unwrap_or_else(|error| panic!("{name:?} is not free: {error}")));
+        guards.push(guard.unwrap_or_else(|error| {
+            panic!("the lock {name:?} should be free, but could not be acquired: {error}")
+        }));
     }
     for (name, guard) in odd.iter().zip(guards) {
         assert!(matches!(
@@ -203,7 +205,11 @@ pub(crate) async fn a_forced_release_of_one_lease_spares_the_other_holders(scene
     let forced = backend.force_release(&key, Some(only)).await.unwrap();
 
     assert_eq!(forced.ended().iter().map(Holder::fingerprint).collect::<Vec<_>>(), [only]);
-    assert_eq!(forced.min_token(), None, "the other holders have lower tokens");
+    assert_eq!(
+        forced.min_token(),
+        None,
+        "a release of one lease reported a minimum token, although the other holders have lower tokens"
+    );
     assert_eq!(backend.renew(meant).await.unwrap(), Renewal::Taken);
     for lease in [one, other] {
         assert_eq!(backend.renew(lease).await.unwrap(), Renewal::Renewed);

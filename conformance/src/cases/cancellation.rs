@@ -118,8 +118,14 @@ pub(crate) async fn an_extension_may_be_dropped_at_any_point(scene: &Scene) {
         let done = polled(scene, polls, guard.extend(scene.ttl() * 2)).await.is_some();
 
         let stored = scene.witness(&key).await.unwrap().remaining().unwrap();
-        assert!(guard.remaining() <= stored, "we believe longer than the store");
-        guard.extend(scene.ttl() * 3).await.expect("the guard is good for another");
+        assert!(
+            guard.remaining() <= stored,
+            "the client considers the lease valid for longer than the store keeps it"
+        );
+        guard
+            .extend(scene.ttl() * 3)
+            .await
+            .expect("the guard could not be extended after a cancelled extension");
         guard.release().await.unwrap();
         if done {
             return;
@@ -144,7 +150,11 @@ pub(crate) async fn a_dropped_waiter_gives_way_to_the_next(scene: &Scene) {
     guard.release().await.unwrap();
     drop(second);
 
-    let third = scene.within(promptly(scene), third).await.expect("it is served").unwrap();
+    let third = scene
+        .within(promptly(scene), third)
+        .await
+        .expect("the remaining waiter did not acquire the lock after the other waiter was dropped")
+        .unwrap();
     third.release().await.unwrap();
 }
 
@@ -169,7 +179,10 @@ pub(crate) async fn a_timeout_that_races_the_grant_leaves_a_guard_or_nothing(sce
             }
         }
     }
-    assert!(granted > 0 && cut_off > 0, "{granted} were granted, {cut_off} cut off");
+    assert!(
+        granted > 0 && cut_off > 0,
+        "expected both outcomes, but {granted} acquisitions were granted and {cut_off} were cancelled"
+    );
 }
 
 pub(crate) async fn a_loop_that_starts_over_leaves_nothing_behind(scene: &Scene) {

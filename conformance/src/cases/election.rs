@@ -32,7 +32,7 @@ async fn shown(election: &Election) -> Option<String> {
 /// slack.
 async fn told(scene: &Scene, observer: &mut Observer, within: Duration) -> Option<String> {
     let told = scene.within(within + scene.slack(), observer.next()).await;
-    let told = told.unwrap_or_else(|| panic!("it is not told within {within:?}"));
+    let told = told.unwrap_or_else(|| panic!("the observer received no report within {within:?}"));
     told.unwrap().map(|leader| leader.value().to_string())
 }
 
@@ -43,7 +43,11 @@ async fn tells_of_every_change(
     election: &Election,
     mut observer: Observer,
 ) -> Vec<Duration> {
-    assert_eq!(told(scene, &mut observer, Duration::ZERO).await, None, "at first at once");
+    assert_eq!(
+        told(scene, &mut observer, Duration::ZERO).await,
+        None,
+        "the observer's first report named a leader, although there was none"
+    );
 
     let mut after = Vec::new();
     let mut tells = async |value: Option<&str>| {
@@ -79,9 +83,16 @@ pub(crate) async fn at_most_one_leads_at_a_time(scene: &Scene) {
             candidates.spawn(async move {
                 for round in 0..ROUNDS {
                     let term = election.campaign(name).await.unwrap();
-                    assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "two lead at once");
+                    assert_eq!(
+                        leading.fetch_add(1, Ordering::SeqCst),
+                        0,
+                        "two candidates were leader at the same time"
+                    );
                     let token = term.token().number();
-                    assert!(last.swap(token, Ordering::SeqCst) < token, "tokens do not increase");
+                    assert!(
+                        last.swap(token, Ordering::SeqCst) < token,
+                        "the token of a leader was not larger than the previous leader's token"
+                    );
                     tokio::task::yield_now().await;
                     leading.fetch_sub(1, Ordering::SeqCst);
                     if round % 2 == 0 {
@@ -98,11 +109,11 @@ pub(crate) async fn at_most_one_leads_at_a_time(scene: &Scene) {
     let (one, other) = (scene.client().await, scene.client().await);
     let (one, other) = (one.election(&key).unwrap(), other.election(&key).unwrap());
     scene.until_free(&key, Duration::ZERO).await;
-    let term = one.try_campaign("one").await.expect("there is no leader");
+    let term = one.try_campaign("one").await.expect("the only candidate did not become the leader");
     assert!(matches!(other.try_campaign("other").await, Err(TryLockError::Busy(_))));
     assert!(
         matches!(one.try_campaign("one").await, Err(TryLockError::Busy(_))),
-        "nor for the leader's own process"
+        "a candidate became the leader twice in the same process"
     );
     term.resign().await.unwrap();
 }
@@ -129,7 +140,11 @@ pub(crate) async fn a_resignation_hands_over_at_once(scene: &Scene) {
             drop(term);
         }
 
-        term = scene.within(within, next).await.expect("it does not wait for a TTL").unwrap();
+        term = scene
+            .within(within, next)
+            .await
+            .expect("the next candidate had to wait for the TTL of the former leader")
+            .unwrap();
     }
     term.resign().await.unwrap();
 }
@@ -153,8 +168,11 @@ pub(crate) async fn a_dead_leader_is_succeeded_within_a_ttl_and_knew_before(
 
     let after = scene.now().since(died_at);
     let latest = longest(scene, client.backend(), scene.ttl());
-    scene.in_time("the next leads", after, latest)?;
-    assert!(term.deadline() < scene.now() && !term.is_held(), "it believes that it leads");
+    scene.in_time("the next candidate becomes the leader", after, latest)?;
+    assert!(
+        term.deadline() < scene.now() && !term.is_held(),
+        "the dead leader still considers itself the leader"
+    );
     assert_eq!(term.lost().await, Some(LossReason::Expired));
     assert!(next.token().number() > term.token().number());
     next.resign().await.unwrap();
@@ -183,7 +201,7 @@ pub(crate) async fn a_proclamation_is_seen_by_all(scene: &Scene) {
     let error = term.proclaim("a third").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let is_shown = async || shown(&other).await.as_deref() == Some("a third");
-    scene.until("it is shown", scene.ttl() / 3, is_shown).await;
+    scene.until("the store shows the new value", scene.ttl() / 3, is_shown).await;
 
     assert_eq!(other.leader().await.unwrap().unwrap().fingerprint(), fingerprint);
     term.resign().await.unwrap();
@@ -233,14 +251,17 @@ pub(crate) async fn an_observer_sees_a_leader_die(scene: &Scene) {
 
     // The observer must not report renewals.
     let quiet = scene.within(scene.ttl() * 3 / 2, observer.next()).await;
-    assert!(quiet.is_none(), "{quiet:?} is no change");
+    assert!(
+        quiet.is_none(),
+        "the observer reported {quiet:?}, although the leader had not changed"
+    );
     for operation in [Operation::Renew, Operation::Release] {
         faults.inject(operation, Fault::Fail(ErrorKind::Unavailable), 10_000);
     }
 
     let within = scene.ttl() + granularity(dying.backend());
     assert_eq!(told(scene, &mut observer, within).await, None);
-    assert!(!term.is_held(), "it believes that it leads");
+    assert!(!term.is_held(), "the dead leader still considers itself the leader");
     faults.heal();
 }
 

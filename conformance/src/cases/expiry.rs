@@ -39,9 +39,12 @@ pub(crate) async fn an_unrenewed_lease_ends_after_its_ttl_and_not_before(scene: 
 
     // The store's clock advances in ticks and may be slightly slow.
     let earliest = scene.ttl().saturating_sub(Duration::from_millis(1));
-    assert!(scene.now().since(sent_at) >= earliest, "it ended early");
+    assert!(scene.now().since(sent_at) >= earliest, "the lease expired before its TTL had passed");
     let latest = answered_at + scene.ttl() + granularity(&backend) * 2 + scene.ttl() / 1_000;
-    assert!(refused_at <= latest, "{refused_at:?} is after {latest:?}, and it had not ended");
+    assert!(
+        refused_at <= latest,
+        "the lease was still held at {refused_at:?}, although it should have expired by {latest:?}"
+    );
     other.release(&next).await.unwrap();
 }
 
@@ -57,7 +60,11 @@ pub(crate) async fn the_deadline_counts_from_before_the_request(scene: &Scene) {
     // If the deadline were calculated from the arrival of the request, it would be later by twice
     // this time.
     let latest = asked_at + (scene.ttl() - drift(scene.ttl())) + scene.ttl() / 8;
-    assert!(guard.deadline() <= latest, "{:?} is after {latest:?}", guard.deadline());
+    assert!(
+        guard.deadline() <= latest,
+        "the deadline {:?} is later than {latest:?}, so it does not count from before the request",
+        guard.deadline()
+    );
     guard.release().await.unwrap();
 }
 
@@ -136,8 +143,8 @@ pub(crate) async fn a_release_overtaken_by_expiry_leaves_the_successor(scene: &S
     grant(&other, &next).await;
     scene.pass(scene.ttl() * 2).await;
 
-    assert!(outcome.is_err(), "a release without a reply is not a success");
-    let holder = scene.witness(&key).await.expect("the successor still holds it");
+    assert!(outcome.is_err(), "a release without a reply was reported as a success");
+    let holder = scene.witness(&key).await.expect("the late release removed the successor's lease");
     assert_eq!(holder.fingerprint(), next.id().fingerprint());
     other.release(&next).await.unwrap();
 }

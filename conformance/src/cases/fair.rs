@@ -61,10 +61,16 @@ pub(crate) async fn claims_are_served_in_order_of_arrival(scene: &Scene) {
             for _ in 0..2 {
                 if !queue.is_empty() {
                     let other = &queue[fastrand::usize(..queue.len())];
-                    assert!(!queue_for(&backend, other, place).await, "it was not its turn");
+                    assert!(
+                        !queue_for(&backend, other, place).await,
+                        "a claim was granted before its turn"
+                    );
                 }
             }
-            assert!(queue_for(&backend, &first, place).await, "it was its turn");
+            assert!(
+                queue_for(&backend, &first, place).await,
+                "the first claim in the queue was not granted"
+            );
             holder = first;
         }
         backend.release(&holder).await.unwrap();
@@ -157,10 +163,17 @@ pub(crate) async fn an_outage_is_no_busy_loop_for_a_queue(scene: &Scene) {
 
     // The first attempts follow each other quickly, and later there are a few attempts per second.
     let most = 20 + usize::try_from((scene.ttl() * 3).as_millis() / 150).unwrap();
-    assert!((1..=most).contains(&attempts), "{attempts} attempts, {most} are allowed");
+    assert!(
+        (1..=most).contains(&attempts),
+        "the client made {attempts} attempts, but 1 to {most} are allowed"
+    );
     guard.release().await.unwrap();
     let next = scene.within(Duration::from_secs(1) + scene.slack(), waits).await;
-    next.expect("it goes on").unwrap().release().await.unwrap();
+    next.expect("the waiter did not acquire the lock after the outage")
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 pub(crate) async fn a_dead_waiter_holds_up_the_next_for_its_place_only(scene: &Scene) -> Measured {
@@ -178,8 +191,15 @@ pub(crate) async fn a_dead_waiter_holds_up_the_next_for_its_place_only(scene: &S
     let guard = next.await.unwrap();
 
     let after = scene.now().since(died_at);
-    assert!(after + Duration::from_millis(50) >= scene.ttl(), "passed after {after:?}");
-    scene.in_time("the next holds", after, longest(scene, &backend, scene.ttl()))?;
+    assert!(
+        after + Duration::from_millis(50) >= scene.ttl(),
+        "the dead waiter was skipped after {after:?}, before its queue entry had expired"
+    );
+    scene.in_time(
+        "the next waiter holds the lock",
+        after,
+        longest(scene, &backend, scene.ttl()),
+    )?;
     guard.release().await.unwrap();
     Ok(())
 }
@@ -201,10 +221,16 @@ pub(crate) async fn a_waiter_that_gives_up_leaves_the_queue_at_once(scene: &Scen
     assert!(timed.await.unwrap().unwrap_err().into_busy().is_ok());
     guard.release().await.unwrap();
     let released_at = scene.now();
-    let next = mutex.try_lock_for(scene.ttl() * 20).await.expect("the queue is empty");
+    let next = mutex
+        .try_lock_for(scene.ttl() * 20)
+        .await
+        .expect("a waiter that has left still blocks the queue");
 
     let after = scene.now().since(released_at);
-    assert!(after < scene.slack(), "held up for {after:?}");
+    assert!(
+        after < scene.slack(),
+        "waiters that have left delayed the next acquisition by {after:?}"
+    );
     next.release().await.unwrap();
 }
 
@@ -240,7 +266,10 @@ pub(crate) async fn a_queue_outlives_a_holder_that_dies(scene: &Scene) {
     pass_the_end(scene, &backend, scene.ttl()).await;
 
     refusal(&backend, &passer).await;
-    assert!(queue_for(&backend, &waiter, scene.long_ttl()).await, "it was its turn");
+    assert!(
+        queue_for(&backend, &waiter, scene.long_ttl()).await,
+        "the first claim in the queue was not granted"
+    );
     backend.release(&waiter).await.unwrap();
 }
 
@@ -277,7 +306,11 @@ pub(crate) async fn a_waiter_that_leaves_wakes_the_next(scene: &Scene) {
 
     backend.release(&first).await.unwrap();
 
-    let guard = scene.within(promptly(scene), behind).await.expect("it is woken").unwrap();
+    let guard = scene
+        .within(promptly(scene), behind)
+        .await
+        .expect("the next waiter was not notified in time")
+        .unwrap();
     guard.release().await.unwrap();
 }
 
@@ -311,7 +344,7 @@ pub(crate) async fn a_fair_wait_may_be_dropped_at_any_point(scene: &Scene) {
     guard.release().await.unwrap();
 
     let next = scene.within(scene.slack(), holder.mutex(&key).unwrap().lock()).await;
-    next.expect("cancelled waiters leave the queue").unwrap().release().await.unwrap();
+    next.expect("a cancelled waiter stayed in the queue").unwrap().release().await.unwrap();
 }
 
 pub(crate) async fn a_place_that_has_ended_is_lost(scene: &Scene) {
@@ -328,7 +361,10 @@ pub(crate) async fn a_place_that_has_ended_is_lost(scene: &Scene) {
     assert!(!queue_for(&backend, &late, place).await);
     backend.release(&holder).await.unwrap();
 
-    assert!(!queue_for(&backend, &late, place).await, "it passed a claim that stayed in line");
+    assert!(
+        !queue_for(&backend, &late, place).await,
+        "a claim was granted before a claim that was queued earlier"
+    );
     assert!(queue_for(&backend, &stayer, place).await);
     backend.release(&stayer).await.unwrap();
     assert!(queue_for(&backend, &late, place).await);

@@ -21,7 +21,7 @@ pub(crate) async fn tokens_strictly_increase(scene: &Scene) {
     for backend in backends.iter().cycle().take(scene.rounds(GRANTS)) {
         let lease = scene.lease(&key);
         let token = grant(backend, &lease).await.token();
-        assert!(token > last, "{token} after {last}");
+        assert!(token > last, "the token {token} is not larger than the previous token {last}");
         last = token;
         backend.release(&lease).await.unwrap();
     }
@@ -78,8 +78,11 @@ pub(crate) async fn tokens_increase_after_a_forced_release(scene: &Scene) {
     let next = other.mutex(&key).unwrap().lock().await.unwrap();
     assert!(next.token() > guard.token());
     if let Some(min) = forced.min_token() {
-        assert!(guard.token().number() < min, "the former holder is not fenced off");
-        assert!(next.token().number() >= min, "the next holder is fenced off");
+        assert!(
+            guard.token().number() < min,
+            "the former holder's token is not below the minimum token"
+        );
+        assert!(next.token().number() >= min, "the next holder's token is below the minimum token");
     }
     next.release().await.unwrap();
     drop(guard);
@@ -127,8 +130,11 @@ pub(crate) async fn a_resource_that_checks_tokens_refuses_a_late_holder(scene: &
     let next = grant(&backend, &lease).await.token();
 
     resource.admit(&token(next)).unwrap();
-    assert!(resource.admit(&token(paused)).is_err(), "the late holder wrote");
-    resource.admit(&token(next)).expect("a holder may write more than once");
+    assert!(
+        resource.admit(&token(paused)).is_err(),
+        "the resource accepted the write of a former holder"
+    );
+    resource.admit(&token(next)).expect("the resource rejected a second write of the same holder");
     backend.release(&lease).await.unwrap();
 }
 
@@ -142,7 +148,10 @@ pub(crate) async fn tokens_increase_after_a_restart(scene: &Scene) {
     scene.disturb(Disturbance::Restart).await;
 
     let after = token_when_up(scene, &backend, &key).await;
-    assert!(after > before, "{after} after {before}");
+    assert!(
+        after > before,
+        "after the restart, the token {after} is not larger than the earlier token {before}"
+    );
 }
 
 async fn token_when_up(scene: &Scene, backend: &Observed, key: &LockKey) -> u64 {
@@ -156,7 +165,10 @@ async fn token_when_up(scene: &Scene, backend: &Observed, key: &LockKey) -> u64 
                 drop(backend.release(&lease).await);
                 return grant.token();
             }
-            other => assert!(scene.now() < give_up, "the store does not come back: {other:?}"),
+            other => assert!(
+                scene.now() < give_up,
+                "the store did not become available again: {other:?}"
+            ),
         }
         scene.pass(scene.ttl() / 50).await;
     }

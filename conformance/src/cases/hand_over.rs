@@ -38,7 +38,7 @@ async fn calls_behind<'a>(
     for call in &mut calls {
         assert!(call.now_or_never().is_none());
     }
-    let first = calls.pop_front().expect("there is one at least");
+    let first = calls.pop_front().expect("at least one call is waiting");
     let (released, guard) = tokio::join!(held.release(), first);
     released.unwrap();
     (guard.unwrap(), calls)
@@ -61,10 +61,13 @@ pub(crate) async fn a_lease_passes_to_the_next_task_without_a_request(scene: &Sc
         let token = guard.token().clone();
         guard.release().await.unwrap();
         guard = next.await.unwrap();
-        assert!(token < *guard.token(), "each holder has a larger token");
+        assert!(
+            token < *guard.token(),
+            "the next holder's token is not larger than the previous holder's token"
+        );
     }
 
-    assert_eq!(calls(&client), before, "the store was asked");
+    assert_eq!(calls(&client), before, "the hand-off sent a request to the store");
     assert!(scene.witness(&key).await.is_some());
     let last = guard.token().clone();
     guard.release().await.unwrap();
@@ -72,7 +75,7 @@ pub(crate) async fn a_lease_passes_to_the_next_task_without_a_request(scene: &Sc
     let guard = other.mutex(&key).unwrap().lock().await.unwrap();
     assert!(
         last < *guard.token(),
-        "the next grant has a larger token than all holders that passed the lease on"
+        "the next token of the store is not larger than the tokens of the hand-offs"
     );
     guard.release().await.unwrap();
 }
@@ -83,7 +86,7 @@ pub(crate) async fn spare_tokens_belong_to_one_grant(scene: &Scene) {
     for spare in [0, 5, 1_000, 0, 3].into_iter().cycle().take(50) {
         let claim = Claim::new(scene.lease(&key)).with_spare_tokens(spare);
         let Attempt::Granted(grant) = backend.try_acquire(&claim).await.unwrap() else {
-            panic!("it is free");
+            panic!("a free lock was not granted");
         };
         assert!(grant.token() > last, "{} after {last}", grant.token());
         assert!(grant.spare_tokens() <= spare);
@@ -132,13 +135,16 @@ pub(crate) async fn a_lost_lease_is_not_passed_on(scene: &Scene) {
     let operator = scene.client().await;
     operator.admin().force_release(&key, "conformance").await.unwrap();
     let lost = scene.within(scene.ttl() * 2, guard.lost()).await;
-    lost.expect("it is told, or looks");
+    lost.expect("the holder did not notice the forced release in time");
     let token = guard.token().clone();
     drop(guard);
 
     let guard = next.await.unwrap();
     assert!(guard.is_held() && token < *guard.token());
-    assert!(scene.witness(&key).await.is_some(), "it is a lease of its own");
+    assert!(
+        scene.witness(&key).await.is_some(),
+        "the next holder does not have a lease of its own"
+    );
     guard.release().await.unwrap();
 }
 
@@ -156,11 +162,11 @@ pub(crate) async fn a_loss_is_only_the_present_holders(scene: &Scene) {
     operator.admin().force_release(&key, "conformance").await.unwrap();
 
     let lost = scene.within(scene.ttl() * 2, guard.lost()).await;
-    lost.expect("it is told, or looks");
+    lost.expect("the new holder did not notice the forced release in time");
     assert_eq!(
         (&mut former).now_or_never(),
         Some(None),
-        "a holder that has released loses nothing"
+        "a holder that had handed off its lease was notified of the loss"
     );
 }
 
@@ -196,7 +202,7 @@ pub(crate) async fn other_processes_get_their_turn(scene: &Scene) {
 pub(crate) async fn processes_that_want_it_all_the_time_get_fair_shares(scene: &Scene) {
     const LOCKS: usize = 300;
 
-    assert!(waiting_is_queueing(scene, Share::Whole).await, "a waiter has no place");
+    assert!(waiting_is_queueing(scene, Share::Whole).await, "a waiting claim was not queued");
     let key = scene.key();
     let clients = [scene.client_with(long(scene)).await, scene.client_with(long(scene)).await];
     let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
@@ -215,7 +221,10 @@ pub(crate) async fn processes_that_want_it_all_the_time_get_fair_shares(scene: &
     tasks.join_all().await;
 
     let [one, other] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-    assert!(one <= other * 2 && other <= one * 2, "{one} and {other}");
+    assert!(
+        one <= other * 2 && other <= one * 2,
+        "the processes did not get fair shares: {one} and {other} acquisitions"
+    );
 }
 
 pub(crate) async fn a_former_owner_does_not_enter_again(scene: &Scene) {
@@ -232,7 +241,7 @@ pub(crate) async fn a_former_owner_does_not_enter_again(scene: &Scene) {
 
     assert!(
         first.scope(mutex.try_lock()).await.unwrap_err().into_busy().is_ok(),
-        "it is the other's now"
+        "the first owner acquired a lock that was handed off to another owner"
     );
     let again = second.scope(mutex.try_lock()).await.unwrap();
     assert_eq!(again.token(), guard.token());

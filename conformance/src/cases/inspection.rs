@@ -83,10 +83,16 @@ pub(crate) async fn a_holder_is_seen_to_age(scene: &Scene) {
     let at_most = scene.now().since(asked_at).max(began.elapsed());
 
     if let Some(time) = seen.holders()[0].held_for() {
-        assert!(time <= at_most + NEARLY, "{time:?} in {at_most:?}");
+        assert!(
+            time <= at_most + NEARLY,
+            "the reported holding time {time:?} is longer than the actual {at_most:?}"
+        );
         // In driven time, some stores do not advance their wall clock.
         let at_least = if scene.time() == Time::Driven { Duration::ZERO } else { passed };
-        assert!(time + NEARLY >= at_least, "{time:?} in {at_least:?}");
+        assert!(
+            time + NEARLY >= at_least,
+            "the reported holding time {time:?} is shorter than the actual {at_least:?}"
+        );
     }
     guard.release().await.unwrap();
 }
@@ -202,10 +208,13 @@ pub(crate) async fn many_keys_are_listed_page_by_page(scene: &Scene) {
     }
 
     let mut keys = client.admin().list(&base).unwrap();
-    let first = keys.next_page().await.unwrap().expect("there are some");
+    let first = keys.next_page().await.unwrap().expect("the list is empty, although keys are held");
     let all = listed(&client, &base).await.unwrap();
 
-    assert!(first.len() < KEYS, "all in one page");
+    assert!(
+        first.len() < KEYS,
+        "the store listed all keys in one page, although the page size is limited"
+    );
     assert_eq!(all.len(), KEYS);
     for guard in guards {
         guard.release().await.unwrap();

@@ -26,9 +26,12 @@ pub(crate) async fn a_lost_lock_stays_closed_for_the_delay(scene: &Scene) -> Mea
     let next = other.mutex(&key).unwrap().lock().await.unwrap();
 
     let closed = scene.now().since(lost_at);
-    assert!(closed + Duration::from_millis(20) >= delay, "closed for {closed:?} only");
+    assert!(
+        closed + Duration::from_millis(20) >= delay,
+        "the key was locked for only {closed:?}, which is less than the lock delay"
+    );
     let latest = longest(scene, other.backend(), delay + ttl / 10);
-    scene.in_time("the key is open", closed, latest)?;
+    scene.in_time("the key becomes free after the lock delay", closed, latest)?;
     next.release().await.unwrap();
     Ok(())
 }
@@ -42,7 +45,9 @@ pub(crate) async fn a_request_that_hangs_is_repeated_without_the_delay(scene: &S
     let locked =
         scene.within(scene.ttl() + scene.slack(), client.mutex(&key).unwrap().lock()).await;
 
-    let guard = locked.expect("its grant would have been of no use any more").unwrap();
+    let guard = locked
+        .expect("the request that hung was not retried before the lock delay had passed")
+        .unwrap();
     guard.release().await.unwrap();
 }
 
@@ -55,7 +60,10 @@ pub(crate) async fn a_background_release_goes_on_through_the_delay(scene: &Scene
 
     drop(guard);
     scene.pass(scene.ttl() * 3 / 2).await;
-    assert!(scene.witness(&key).await.is_some(), "the store was not told");
+    assert!(
+        scene.witness(&key).await.is_some(),
+        "the store did not keep the lock during the lock delay"
+    );
     faults.heal();
 
     // The waiter retries every second.
@@ -84,7 +92,10 @@ pub(crate) async fn a_released_lock_opens_at_once(scene: &Scene) {
         scene.client_with(scene.options().lock_delay(scene.long_ttl() - scene.ttl())).await;
     let mutex = client.mutex(&key).unwrap();
     let guard = mutex.lock().await.unwrap();
-    assert!(guard.remaining() <= scene.ttl(), "its holder does not believe in the delay");
+    assert!(
+        guard.remaining() <= scene.ttl(),
+        "the holder considers its lease valid during the lock delay, although it should not"
+    );
 
     guard.release().await.unwrap();
     scene.until_free(&key, Duration::ZERO).await;

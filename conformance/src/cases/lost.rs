@@ -30,7 +30,7 @@ pub(crate) async fn a_loss_shows_in_every_way(scene: &Scene) {
 
     assert_eq!(error.kind(), ErrorKind::LeaseLost);
     assert_eq!(error.loss(), Some(LossReason::Vanished));
-    assert!(dropped.load(Ordering::SeqCst), "the work goes on");
+    assert!(dropped.load(Ordering::SeqCst), "the work continued after the loss");
     assert!(!guard.is_held());
     assert_eq!(lost.await.unwrap(), Some(LossReason::Vanished));
     assert_eq!(guard.ensure_held(Duration::ZERO).unwrap_err().kind(), ErrorKind::LeaseLost);
@@ -57,7 +57,7 @@ pub(crate) async fn a_silent_network_is_a_loss_by_the_deadline(scene: &Scene) ->
 
     assert_eq!(reason, Some(LossReason::Expired));
     let late = scene.now().since(deadline);
-    stalls.in_time("the loss is signalled", late, scene.prompt())?;
+    stalls.in_time("the loss is reported", late, scene.prompt())?;
     scene.disturb(Disturbance::Heal).await;
     drop(guard);
     Ok(())
@@ -75,10 +75,14 @@ pub(crate) async fn a_frozen_store_is_a_loss_by_the_deadline(scene: &Scene) -> M
 
     assert_eq!(reason, Some(LossReason::Expired));
     let late = scene.now().since(deadline);
-    stalls.in_time("the loss is signalled", late, scene.prompt())?;
+    stalls.in_time("the loss is reported", late, scene.prompt())?;
     scene.disturb(Disturbance::Heal).await;
     scene.pass(scene.ttl()).await;
-    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired), "it is revived");
+    assert_eq!(
+        guard.state(),
+        LeaseState::Lost(LossReason::Expired),
+        "a lost lease became valid again"
+    );
     drop(guard);
     // The store replies again, so the client works again.
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -116,7 +120,10 @@ pub(crate) async fn a_stolen_key_is_a_loss_at_once_where_the_store_tells(scene: 
 
         operator.admin().force_release(&key, "conformance").await.unwrap();
 
-        scene.within(told_within(scene, long), guard.lost()).await.expect("it is told");
+        scene
+            .within(told_within(scene, long), guard.lost())
+            .await
+            .expect("the holder was not notified of the forced release in time");
     }
 }
 
@@ -136,7 +143,10 @@ pub(crate) async fn a_theft_during_a_renewal_is_a_loss_at_once_too(scene: &Scene
     let (extended, ()) = tokio::join!(guard.extend(long), theft);
     drop(extended);
 
-    scene.within(told_within(scene, long), guard.lost()).await.expect("it is told");
+    scene
+        .within(told_within(scene, long), guard.lost())
+        .await
+        .expect("the holder was not notified of the forced release in time");
 }
 
 pub(crate) async fn passing_errors_are_no_loss(scene: &Scene) {
@@ -148,7 +158,13 @@ pub(crate) async fn passing_errors_are_no_loss(scene: &Scene) {
 
         scene.pass(scene.ttl()).await;
 
-        until_held(scene, &guard, Duration::ZERO, &format!("{kind:?} is no loss")).await;
+        until_held(
+            scene,
+            &guard,
+            Duration::ZERO,
+            &format!("the lease survives errors of the kind {kind:?}"),
+        )
+        .await;
     }
     guard.release().await.unwrap();
 }
@@ -159,7 +175,7 @@ pub(crate) async fn a_loss_is_seen_however_late_one_asks(scene: &Scene) {
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     client.backend().expire(&key).await.unwrap();
     let gone = async || !guard.is_held();
-    scene.until("the loss is known", scene.ttl() / 3, gone).await;
+    scene.until("the client notices the loss", scene.ttl() / 3, gone).await;
 
     scene.pass(scene.ttl()).await;
 
@@ -181,13 +197,19 @@ pub(crate) async fn a_loss_lets_others_of_the_process_in(scene: &Scene) {
 
     client.backend().expire(&key).await.unwrap();
 
-    let next = scene.within(scene.ttl() * 2, waiting).await.expect("it is served").unwrap();
+    let next = scene
+        .within(scene.ttl() * 2, waiting)
+        .await
+        .expect("the waiter did not acquire the lock after the loss")
+        .unwrap();
     assert!(!lost.is_held() && next.is_held());
     assert!(next.token() > lost.token());
     // Releasing the lost guard does not affect the new lease.
     assert_eq!(lost.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
     scene.pass(scene.ttl() / 10).await;
-    next.release().await.expect("it was held to the end");
+    next.release()
+        .await
+        .expect("the late release of the lost guard affected the new holder's lease");
 }
 
 pub(crate) async fn work_that_ends_in_time_is_returned(scene: &Scene) {

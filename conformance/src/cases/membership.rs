@@ -39,7 +39,9 @@ fn claim(lease: &Lease) -> Claim {
 async fn granted<B: LockBackend>(backend: &B, claim: &Claim) -> Grant {
     match backend.try_acquire(claim).await.unwrap() {
         Attempt::Granted(grant) => grant,
-        Attempt::Held(contention) => panic!("free, but {contention:?}"),
+        Attempt::Held(contention) => {
+            panic!("a claim for a free key was not granted: {contention:?}")
+        }
     }
 }
 
@@ -90,7 +92,7 @@ pub(crate) async fn a_wish_for_a_token_is_heeded_within_reach(scene: &Scene) {
 
     let token = granted(&backend, &claim(&lease).with_least_token(wish)).await.token();
 
-    assert!(token >= wish, "{token} and not {wish}");
+    assert!(token >= wish, "the token {token} is smaller than the requested minimum token {wish}");
     backend.release(&lease).await.unwrap();
     assert!(granted(&backend, &claim(&lease)).await.token() > token);
     backend.release(&lease).await.unwrap();
@@ -133,7 +135,11 @@ pub(crate) async fn a_claim_under_a_charter_needs_an_enlisted_store(scene: &Scen
         let claim = Claim::new(lease.clone()).with_charter(other.clone());
         let error = backend.try_acquire(&claim).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert_eq!(scene.witness(&key).await, None, "a refused claim was granted");
+        assert_eq!(
+            scene.witness(&key).await,
+            None,
+            "the store granted a claim that it had rejected"
+        );
     };
     refused().await;
 

@@ -44,14 +44,16 @@ use crate::scene::Scene;
 pub(crate) async fn grant<B: LockBackend>(backend: &B, lease: &Lease) -> Grant {
     match backend.try_acquire(&Claim::new(lease.clone())).await.unwrap() {
         Attempt::Granted(grant) => grant,
-        Attempt::Held(contention) => panic!("held: {contention:?}"),
+        Attempt::Held(contention) => {
+            panic!("a claim for a free key was not granted: {contention:?}")
+        }
     }
 }
 
 /// Makes one attempt, which must fail because the key is held.
 pub(crate) async fn refusal<B: LockBackend>(backend: &B, lease: &Lease) -> Contention {
     match backend.try_acquire(&Claim::new(lease.clone())).await.unwrap() {
-        Attempt::Granted(grant) => panic!("granted: {grant:?}"),
+        Attempt::Granted(grant) => panic!("a claim for a held key was granted: {grant:?}"),
         Attempt::Held(contention) => contention,
     }
 }
@@ -65,7 +67,7 @@ pub(crate) async fn waiting_is_queueing(scene: &Scene, share: Share) -> bool {
     grant(&backend, &holder).await;
     let claim = Claim::new(waiter.clone()).with_patience(Patience::Waits);
     let Attempt::Held(contention) = backend.try_acquire(&claim).await.unwrap() else {
-        panic!("it is held");
+        panic!("a claim for a held key was granted");
     };
     backend.release(&waiter).await.unwrap();
     backend.release(&holder).await.unwrap();
@@ -132,6 +134,6 @@ pub(crate) async fn start_to_wait<T: Send + 'static>(
     let before = faults.asked_for();
     let task = tokio::spawn(lock);
     let waits = async || faults.asked_for() > before;
-    scene.until("it waits", scene.ttl() * 2, waits).await;
+    scene.until("the call waits", scene.ttl() * 2, waits).await;
     task
 }

@@ -53,7 +53,11 @@ pub(crate) async fn several_locks_are_all_taken_or_none(scene: &Scene) {
     }
     guard.release().await.unwrap();
     for key in &keys {
-        assert_eq!(scene.witness(key).await, None, "a release has happened when it returns");
+        assert_eq!(
+            scene.witness(key).await,
+            None,
+            "a key was still held after the release had returned"
+        );
     }
 }
 
@@ -158,7 +162,11 @@ pub(crate) async fn keys_named_in_opposite_orders_never_deadlock(scene: &Scene) 
     }
 
     let total: u64 = accounts.iter().map(|account| account.balance.load(Ordering::SeqCst)).sum();
-    assert_eq!(total, (CLIENTS * TASKS * ROUNDS * 2) as u64, "two were in at once");
+    assert_eq!(
+        total,
+        (CLIENTS * TASKS * ROUNDS * 2) as u64,
+        "an update was lost, so two callers held the same locks at the same time"
+    );
 }
 
 pub(crate) async fn one_wait_covers_all_parts(scene: &Scene) {
@@ -192,7 +200,10 @@ pub(crate) async fn the_loss_of_one_part_is_the_loss_of_the_whole(scene: &Scene)
     operator.admin().force_release(&keys[1], "conformance").await.unwrap();
     let told = scene.within(scene.ttl() / 3 + scene.slack(), guard.lost()).await;
 
-    assert_eq!(told.expect("it is told"), Some((keys[1].clone(), LossReason::Vanished)));
+    assert_eq!(
+        told.expect("the holder was not notified of the forced release in time"),
+        Some((keys[1].clone(), LossReason::Vanished))
+    );
     assert!(!guard.is_held());
     let error = guard.while_held(pending::<()>()).await.unwrap_err();
     assert_eq!((error.kind(), error.key()), (ErrorKind::LeaseLost, Some(&keys[1])), "{error}");
@@ -218,7 +229,10 @@ pub(crate) async fn tokens_of_each_part_increase(scene: &Scene) {
         for (key, last) in keys.iter().zip(&mut last) {
             let token = guard.get(key).unwrap().token();
             assert_eq!(token.key(), key);
-            assert!(token.number() > *last, "{token:?} after {last}");
+            assert!(
+                token.number() > *last,
+                "the token {token:?} is not larger than the previous token {last}"
+            );
             *last = token.number();
         }
         guard.release().await.unwrap();
@@ -232,20 +246,37 @@ pub(crate) async fn parts_may_be_of_different_kinds(scene: &Scene) {
     let whole = client.multi_lock().mutex(&mutex).unwrap().read(&read).unwrap();
     let whole = whole.write(&write).unwrap().permits(&permits, 2, 3).unwrap();
 
-    let guard = whole.try_lock().await.expect("all keys are free");
+    let guard = whole
+        .try_lock()
+        .await
+        .expect("the locks could not be acquired, although all keys were free");
 
     assert!(matches!(other.mutex(&mutex).unwrap().try_lock().await, Err(TryLockError::Busy(_))));
     assert!(matches!(other.rw_lock(&write).unwrap().try_read().await, Err(TryLockError::Busy(_))));
     assert!(matches!(other.rw_lock(&read).unwrap().try_write().await, Err(TryLockError::Busy(_))));
-    let beside = other.rw_lock(&read).unwrap().try_read().await.expect("it only reads");
+    let beside = other
+        .rw_lock(&read)
+        .unwrap()
+        .try_read()
+        .await
+        .expect("a second reader was rejected, although the lock was held only for reading");
     let semaphore = other.semaphore(&permits, 3).unwrap();
     assert!(matches!(semaphore.try_acquire(2).await, Err(TryLockError::Busy(_))));
-    let third = semaphore.try_acquire(1).await.expect("it has two of three");
+    let third = semaphore
+        .try_acquire(1)
+        .await
+        .expect("the third permit was rejected, although only two of three were held");
     beside.release().await.unwrap();
     guard.release().await.unwrap();
 
     // The remaining two permits are free for other callers.
-    whole.try_lock().await.expect("two are free").release().await.unwrap();
+    whole
+        .try_lock()
+        .await
+        .expect("the locks could not be acquired, although two of three permits were free")
+        .release()
+        .await
+        .unwrap();
     let second = semaphore.try_acquire(1).await.unwrap();
     assert!(matches!(whole.try_lock_for(scene.slack()).await, Err(TryLockError::Busy(_))));
     all_become_free(scene, all.into_iter().filter(|key| **key != permits)).await;

@@ -39,7 +39,11 @@ async fn contend<B: LockBackend>(scene: &Scene, clients: Vec<LockClient<B>>, tas
     while let Some(done) = set.join_next().await {
         done.unwrap();
     }
-    assert_eq!(counter.load(Ordering::SeqCst), all * times, "increments were lost");
+    assert_eq!(
+        counter.load(Ordering::SeqCst),
+        all * times,
+        "increments were lost, so two callers held the lock at the same time"
+    );
 }
 
 pub(crate) async fn many_tasks_never_overlap(scene: &Scene) {
@@ -71,7 +75,10 @@ pub(crate) async fn a_held_lock_is_refused_at_once(scene: &Scene) {
     assert!(scene.now().since(asked_at) < scene.ttl());
     let after = scene.witness(&key).await.unwrap();
     assert_eq!(before.fingerprint(), after.fingerprint());
-    assert!(after.remaining() <= before.remaining(), "the refusal renewed the holder's lease");
+    assert!(
+        after.remaining() <= before.remaining(),
+        "a rejected attempt renewed the holder's lease"
+    );
     assert!(guard.is_held());
     guard.release().await.unwrap();
 }
@@ -84,7 +91,7 @@ pub(crate) async fn a_refusal_names_the_holder_and_the_time_left(scene: &Scene) 
 
     let contention = refusal(&other, &scene.lease(&key)).await;
 
-    let holder = contention.holder().expect("the store can tell");
+    let holder = contention.holder().expect("the store did not report the holder of a held key");
     assert_eq!(holder.fingerprint(), held.id().fingerprint());
     let remaining = holder.remaining().unwrap();
     assert!(remaining <= scene.ttl() && remaining > scene.ttl() / 2, "{remaining:?}");
@@ -105,7 +112,7 @@ pub(crate) async fn a_refused_caller_is_told_the_holder(scene: &Scene) {
         for wait in [Duration::ZERO, scene.slack()] {
             let busy = mutex.try_lock_for(wait).await.unwrap_err().into_busy().unwrap();
             assert_eq!(busy.key(), &key);
-            let holder = busy.holder().expect("the store can tell");
+            let holder = busy.holder().expect("the store did not report the holder of a held key");
             assert_eq!(holder.fingerprint(), ours.fingerprint());
             assert_eq!(holder.description(), ours.description());
             // When a waiter refreshes its queue entry, etcd reports the holder but not the
@@ -139,7 +146,9 @@ pub(crate) async fn similar_names_are_different_locks(scene: &Scene) {
         name.replace('/', "%2F"),
     ] {
         let guard = client.mutex(&similar).unwrap().try_lock().await;
-        guards.push(guard.unwrap_or_else(|error| panic!("{similar:?} is not free: {error}")));
+        guards.push(guard.unwrap_or_else(|error| {
+            panic!("the lock {similar:?} should be free, but could not be acquired: {error}")
+        }));
     }
 
     for guard in guards {
@@ -238,7 +247,9 @@ pub(crate) async fn a_request_that_arrives_late_is_not_reported_as_held(scene: &
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     scene
-        .until("the late request is applied", late, async || scene.witness(&key).await.is_some())
+        .until("the store applies the late request", late, async || {
+            scene.witness(&key).await.is_some()
+        })
         .await;
     scene.until_free(&key, scene.ttl()).await;
 }
@@ -273,7 +284,7 @@ pub(crate) async fn locks_of_one_client_do_not_mix(scene: &Scene) {
         }
         holders
     };
-    assert_eq!(holders.len(), keys.len(), "two locks have one lease id");
+    assert_eq!(holders.len(), keys.len(), "two locks have the same lease ID");
 
     // Releasing some leases does not affect the remaining ones.
     let kept = guards.split_off(20);

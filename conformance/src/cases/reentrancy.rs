@@ -12,14 +12,23 @@ pub(crate) async fn an_owner_enters_again_and_others_wait_for_its_last_guard(sce
     let (mutex, theirs) = (client.reentrant_mutex(&key).unwrap(), other.mutex(&key).unwrap());
 
     let outer = mutex.lock().await.unwrap();
-    let inner = mutex.try_lock().await.expect("the owner enters again");
+    let inner = mutex.try_lock().await.expect("the owner could not acquire its lock again");
     assert!(matches!(theirs.try_lock().await, Err(TryLockError::Busy(_))));
     outer.release().await.unwrap();
-    assert!(matches!(theirs.try_lock().await, Err(TryLockError::Busy(_))), "one guard is left");
+    assert!(
+        matches!(theirs.try_lock().await, Err(TryLockError::Busy(_))),
+        "the lock was released while the owner still had a guard"
+    );
     assert!(inner.is_held());
     inner.release().await.unwrap();
 
-    theirs.try_lock().await.expect("the last has gone").release().await.unwrap();
+    theirs
+        .try_lock()
+        .await
+        .expect("the lock was still held after the owner's last guard was released")
+        .release()
+        .await
+        .unwrap();
 }
 
 pub(crate) async fn another_owner_in_the_same_task_is_kept_out(scene: &Scene) {
@@ -120,11 +129,21 @@ pub(crate) async fn a_loss_is_the_loss_of_all_levels(scene: &Scene) {
     assert_eq!(inner.lost().await, Some(LossReason::Vanished));
     assert!(!outer.is_held());
     let refused = mutex.lock().await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::LeaseLost, "a new lease would hide the loss");
+    assert_eq!(
+        refused.kind(),
+        ErrorKind::LeaseLost,
+        "the owner acquired a new lease while a guard of the lost lease existed"
+    );
     for guard in [inner, outer] {
         assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
     }
-    mutex.lock().await.expect("all is over").release().await.unwrap();
+    mutex
+        .lock()
+        .await
+        .expect("the lock could not be acquired after all guards of the lost lease were gone")
+        .release()
+        .await
+        .unwrap();
 }
 
 pub(crate) async fn a_lost_reply_does_not_spoil_the_count(scene: &Scene) {

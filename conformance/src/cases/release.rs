@@ -20,7 +20,8 @@ pub(crate) async fn a_released_lock_is_free_and_a_second_release_is_nothing(scen
     grant(&other, &second).await;
     assert_eq!(backend.release(&first).await.unwrap(), Release::NotHeld);
 
-    let holder = scene.witness(&key).await.expect("the second release did nothing");
+    let holder =
+        scene.witness(&key).await.expect("a repeated release removed another holder's lease");
     assert_eq!(holder.fingerprint(), second.id().fingerprint());
     other.release(&second).await.unwrap();
 }
@@ -62,7 +63,7 @@ pub(crate) async fn a_stale_release_leaves_the_successor(scene: &Scene) {
 
     assert_eq!(backend.release(&stale).await.unwrap(), Release::NotHeld);
 
-    let holder = scene.witness(&key).await.expect("the successor still holds it");
+    let holder = scene.witness(&key).await.expect("a late release removed the successor's lease");
     assert_eq!(holder.fingerprint(), next.id().fingerprint());
     other.release(&next).await.unwrap();
 }
@@ -106,7 +107,10 @@ pub(crate) async fn a_release_to_a_silent_store_ends_in_time_and_goes_on_behind(
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     let took = scene.now().since(asked_at);
-    assert!(took <= Duration::from_secs(5) + scene.slack(), "the release took {took:?}");
+    assert!(
+        took <= Duration::from_secs(5) + scene.slack(),
+        "the release took {took:?}, which is too long"
+    );
     scene.until_free(&key, Duration::from_secs(1)).await;
 }
 
@@ -149,7 +153,9 @@ pub(crate) async fn a_guard_may_be_dropped_outside_of_any_runtime(scene: &Scene)
     let client = scene.client_with(scene.options().ttl(scene.long_ttl())).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    std::thread::spawn(move || drop(guard)).join().expect("the drop does not panic");
+    std::thread::spawn(move || drop(guard))
+        .join()
+        .expect("dropping the guard outside of a runtime panicked");
 
     scene.until_free(&key, Duration::ZERO).await;
 }
@@ -233,8 +239,11 @@ pub(crate) async fn min_hold_keeps_the_key_closed_after_the_release(scene: &Scen
         let closed = scene.now().since(locked_at);
         let early = Duration::from_millis(5);
         let latest = longest(scene, other.backend(), time);
-        assert!(closed + early >= time, "closed for {closed:?}");
-        scene.in_time("the key is open", closed, latest)?;
+        assert!(
+            closed + early >= time,
+            "the key was locked for only {closed:?}, although min_hold is {time:?}"
+        );
+        scene.in_time("the key becomes free", closed, latest)?;
         next.release().await.unwrap();
     }
     Ok(())

@@ -26,7 +26,10 @@ pub(crate) async fn a_lock_is_kept_for_many_ttls(scene: &Scene) {
 
     assert_eq!(*guard.token(), token);
     let renewals = faults.calls(Operation::Renew);
-    assert!((6..18).contains(&renewals), "{renewals} renewals in three TTLs");
+    assert!(
+        (6..18).contains(&renewals),
+        "expected 6 to 17 renewals in three TTLs, but there were {renewals}"
+    );
     guard.release().await.unwrap();
 }
 
@@ -50,12 +53,12 @@ pub(crate) async fn failing_renewals_make_a_lease_unconfirmed_and_then_lost(scen
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1_000);
 
     assert_eq!(guard.unconfirmed().await, LeaseState::Unconfirmed);
-    assert!(scene.now() < deadline, "there is no time left to finish early");
+    assert!(scene.now() < deadline, "the lease became unconfirmed only after its deadline");
     assert!(guard.is_held());
     assert_eq!(guard.lost().await, Some(LossReason::Expired));
 
     let late = scene.now().since(deadline);
-    assert!(late <= scene.slack(), "the loss was signalled {late:?} after the deadline");
+    assert!(late <= scene.slack(), "the loss was reported {late:?} after the deadline");
     drop(guard);
 }
 
@@ -67,7 +70,7 @@ pub(crate) async fn an_unconfirmed_lease_is_held_again_once_a_renewal_succeeds(s
 
     assert_eq!(guard.unconfirmed().await, LeaseState::Unconfirmed);
 
-    until_held(scene, &guard, scene.ttl(), "it is held again").await;
+    until_held(scene, &guard, scene.ttl(), "the lease is confirmed again").await;
     guard.release().await.unwrap();
 }
 
@@ -116,10 +119,10 @@ pub(crate) async fn a_definite_no_is_a_loss_at_once_and_the_end_of_renewals(scen
 
     let renewals = faults.calls(Operation::Renew);
     scene.pass(scene.ttl()).await;
-    assert_eq!(faults.calls(Operation::Renew), renewals, "it renews a lost lease");
+    assert_eq!(faults.calls(Operation::Renew), renewals, "the client renewed a lost lease");
     drop(guard);
     scene.pass(scene.ttl() / 2).await;
-    let holder = scene.witness(&key).await.expect("the thief's lease was touched");
+    let holder = scene.witness(&key).await.expect("the client removed another holder's lease");
     assert_eq!(holder.fingerprint(), thief.id().fingerprint());
     client.backend().release(&thief).await.unwrap();
 }
@@ -155,7 +158,11 @@ pub(crate) async fn a_renewal_that_races_a_release_never_brings_the_key_back(sce
 
         released.unwrap();
         assert!(renewed.iter().all(Result::is_ok), "{renewed:?}");
-        assert_eq!(scene.witness(&key).await, None, "the renewal brought the key back");
+        assert_eq!(
+            scene.witness(&key).await,
+            None,
+            "a concurrent renewal restored a released lease"
+        );
     }
 }
 
@@ -244,7 +251,10 @@ pub(crate) async fn max_hold_ends_a_lease_that_is_renewed(scene: &Scene) {
     assert_eq!(guard.lost().await, Some(LossReason::MaxHold));
 
     let held = scene.now().since(locked_at);
-    assert!(held > limit - scene.ttl() / 2 && held < limit + scene.slack(), "held for {held:?}");
+    assert!(
+        held > limit - scene.ttl() / 2 && held < limit + scene.slack(),
+        "the lock was held for {held:?}, although max_hold is {limit:?}"
+    );
     scene.until_free(&key, limit.saturating_sub(held) + granularity(client.backend())).await;
     drop(guard);
 }
@@ -260,7 +270,10 @@ pub(crate) async fn max_hold_may_be_shorter_than_the_ttl(scene: &Scene) {
     assert_eq!(guard.lost().await, Some(LossReason::MaxHold));
 
     let held = scene.now().since(locked_at);
-    assert!(held < limit + scene.slack(), "held for {held:?}");
+    assert!(
+        held < limit + scene.slack(),
+        "the lock was held for {held:?}, although max_hold is {limit:?}"
+    );
     scene.until_free(&key, limit.saturating_sub(held) + granularity(client.backend())).await;
 }
 
@@ -274,10 +287,16 @@ pub(crate) async fn max_hold_limits_an_extension(scene: &Scene) {
     guard.extend(scene.long_ttl()).await.unwrap();
 
     let held_until = guard.deadline().since(locked_at);
-    assert!(held_until <= limit + scene.slack(), "held for {held_until:?}");
+    assert!(
+        held_until <= limit + scene.slack(),
+        "the deadline allows the lock to be held for {held_until:?}, although max_hold is {limit:?}"
+    );
     assert_eq!(guard.lost().await, Some(LossReason::MaxHold));
     let held = scene.now().since(locked_at);
-    assert!(held < limit + scene.slack(), "held for {held:?}");
+    assert!(
+        held < limit + scene.slack(),
+        "the lock was held for {held:?}, although max_hold is {limit:?}"
+    );
     scene.until_free(&key, limit.saturating_sub(held) + granularity(client.backend())).await;
 }
 
@@ -290,7 +309,10 @@ pub(crate) async fn extending_moves_the_lease_in_the_store_and_here(scene: &Scen
         guard.extend(ttl).await.unwrap();
 
         let stored = scene.witness(&key).await.unwrap().remaining().unwrap();
-        assert!(stored <= ttl && stored + scene.slack() > ttl, "{stored:?} is stored, not {ttl:?}");
+        assert!(
+            stored <= ttl && stored + scene.slack() > ttl,
+            "the store keeps the lease for {stored:?}, but {ttl:?} was requested"
+        );
         assert!(guard.remaining() < ttl && guard.remaining() + scene.slack() > ttl * 9 / 10);
     }
     guard.release().await.unwrap();
@@ -334,7 +356,9 @@ pub(crate) async fn an_extension_that_hangs_ends_with_the_lease(scene: &Scene) {
 
     let extended = scene.within(scene.ttl() + scene.slack(), guard.extend(scene.long_ttl())).await;
 
-    let error = extended.expect("there is nothing left to extend").unwrap_err();
+    let error = extended
+        .expect("an extension without a reply did not fail when the lease expired")
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");
     // The store keeps the lease for the additional time that the holder allows for clock drift.
     scene.until_free(&key, granularity(client.backend()) + scene.ttl() / 50).await;
@@ -355,7 +379,7 @@ pub(crate) async fn an_extension_that_is_dropped_does_not_end_renewals(scene: &S
         drop(extension);
 
         scene.pass(scene.ttl() * 5 / 4).await;
-        until_held(scene, &guard, Duration::ZERO, "it is renewed").await;
+        until_held(scene, &guard, Duration::ZERO, "the lease is renewed").await;
     }
     guard.release().await.unwrap();
 }
@@ -366,7 +390,10 @@ pub(crate) async fn a_stalled_process_sees_the_loss_first(scene: &Scene) {
     let mutex = client.mutex(&key).unwrap();
     let stall = scene.ttl() * 2;
     let check = async |guard: LockGuard| {
-        assert!(!guard.is_held(), "the first check after the stall says that it is held");
+        assert!(
+            !guard.is_held(),
+            "the first check after the stall reported the lease as held, although its deadline had passed"
+        );
         let ran = guard.while_held(async { "ran" }).await;
         assert_eq!(ran.unwrap_err().kind(), ErrorKind::LeaseLost);
     };
@@ -387,7 +414,7 @@ pub(crate) async fn a_stalled_process_sees_the_loss_first(scene: &Scene) {
         });
     });
     let join = async || stalled.is_finished();
-    scene.until("the stalled process is through", stall * 2, join).await;
+    scene.until("the stalled process finishes", stall * 2, join).await;
     stalled.join().unwrap();
 }
 

@@ -39,9 +39,12 @@ pub(crate) async fn pauses_grow_and_are_random(scene: &Scene) {
         let (early, all) = (attempts[0], attempts[99]);
         // The first pauses are at most 4, 8, 16 and 32 ms. In total, there are about twenty pauses,
         // which last half of the maximum length on average.
-        assert!(early >= 5 && all < 80, "{early} of {all} in a hundredth of the time");
+        assert!(
+            early >= 5 && all < 80,
+            "expected at least 5 attempts in the first hundredth of the time and fewer than 80 in all, but there were {early} and {all}"
+        );
     }
-    assert_ne!(attempts[0], attempts[1], "two callers stay in step");
+    assert_ne!(attempts[0], attempts[1], "two callers retried at exactly the same times");
     guard.release().await.unwrap();
 }
 
@@ -110,7 +113,8 @@ pub(crate) async fn no_wait_is_one_attempt(scene: &Scene) {
 
         assert_eq!(faults.calls(Operation::Acquire), attempts + 1);
     }
-    let guard = mutex.try_lock_for(Duration::ZERO).await.expect("it is free");
+    let guard =
+        mutex.try_lock_for(Duration::ZERO).await.expect("a free lock could not be acquired");
     guard.release().await.unwrap();
 }
 
@@ -144,7 +148,10 @@ pub(crate) async fn a_repeated_request_is_not_in_its_own_way(scene: &Scene) {
 
     assert!(again.token() >= first.token());
     let remaining = scene.witness(&key).await.unwrap().remaining().unwrap();
-    assert!(remaining > scene.ttl() / 2, "only {remaining:?} of the TTL are in force");
+    assert!(
+        remaining > scene.ttl() / 2,
+        "only {remaining:?} of the TTL is left after a repeated claim"
+    );
     backend.release(&lease).await.unwrap();
 }
 

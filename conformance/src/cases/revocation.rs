@@ -12,7 +12,7 @@ use crate::scene::Scene;
 /// Waits until the holder has received the revocation request.
 async fn learns(scene: &Scene, guard: &LockGuard, within: Duration) {
     let told = scene.within(within, guard.revocation_requested()).await;
-    assert!(told.is_some(), "it was not told within {within:?}");
+    assert!(told.is_some(), "the holder did not receive the revocation request within {within:?}");
     assert!(guard.is_revocation_requested());
 }
 
@@ -29,8 +29,8 @@ pub(crate) async fn a_holder_that_is_asked_back_learns_of_it_and_goes_on(scene: 
     assert_eq!(asked, Revocation::Requested);
     learns(scene, &guard, scene.ttl()).await;
     scene.pass(scene.ttl() * 2).await;
-    assert_eq!(guard.state(), LeaseState::Held, "nothing else happens to it");
-    assert!(guard.is_revocation_requested(), "a request is never withdrawn");
+    assert_eq!(guard.state(), LeaseState::Held, "a revocation request ended the lease");
+    assert!(guard.is_revocation_requested(), "the revocation request was withdrawn");
     guard.release().await.unwrap();
 }
 

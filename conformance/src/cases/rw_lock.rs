@@ -31,13 +31,20 @@ async fn read_and_write(lock: RwLock, inside: Arc<AtomicI64>, rounds: usize) {
     for round in 0..rounds {
         if (round + fastrand::usize(..3)) % 3 == 0 {
             let guard = lock.write().await.unwrap();
-            assert_eq!(inside.fetch_add(WRITER, Ordering::SeqCst), 0, "a writer was not alone");
+            assert_eq!(
+                inside.fetch_add(WRITER, Ordering::SeqCst),
+                0,
+                "a writer was not the only holder"
+            );
             tokio::task::yield_now().await;
             inside.fetch_sub(WRITER, Ordering::SeqCst);
             guard.release().await.unwrap();
         } else {
             let guard = lock.read().await.unwrap();
-            assert!(inside.fetch_add(1, Ordering::SeqCst) < WRITER, "a reader met a writer");
+            assert!(
+                inside.fetch_add(1, Ordering::SeqCst) < WRITER,
+                "a reader and a writer held the lock at the same time"
+            );
             tokio::task::yield_now().await;
             inside.fetch_sub(1, Ordering::SeqCst);
             guard.release().await.unwrap();
@@ -68,9 +75,13 @@ pub(crate) async fn readers_share_and_a_writer_is_alone(scene: &Scene) {
     let guards = (one.read().await.unwrap(), other.read().await.unwrap());
     assert!(matches!(one.try_write().await, Err(TryLockError::Busy(_))));
     guards.0.release().await.unwrap();
-    assert!(matches!(one.try_write().await, Err(TryLockError::Busy(_))), "the other still reads");
+    assert!(
+        matches!(one.try_write().await, Err(TryLockError::Busy(_))),
+        "a writer acquired the lock while a reader held it"
+    );
     guards.1.release().await.unwrap();
-    let writer = one.try_write().await.expect("there are no readers");
+    let writer =
+        one.try_write().await.expect("a writer was rejected, although no reader held the lock");
     assert!(matches!(other.try_read().await, Err(TryLockError::Busy(_))));
     assert!(matches!(other.try_write().await, Err(TryLockError::Busy(_))));
     writer.release().await.unwrap();
@@ -116,8 +127,10 @@ pub(crate) async fn waiting_readers_enter_together(scene: &Scene) {
     // No reader releases the lock before the last reader has acquired it.
     let mut readers = Vec::new();
     for reader in waiting {
-        let entered =
-            scene.within(scene.slack(), reader).await.expect("it need not wait for others");
+        let entered = scene
+            .within(scene.slack(), reader)
+            .await
+            .expect("a reader was not admitted together with the other waiting readers");
         readers.push(entered.unwrap().unwrap());
     }
     for reader in readers {
@@ -142,8 +155,11 @@ pub(crate) async fn a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only(
     let writer = client.rw_lock(&key).unwrap().write().await.unwrap();
 
     let after = scene.now().since(died_at);
-    assert!(after + Duration::from_millis(50) >= scene.ttl() * 3, "in after {after:?}");
-    scene.in_time("the writer is in", after, longest(scene, &backend, scene.ttl() * 3))?;
+    assert!(
+        after + Duration::from_millis(50) >= scene.ttl() * 3,
+        "the writer was admitted after {after:?}, before the dead reader's lease had expired"
+    );
+    scene.in_time("the writer is admitted", after, longest(scene, &backend, scene.ttl() * 3))?;
     writer.release().await.unwrap();
     Ok(())
 }
@@ -162,7 +178,10 @@ pub(crate) async fn readers_that_come_and_go_do_not_starve_a_writer(scene: &Scen
     let late = tokio::spawn(async move { another.read().await.unwrap() });
     first.release().await.unwrap();
 
-    let writer = scene.within(scene.slack(), writer).await.expect("it waits only for the first");
+    let writer = scene
+        .within(scene.slack(), writer)
+        .await
+        .expect("the writer waited for a reader that arrived later");
     let writer = writer.unwrap();
     assert!(!late.is_finished());
     writer.release().await.unwrap();
@@ -182,8 +201,11 @@ pub(crate) async fn a_waiting_writer_does_not_starve_readers(scene: &Scene) {
 
     first.release().await.unwrap();
 
-    let reader =
-        scene.within(scene.slack(), reader).await.expect("it came before the writer").unwrap();
+    let reader = scene
+        .within(scene.slack(), reader)
+        .await
+        .expect("a reader that arrived before the second writer was not admitted first")
+        .unwrap();
     assert!(!second.is_finished());
     reader.release().await.unwrap();
     second.await.unwrap().release().await.unwrap();
@@ -206,7 +228,12 @@ pub(crate) async fn a_reader_that_would_write_is_told_of_the_deadlock(scene: &Sc
 
     tokio::join!(OwnerId::new().scope(would_write()), OwnerId::new().scope(would_write()));
 
-    lock.try_write().await.expect("the readers have left").release().await.unwrap();
+    lock.try_write()
+        .await
+        .expect("a writer was rejected after the readers had released the lock")
+        .release()
+        .await
+        .unwrap();
 }
 
 pub(crate) async fn an_owner_that_writes_may_read_and_write_again(scene: &Scene) {
@@ -224,10 +251,16 @@ pub(crate) async fn an_owner_that_writes_may_read_and_write_again(scene: &Scene)
 
     assert!(
         matches!(other.try_read().await, Err(TryLockError::Busy(_))),
-        "it is a writer's until the last guard"
+        "a reader acquired the lock while a writer still had a guard"
     );
     inner.release().await.unwrap();
-    other.try_read().await.expect("the last guard is gone").release().await.unwrap();
+    other
+        .try_read()
+        .await
+        .expect("a reader was rejected after the writer's last guard was released")
+        .release()
+        .await
+        .unwrap();
 }
 
 pub(crate) async fn a_downgrade_lets_readers_in_and_no_writer_between(scene: &Scene) {
@@ -246,7 +279,11 @@ pub(crate) async fn a_downgrade_lets_readers_in_and_no_writer_between(scene: &Sc
 
     assert_eq!((downgraded.token(), downgraded.units()), (&token, 1));
     assert!(downgraded.deadline() >= deadline);
-    let other = scene.within(scene.slack(), reads).await.expect("readers may come in").unwrap();
+    let other = scene
+        .within(scene.slack(), reads)
+        .await
+        .expect("a waiting reader was not admitted after the downgrade")
+        .unwrap();
     assert!(!writes.is_finished());
     other.release().await.unwrap();
     scene.pass(Duration::from_millis(20)).await;
@@ -266,7 +303,11 @@ pub(crate) async fn a_downgrade_wakes_waiting_readers(scene: &Scene) {
 
     let downgraded = writer.downgrade().await.unwrap();
 
-    let other = scene.within(promptly(scene), reads).await.expect("it is woken").unwrap();
+    let other = scene
+        .within(promptly(scene), reads)
+        .await
+        .expect("a waiting reader was not notified of the downgrade in time")
+        .unwrap();
     other.release().await.unwrap();
     downgraded.release().await.unwrap();
 }
@@ -281,7 +322,11 @@ pub(crate) async fn a_downgrade_lets_readers_of_its_own_process_in(scene: &Scene
 
     let downgraded = writer.downgrade().await.unwrap();
 
-    let other = scene.within(scene.slack(), reads).await.expect("readers may come in").unwrap();
+    let other = scene
+        .within(scene.slack(), reads)
+        .await
+        .expect("a waiting reader was not admitted after the downgrade")
+        .unwrap();
     assert!(downgraded.is_held());
     other.release().await.unwrap();
     downgraded.release().await.unwrap();

@@ -52,7 +52,10 @@ async fn take(semaphore: Semaphore, out: Arc<AtomicI64>, rounds: usize) {
         let Some(guard) = acquired else { continue };
         let count = i64::from(count);
         let total = out.fetch_add(count, Ordering::SeqCst) + count;
-        assert!(total <= i64::from(semaphore.limit()), "{total} permits are out");
+        assert!(
+            total <= i64::from(semaphore.limit()),
+            "{total} permits are held at the same time, which exceeds the limit"
+        );
         tokio::task::yield_now().await;
         out.fetch_sub(count, Ordering::SeqCst);
         if fastrand::bool() {
@@ -162,7 +165,10 @@ pub(crate) async fn a_stolen_permit_is_a_loss_at_once_where_the_store_tells(scen
 
     for guard in [one, other] {
         let within = told_within(scene, scene.long_ttl());
-        scene.within(within, guard.lost()).await.expect("it is told");
+        scene
+            .within(within, guard.lost())
+            .await
+            .expect("the holder was not notified of the forced release in time");
     }
 }
 
@@ -188,10 +194,13 @@ pub(crate) async fn each_holder_has_its_own_ttl(scene: &Scene) {
         let attempt = backend.try_acquire(&Claim::new(next.clone())).await.unwrap();
         matches!(attempt, Attempt::Granted(_))
     };
-    scene.until("the short lease has ended", ttl / 2 + granularity(&backend), free).await;
+    scene.until("the short lease has expired", ttl / 2 + granularity(&backend), free).await;
 
     let after = scene.now().since(granted_at);
-    assert!(after + Duration::from_millis(50) >= ttl, "it ended after {after:?}");
+    assert!(
+        after + Duration::from_millis(50) >= ttl,
+        "the short lease expired after {after:?}, before its TTL had passed"
+    );
     assert_eq!(backend.renew(&long).await.unwrap(), Renewal::Renewed);
     backend.release(&long).await.unwrap();
     backend.release(&next).await.unwrap();
@@ -243,7 +252,7 @@ pub(crate) async fn a_free_permit_is_refused_only_for_the_sake_of_a_waiter(scene
     let waits = start_to_wait(scene, &client, async move { large.acquire(3).await }).await;
     if waiting_is_queueing {
         let refused = async || semaphore.try_acquire(1).await.unwrap_err().into_busy().is_ok();
-        scene.until("it stands in line", Duration::ZERO, refused).await;
+        scene.until("the claim was queued", Duration::ZERO, refused).await;
     }
 
     let mut tries = JoinSet::new();
@@ -259,7 +268,11 @@ pub(crate) async fn a_free_permit_is_refused_only_for_the_sake_of_a_waiter(scene
     };
     let granted: Vec<_> = tries.into_iter().filter_map(or_busy).collect();
     let free = if waiting_is_queueing { 0 } else { 1 };
-    assert_eq!(granted.len(), free, "one was free, unless a waiter has a right to it");
+    assert_eq!(
+        granted.len(),
+        free,
+        "a free permit was granted before a queued claim, or was not granted without a queue"
+    );
     drop(granted);
     two.release().await.unwrap();
     waits.await.unwrap().unwrap().release().await.unwrap();
@@ -277,7 +290,11 @@ pub(crate) async fn a_release_wakes_a_waiter(scene: &Scene) {
 
     held.release().await.unwrap();
 
-    let guard = scene.within(promptly(scene), waits).await.expect("it is woken").unwrap();
+    let guard = scene
+        .within(promptly(scene), waits)
+        .await
+        .expect("the waiter was not notified in time")
+        .unwrap();
     guard.release().await.unwrap();
 }
 
@@ -331,15 +348,15 @@ pub(crate) async fn clients_may_name_different_limits(scene: &Scene) {
     let three = large.acquire(3).await.unwrap();
     assert!(
         matches!(small.try_acquire(1).await, Err(TryLockError::Busy(_))),
-        "three of its two are out"
+        "a semaphore with a limit of two granted a permit while three were held"
     );
-    let fourth = large.try_acquire(1).await.expect("one of four is free");
+    let fourth = large.try_acquire(1).await.expect("the fourth of four permits was rejected");
     assert!(matches!(large.try_acquire(1).await, Err(TryLockError::Busy(_))));
     three.release().await.unwrap();
 
-    let second = small.try_acquire(1).await.expect("one of two is free");
+    let second = small.try_acquire(1).await.expect("the second of two permits was rejected");
     assert!(matches!(small.try_acquire(1).await, Err(TryLockError::Busy(_))));
-    let others = large.try_acquire(2).await.expect("two of four are free");
+    let others = large.try_acquire(2).await.expect("the last two of four permits were rejected");
     for guard in [fourth, second, others] {
         guard.release().await.unwrap();
     }

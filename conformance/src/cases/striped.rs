@@ -33,18 +33,21 @@ pub(crate) async fn each_segment_has_one_holder_and_all_can_be_had(scene: &Scene
     let mut guards = Vec::new();
     for number in 0..SEGMENTS as usize {
         let guard = striped[number % 2].try_lock().await;
-        guards.push(guard.unwrap_or_else(|error| panic!("segment {number} of all: {error}")));
+        guards.push(guard.unwrap_or_else(|error| {
+            panic!("segment {number} should be free, but could not be acquired: {error}")
+        }));
     }
 
     let held: BTreeSet<u32> = guards.iter().map(|guard| guard.segment()).collect();
-    assert_eq!(held, (0..SEGMENTS).collect(), "two hold the same");
+    assert_eq!(held, (0..SEGMENTS).collect(), "two guards hold the same segment");
     for striped in &striped {
         assert!(matches!(striped.try_lock().await, Err(TryLockError::Busy(_))));
     }
     let freed = guards.swap_remove(1);
     let segment = freed.segment();
     freed.release().await.unwrap();
-    let again = striped[0].try_lock().await.expect("it is free again");
+    let again =
+        striped[0].try_lock().await.expect("the released segment could not be acquired again");
     assert_eq!(again.segment(), segment);
     guards.push(again);
     for guard in guards {
@@ -66,7 +69,11 @@ pub(crate) async fn no_two_meet_in_a_segment(scene: &Scene) {
                 for _ in 0..12 {
                     let guard = striped.lock().await.unwrap();
                     let inside = &inside[guard.segment() as usize];
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                    assert_eq!(
+                        inside.fetch_add(1, Ordering::SeqCst),
+                        0,
+                        "two callers held the same segment at the same time"
+                    );
                     tokio::task::yield_now().await;
                     inside.fetch_sub(1, Ordering::SeqCst);
                     guard.release().await.unwrap();
@@ -107,11 +114,16 @@ pub(crate) async fn a_waiter_gets_the_first_segment_that_is_freed(scene: &Scene)
         freed.release().await.unwrap();
 
         let served = scene.within(scene.ttl() / 10 + scene.slack(), waiter).await;
-        let served = served.expect("one is free").unwrap();
+        let served = served.expect("the waiter did not acquire the released segment").unwrap();
         assert_eq!(served.segment(), segment);
         served.release().await.unwrap();
         scene.until_free(&striped.segments()[segment as usize], Duration::ZERO).await;
-        guards.push(striped.try_lock().await.expect("the segments are free"));
+        guards.push(
+            striped
+                .try_lock()
+                .await
+                .expect("a segment was still held after its guard was released"),
+        );
     }
     drop(guards);
     all_become_free(scene, &striped).await;

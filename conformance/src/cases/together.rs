@@ -32,14 +32,18 @@ async fn grant_all<B: LockBackend>(backend: &B, leases: &[Lease]) -> Vec<Grant> 
             assert_eq!(grants.len(), leases.len());
             grants
         }
-        AttemptAll::Held { key, contention } => panic!("{key} is held: {contention:?}"),
+        AttemptAll::Held { key, contention } => {
+            panic!("the free key {key} was reported as held: {contention:?}")
+        }
     }
 }
 
 /// Makes one attempt to acquire all leases, which must fail because one key is held.
 async fn refusal_of_all<B: LockBackend>(backend: &B, claims: &[Claim]) -> (LockKey, Contention) {
     match backend.try_acquire_all(claims).await.unwrap() {
-        AttemptAll::Granted(grants) => panic!("granted: {grants:?}"),
+        AttemptAll::Granted(grants) => {
+            panic!("a request that includes a held key was granted: {grants:?}")
+        }
         AttemptAll::Held { key, contention } => (key, contention),
     }
 }
@@ -112,7 +116,10 @@ pub(crate) async fn a_repeated_request_for_several_is_the_same_acquisition(scene
     let again = grant_all(&backend, &wanted).await;
 
     for (first, again) in first.iter().zip(&again) {
-        assert!(again.token() >= first.token(), "{again:?} after {first:?}");
+        assert!(
+            again.token() >= first.token(),
+            "the token of a repeated grant, {again:?}, is smaller than the token of {first:?}"
+        );
     }
     release_all(&backend, &wanted).await;
     let later = long_lease(scene, wanted[0].key());
@@ -191,7 +198,11 @@ pub(crate) async fn crossing_sets_never_overlap(scene: &Scene) {
             for _ in 0..TIMES {
                 let guard = whole.lock().await.unwrap();
                 for key in set {
-                    assert_eq!(inside[key].fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                    assert_eq!(
+                        inside[key].fetch_add(1, Ordering::SeqCst),
+                        0,
+                        "two callers held the same lock at the same time"
+                    );
                 }
                 tokio::task::yield_now().await;
                 for key in set {
@@ -204,6 +215,6 @@ pub(crate) async fn crossing_sets_never_overlap(scene: &Scene) {
 
     for task in tasks {
         let done = scene.within(Duration::from_secs(60), task).await;
-        done.expect("they wait for each other").unwrap();
+        done.expect("the callers waited for each other").unwrap();
     }
 }

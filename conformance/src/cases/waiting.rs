@@ -44,7 +44,7 @@ pub(crate) async fn a_release_wakes_a_waiter(scene: &Scene) {
         let guard = waiting.await.unwrap();
 
         let woken = scene.now().since(released_at);
-        assert!(woken < promptly(scene), "woken after {woken:?}");
+        assert!(woken < promptly(scene), "the waiter was notified only after {woken:?}");
         guard.release().await.unwrap();
     }
 }
@@ -84,7 +84,11 @@ pub(crate) async fn a_forced_release_wakes_a_waiter(scene: &Scene) {
     let operator = scene.client().await;
     operator.admin().force_release(&key, "conformance").await.unwrap();
 
-    let next = scene.within(promptly(scene), waiting).await.expect("it is woken").unwrap();
+    let next = scene
+        .within(promptly(scene), waiting)
+        .await
+        .expect("the waiter was not notified of the forced release in time")
+        .unwrap();
     next.release().await.unwrap();
     drop(guard);
 }
@@ -101,13 +105,16 @@ pub(crate) async fn a_waiter_without_any_news_polls(scene: &Scene) {
 
     scene.pass(pause * 10).await;
     let attempts = faults.calls(Operation::Acquire);
-    assert!((11..=12).contains(&attempts), "{attempts} attempts in ten pauses");
+    assert!(
+        (11..=12).contains(&attempts),
+        "expected 11 or 12 attempts in ten pauses, but there were {attempts}"
+    );
     guard.release().await.unwrap();
     let released_at = scene.now();
     let guard = waiting.await.unwrap();
 
     let woken = scene.now().since(released_at);
-    assert!(woken < pause + scene.slack(), "it looked after {woken:?}");
+    assert!(woken < pause + scene.slack(), "the waiter retried only after {woken:?}");
     guard.release().await.unwrap();
 }
 
@@ -140,7 +147,11 @@ pub(crate) async fn a_release_just_before_the_waiting_is_not_missed(scene: &Scen
             if round % 2 == 0 { join(lock, release).await.0 } else { join(release, lock).await.1 };
 
         let waited = scene.now().since(started_at);
-        scene.stalls().in_time("the waiter holds", waited, soon * 2 + promptly(scene))?;
+        scene.stalls().in_time(
+            "the waiter acquires the lock",
+            waited,
+            soon * 2 + promptly(scene),
+        )?;
         next.release().await.unwrap();
     }
     Ok(())
@@ -162,7 +173,7 @@ pub(crate) async fn a_lost_connection_costs_a_waiter_nothing(scene: &Scene) {
     let next = tokio::select! {
         biased;
         next = waiting => next.unwrap(),
-        () = twenty_waits(scene) => panic!("not woken, while others were twenty times"),
+        () = twenty_waits(scene) => panic!("the waiter was not notified, although other waiters were notified twenty times in the meantime"),
     };
     next.release().await.unwrap();
 }
@@ -196,7 +207,7 @@ pub(crate) async fn a_waiter_is_served_when_a_dead_holder_expires(scene: &Scene)
 
     let waited = scene.now().since(asked_at);
     let latest = longest(scene, client.backend(), scene.ttl());
-    scene.in_time("the waiter holds", waited, latest)?;
+    scene.in_time("the waiter acquires the lock", waited, latest)?;
     guard.release().await.unwrap();
     Ok(())
 }
@@ -222,7 +233,7 @@ pub(crate) async fn one_release_serves_one_and_the_others_go_on_waiting(scene: &
     for _ in 0..6 {
         let guard = served.recv().await.unwrap();
         scene.pass(scene.ttl() / 20).await;
-        assert!(served.is_empty(), "two hold it");
+        assert!(served.is_empty(), "two callers held the lock at the same time");
         assert!(guard.is_held());
         guard.release().await.unwrap();
     }
@@ -264,9 +275,12 @@ pub(crate) async fn a_wait_that_ends_during_a_later_attempt_is_a_refusal(scene: 
     let waiting = waiting.await;
     faults.inject(Operation::Acquire, Fault::SwallowReply, 10);
 
-    assert!(waiting.await.unwrap().unwrap_err().into_busy().is_ok(), "it was held throughout");
+    assert!(
+        waiting.await.unwrap().unwrap_err().into_busy().is_ok(),
+        "the call did not report the lock as busy, although it was held throughout"
+    );
     let attempts = faults.calls(Operation::Acquire);
-    assert!(attempts >= 2, "{attempts} attempts");
+    assert!(attempts >= 2, "expected at least 2 attempts, but there were {attempts}");
     guard.release().await.unwrap();
 }
 
@@ -305,8 +319,11 @@ pub(crate) async fn a_flood_of_news_is_no_busy_loop(scene: &Scene) {
     let attempts = faults.calls(Operation::Acquire);
     // The client makes one attempt every 10 ms, plus a few attempts before it detects the flood.
     let most = usize::try_from(scene.ttl().as_millis() / 2 / 10).unwrap() + 20;
-    assert!(attempts <= most, "{attempts} attempts, {most} are allowed");
-    assert!(!waiting.is_finished(), "news was taken for a grant");
+    assert!(
+        attempts <= most,
+        "the waiter made {attempts} attempts, but at most {most} are allowed"
+    );
+    assert!(!waiting.is_finished(), "the waiter treated a notification as a grant");
     guard.release().await.unwrap();
     waiting.await.unwrap().release().await.unwrap();
 }
@@ -331,10 +348,13 @@ pub(crate) async fn a_thousand_waiters_of_a_process_are_one_to_the_store(scene: 
     // All waiters together make one attempt per pause and one attempt per notification of a
     // renewal.
     let attempts = faults.calls(Operation::Acquire);
-    assert!(attempts <= 30, "{attempts} attempts by {WAITERS} waiters");
+    assert!(
+        attempts <= 30,
+        "expected at most 30 attempts by {WAITERS} waiters, but there were {attempts}"
+    );
     guard.release().await.unwrap();
     for _ in 0..scene.rounds(WAITERS) {
-        waiting.join_next().await.expect("they are a thousand").unwrap();
+        waiting.join_next().await.expect("a waiter was not served").unwrap();
     }
     waiting.shutdown().await;
 }

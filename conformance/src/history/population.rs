@@ -75,7 +75,7 @@ impl Population {
                 self.replace(place, time).await;
                 (format!("process {victim}"), Vec::new())
             }
-            _ => panic!("{kind} befalls no client"),
+            _ => panic!("the fault {kind} does not affect clients"),
         }
     }
 

@@ -35,18 +35,18 @@ impl Display for Summary<'_> {
         let [p50, p99, max] = figures.loss_latency_ms;
         writeln!(
             f,
-            "  losses: {}; told after the deadline by {p50:.1} ms (median), {p99:.1} ms (99 %), {max:.1} ms (most)",
+            "  losses: {}; delay of the notification after the deadline: {p50:.1} ms (median), {p99:.1} ms (99 %), {max:.1} ms (maximum)",
             Counts(&figures.losses)
         )?;
         let [accepted, refused] = figures.writes;
         writeln!(
             f,
-            "  fenced writes: {accepted} accepted, {refused} refused; unfenced: {} lost updates",
+            "  fenced writes: {accepted} accepted, {refused} rejected; unfenced: {} lost updates",
             figures.lost_updates
         )?;
         writeln!(
             f,
-            "  the machine stood still for {:.0} ms; longest: overlap {:.0} ms, unserved {:.0} ms, until all was free {:.0} ms; {} open files at work, {} afterwards",
+            "  the machine stalled for {:.0} ms; longest overlap {:.0} ms, longest wait without a holder {:.0} ms, all locks free after {:.0} ms; {} open files during the run, {} afterwards",
             figures.stalled_ms,
             figures.longest_overlap_ms,
             figures.longest_unserved_ms,

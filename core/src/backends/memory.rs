@@ -94,7 +94,7 @@ impl MemoryBackend {
             return Err(claim.expect("only claims are of a kind").wrong_type());
         }
         if let Outcome::NotEnlisted(key) = &outcome {
-            let message = "the store is not a member of this quorum, or not any more";
+            let message = "the store is not, or is no longer, a member of this quorum";
             return Err(Error::new(ErrorKind::Unavailable, message).with_key(key));
         }
         Ok(T::try_from(outcome).ok().expect("each operation has its own outcome"))

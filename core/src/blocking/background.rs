@@ -36,7 +36,7 @@ pub(super) struct Ending(Option<Background>);
 impl Background {
     pub(super) fn start() -> Result<Self, Error> {
         let failed = |error| {
-            let message = "the background thread could not be started";
+            let message = "cannot start the background thread";
             Error::new(ErrorKind::Unavailable, message).with_source(error)
         };
         let runtime =
@@ -66,7 +66,8 @@ impl Background {
         // A forked process does not have the background thread.
         self.process.check()?;
         if !may_block() {
-            let message = "blocking calls are not for async code: await the async ones there";
+            let message =
+                "blocking calls are not allowed in async code; await the async methods instead";
             return Err(Error::new(ErrorKind::Unsupported, message).into());
         }
         self.runtime.block_on(call)

@@ -422,7 +422,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 }
 
 fn unsupported(store: &Capabilities, operation: Operation) -> Error {
-    Error::new(ErrorKind::Unsupported, "this store cannot do that")
+    Error::new(ErrorKind::Unsupported, "this store does not support the operation")
         .with_operation(operation)
         .with_backend(store.name())
 }

@@ -79,9 +79,9 @@ impl Busy {
     }
 
     /// Creates the error for a caller that did not acquire the lock. `when` completes the phrase
-    /// "not obtained …" in the message.
+    /// "not available …" in the message.
     pub(crate) fn into_error(self, when: impl fmt::Display) -> Error {
-        let message = format!("not obtained {when}: {}", HeldBy(self.holder.as_ref()));
+        let message = format!("not available {when}: {}", HeldBy(self.holder.as_ref()));
         Error::new(ErrorKind::Timeout, message)
             .with_operation(Operation::Acquire)
             .with_key(&self.key)
@@ -99,7 +99,7 @@ impl StdError for Busy {}
 
 impl From<Busy> for Error {
     fn from(busy: Busy) -> Self {
-        busy.into_error("at once")
+        busy.into_error("immediately")
     }
 }
 
@@ -111,7 +111,7 @@ impl fmt::Display for HeldBy<'_> {
             Some(holder) if holder.remaining().is_some() => write!(f, "held by {holder}"),
             // Not every refusal contains the remaining time.
             Some(holder) => write!(f, "held by {}", holder.label()),
-            None => f.write_str("held by another"),
+            None => f.write_str("held by another holder"),
         }
     }
 }

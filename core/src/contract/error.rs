@@ -349,14 +349,15 @@ mod tests {
 
     #[test]
     fn display_names_operation_key_and_store() {
-        let error = Error::new(ErrorKind::Indeterminate, "reply lost, outcome unknown")
-            .with_operation(Operation::Renew)
-            .with_key(&LockKey::new("invoice:42").unwrap())
-            .with_backend("redis");
+        let error =
+            Error::new(ErrorKind::Indeterminate, "the reply was lost, so the outcome is unknown")
+                .with_operation(Operation::Renew)
+                .with_key(&LockKey::new("invoice:42").unwrap())
+                .with_backend("redis");
 
         assert_eq!(
             error.to_string(),
-            "cannot renew \"invoice:42\" on redis: reply lost, outcome unknown"
+            "cannot renew \"invoice:42\" on redis: the reply was lost, so the outcome is unknown"
         );
     }
 

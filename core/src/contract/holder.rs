@@ -199,14 +199,14 @@ impl fmt::Display for Holder {
             (Some(LockKind::Reader), _) => f.write_str(", reading")?,
             (_, 1) => {}
             (_, u32::MAX) => f.write_str(", writing")?,
-            (_, units) => write!(f, ", {units} units")?,
+            (_, units) => write!(f, ", {units} permits")?,
         }
         if let Some(time) = self.held_for {
             write!(f, ", for {time:.1?} so far")?;
         }
         match self.remaining {
             Some(remaining) => write!(f, ", for another {remaining:.1?} unless renewed"),
-            None => f.write_str(", for ever"),
+            None => f.write_str(", with no expiry time"),
         }
     }
 }

@@ -56,11 +56,13 @@ pub enum LossReason {
 impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Expired => "its deadline passed without a confirmed renewal",
-            Self::MaxHold => "it was held for as long as max_hold allows",
+            Self::Expired => "the deadline passed without a confirmed renewal",
+            Self::MaxHold => "the lock was held for as long as max_hold allows",
             Self::Shutdown => "the client was shut down",
             Self::Taken => "another client holds the key",
-            Self::Vanished => "an operator, another client or a failover removed it from the store",
+            Self::Vanished => {
+                "an operator, another client or a failover removed the lease from the store"
+            }
             Self::Forked => "the process was forked, and the lease belongs to the parent",
         })
     }

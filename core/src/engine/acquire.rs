@@ -279,7 +279,7 @@ impl Acquisition<'_, '_, '_> {
         let error = match reply {
             Some(Ok(Answer::Granted(grants))) => match self.granted(&grants, sent_at, now) {
                 true => return Attempted::Granted,
-                false => indeterminate("granted too late to be of use"),
+                false => indeterminate("the grant arrived too late to be useful"),
             },
             Some(Ok(Answer::Held(key, contention))) => {
                 self.doubt |= self.keeps_place(&contention, sent_at);
@@ -410,7 +410,7 @@ async fn ask(backend: &dyn LockBackend, claims: &[Claim]) -> Result<Answer, Erro
     let [claim] = claims else {
         return match backend.try_acquire_all(claims).await? {
             AttemptAll::Granted(grants) if grants.len() != claims.len() => {
-                let message = "the backend granted more or less than it was asked for";
+                let message = "the number of granted leases differs from the number requested";
                 Err(Error::new(ErrorKind::Unexpected, message))
             }
             AttemptAll::Granted(grants) => Ok(Answer::Granted(Few::Several(grants))),

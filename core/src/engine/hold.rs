@@ -396,16 +396,15 @@ impl Hold {
             _ if state.depth == 0 || state.term != term => Ok(false),
             Phase::Lost(reason) => Err(Error::lost(reason)),
             _ if share.is_whole() != self.wanted(state).share().is_whole() => {
-                let message = "its owner holds it as a lock of another kind";
+                let message = "the owner already holds the key as a lock of another type";
                 Err(Error::new(ErrorKind::WrongType, message))
             }
             _ if share.units() > self.wanted(state).share().units() => {
-                let message = "its owner reads and cannot become a writer: two readers that try would \
-                               wait for each other; release the reading guard first";
+                let message = "the owner holds the lock for reading and cannot upgrade to writing, because two upgrading readers would wait for each other; release the read guard first";
                 Err(Error::new(ErrorKind::WouldDeadlock, message))
             }
             _ if state.depth >= limit => {
-                let message = format!("its owner holds it {limit} times already");
+                let message = format!("the owner already holds the lock {limit} times, which is the reentry limit");
                 Err(Error::new(ErrorKind::ReentryLimit, message))
             }
             _ => {
@@ -429,7 +428,7 @@ impl Hold {
         self.update(now, |state| match state.phase {
             Phase::Lost(reason) => Err(Error::lost(reason)),
             _ if state.depth > 1 => {
-                let message = "its owner has other guards that write: release them first";
+                let message = "the owner has other write guards; release them first";
                 Err(Error::new(ErrorKind::Invalid, message))
             }
             _ => {

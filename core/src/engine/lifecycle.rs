@@ -20,7 +20,7 @@ impl Engine {
             if self.is_closed() { Err(Error::closed()) } else { self.store()?.ping().await }
         });
         let answer = answer.await.unwrap_or_else(|| {
-            let message = format!("no answer within {within:?}");
+            let message = format!("no reply within {within:?}");
             Err(Error::new(ErrorKind::Unavailable, message))
         });
         let backend = self.backend().capabilities().name();
@@ -47,8 +47,7 @@ impl Engine {
         });
         if drained.await.is_none() {
             let message = format!(
-                "cannot drain the client within {within:?}: {} leases are held and {} releases are \
-                 not confirmed",
+                "the client was not drained within {within:?}: {} leases are still held, and {} releases are not confirmed",
                 self.held().len(),
                 upkeep.reaper().unsettled()
             );
@@ -85,7 +84,7 @@ impl Engine {
         self.backend().close().await;
         if settled.is_none() {
             let message = format!(
-                "{} releases were not confirmed within {within:?}; those keys are free after their TTL",
+                "{} releases were not confirmed within {within:?}; the locks expire after their TTL",
                 upkeep.reaper().unsettled()
             );
             return Err(Error::new(ErrorKind::Indeterminate, message)

@@ -191,7 +191,7 @@ impl Engine {
         let upkeep = &self.upkeep;
         for request in requests.iter().filter(|request| !request.wait.is_once()) {
             if runs::keep_out(upkeep, request.key, request.share, request.owner) {
-                let message = "the caller runs under this lock, and would wait for itself";
+                let message = "the caller already runs under this lock and would wait for itself";
                 return Err(Error::new(ErrorKind::WouldDeadlock, message).with_key(request.key));
             }
         }

@@ -27,7 +27,7 @@ impl Process {
         if !self.was_left() {
             return Ok(());
         }
-        let message = "the process was forked after it had made the client; make a new client in the forked process";
+        let message = "the process was forked after the client was created; create a new client in the forked process";
         Err(Error::new(ErrorKind::Unsupported, message))
     }
 }
@@ -43,6 +43,9 @@ mod tests {
         let error = Process(0).check().unwrap_err();
 
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().ends_with("make a new client in the forked process"), "{error}");
+        assert!(
+            error.to_string().ends_with("create a new client in the forked process"),
+            "{error}"
+        );
     }
 }

@@ -118,7 +118,8 @@ impl<H: Held> LocalQueue<H> {
             }
             Joined::Closed => return Err(Error::closed()),
             Joined::TooMany => {
-                let message = format!("{max} callers of this process ask or wait for it already");
+                let message =
+                    format!("{max} callers in this process are already waiting for the lock");
                 return Err(Error::new(ErrorKind::TooManyWaiters, message)
                     .with_operation(Operation::Acquire)
                     .with_key(key));

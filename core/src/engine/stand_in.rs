@@ -72,7 +72,7 @@ impl Reaper {
         let this = Arc::clone(self);
         let thread = thread::Builder::new().name("leasehold-release".to_owned());
         if let Err(error) = thread.spawn(move || this.work_alone(&*backend)) {
-            tracing::warn!(%error, "no thread for releases, the TTLs free the keys");
+            tracing::warn!(%error, "cannot start a thread for releases; the locks expire after their TTL");
             self.stop_standing_in();
         }
     }
@@ -84,7 +84,7 @@ impl Reaper {
         match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(self.run_until_idle(backend)),
             Err(error) => {
-                tracing::warn!(%error, "no runtime for releases, the TTLs free the keys");
+                tracing::warn!(%error, "cannot start a runtime for releases; the locks expire after their TTL");
                 self.stop_standing_in();
             }
         }

@@ -67,7 +67,7 @@ impl Upkeep {
             return Ok(());
         }
         let runtime = runtime.map_err(|error| {
-            let message = "locks need a tokio runtime: call from inside one";
+            let message = "locks need a tokio runtime; make this call inside one";
             Error::new(ErrorKind::Unsupported, message).with_source(error)
         })?;
         // Check for a timer before a lease is granted, because without a timer, the task would

@@ -146,7 +146,7 @@ impl Watchdog {
             return;
         }
         let (holds, now) = (self.holds(), self.clock.now());
-        let message = "the time of day has advanced by at least 1 s more than the clock since boot; the machine may have been paused";
+        let message = "the wall clock has advanced at least 1 s more than the boot-time clock; the machine may have been paused";
         let reason = Error::new(ErrorKind::Unavailable, message);
         for hold in &holds {
             hold.listen(now);

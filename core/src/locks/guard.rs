@@ -187,7 +187,7 @@ impl LockGuard {
         let left = self.remaining();
         if left < min_left {
             let message =
-                format!("the lease expires in {left:.1?}, and the work needs {min_left:.1?}");
+                format!("the lease expires in {left:.1?}, but the work needs {min_left:.1?}");
             return Err(Error::new(ErrorKind::ExpiresSoon, message).with_key(self.key()));
         }
         Ok(())
@@ -530,7 +530,7 @@ impl LockGuard {
                 Ok(Share::Units { units: units - permits, limit })
             }
             share => {
-                let message = format!("{permits} of {} units cannot be given back", share.units());
+                let message = format!("cannot give back {permits} of {} permits; at least one must be given back and at least one kept", share.units());
                 Err(Error::new(ErrorKind::Invalid, message))
             }
         })

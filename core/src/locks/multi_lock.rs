@@ -322,7 +322,7 @@ impl MultiLock {
 
     async fn take(&self, wait: Wait) -> Result<Locked<MultiGuard>, Error> {
         if self.parts.is_empty() {
-            let message = "a multi-lock without parts would lock nothing: add some first";
+            let message = "a multi-lock without parts would lock nothing; add at least one part";
             return Err(Error::new(ErrorKind::Invalid, message).with_operation(Operation::Acquire));
         }
         if let Some(locked) = self.take_together(wait).await? {
@@ -397,7 +397,7 @@ impl MultiLock {
                 Ok(self)
             }
             Entry::Occupied(_) => {
-                let message = "it is a part already: the second would wait for the first";
+                let message = "the key is already part of this multi-lock; the second part would wait for the first";
                 Err(Error::new(ErrorKind::Invalid, message).with_key(face.key()))
             }
         }

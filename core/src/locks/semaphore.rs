@@ -71,7 +71,8 @@ impl Semaphore {
         limit: u32,
     ) -> Result<Self, Error> {
         if limit == 0 || limit > Self::MAX_LIMIT {
-            let message = format!("a semaphore has 1 to {} permits, not {limit}", Self::MAX_LIMIT);
+            let message =
+                format!("a semaphore must have 1 to {} permits, not {limit}", Self::MAX_LIMIT);
             return Err(Error::new(ErrorKind::Invalid, message).with_key(&key));
         }
         Ok(Self { face: Face::new(engine, key, options, Kind::Semaphore)?, limit })
@@ -279,7 +280,10 @@ impl Semaphore {
 
     fn units(&self, permits: u32) -> Result<Share, Error> {
         if permits == 0 || permits > self.limit {
-            let message = format!("{permits} permits can never be had: there are {}", self.limit);
+            let message = format!(
+                "{permits} permits were requested, but the number must be between 1 and {}",
+                self.limit
+            );
             return Err(Error::new(ErrorKind::Invalid, message)
                 .with_operation(Operation::Acquire)
                 .with_key(self.key()));

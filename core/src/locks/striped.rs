@@ -83,7 +83,7 @@ impl Striped {
     ) -> Result<Self, Error> {
         if segments == 0 || segments > Self::MAX_SEGMENTS {
             let max = Self::MAX_SEGMENTS;
-            let message = format!("a resource has 1 to {max} segments, not {segments}");
+            let message = format!("a resource must have 1 to {max} segments, not {segments}");
             return Err(Error::new(ErrorKind::Invalid, message).with_key(&key));
         }
         let segments = (0..segments).map(|index| key.segment(index)).collect::<Result<_, _>>()?;

@@ -79,10 +79,11 @@ fn waiting(Waiting { lock, holder }: &Waiting<'_>) {
 
 fn long_wait(LongWait { lock, holder, by_caller, waited }: &LongWait<'_>) {
     let by = holder.map_or_else(String::new, |holder| format!(", held by {}", Named(holder)));
-    let itself = if *by_caller { ": this task took it, and may be waiting for itself" } else { "" };
+    let itself =
+        if *by_caller { "; this task acquired it and may be waiting for itself" } else { "" };
     let (key, holder) = (lock.key, holder.map(|holder| display(Named(holder))));
     event!(name: "leasehold.long_wait", target: TARGET, Level::INFO,
-        %key, kind = %lock.kind, holder, by_caller, ?waited, "has waited {waited:.0?} for {key}{by}{itself}");
+        %key, kind = %lock.kind, holder, by_caller, ?waited, "a call has waited {waited:.0?} for {key}{by}{itself}");
 }
 
 fn woken(Woken { lock, by }: &Woken<'_>) {
@@ -109,7 +110,7 @@ fn handed_over(HandedOver { lock, token, next_token, held }: &HandedOver<'_>) {
 fn long_hold(LongHold { lock, token, held }: &LongHold<'_>) {
     let key = lock.key;
     event!(name: "leasehold.long_hold", target: TARGET, Level::WARN,
-        %key, kind = %lock.kind, token, ?held, "has held {key} for {held:.0?}");
+        %key, kind = %lock.kind, token, ?held, "{key} has been held for {held:.0?}");
 }
 
 fn renewed(Renewed { lock, token, lag, remaining }: &Renewed<'_>) {
@@ -125,7 +126,7 @@ fn renewal_failed(RenewalFailed { lock, token, error, remaining }: &RenewalFaile
 fn unconfirmed(Unconfirmed { lock, token, error, remaining }: &Unconfirmed<'_>) {
     let error = error.map(display);
     event!(name: "leasehold.unconfirmed", target: TARGET, Level::WARN,
-        key = %lock.key, kind = %lock.kind, token, error, ?remaining, "lease not renewed, trying until its deadline");
+        key = %lock.key, kind = %lock.kind, token, error, ?remaining, "the lease renewal is overdue; retrying until the deadline");
 }
 
 fn lost(Lost { lock, token, lease, reason, held }: &Lost<'_>) {
@@ -144,7 +145,7 @@ fn release_failed(ReleaseFailed { key, error, retried, .. }: &ReleaseFailed<'_>)
             %key, %error, "release failed, will try again");
     } else {
         event!(name: "leasehold.release_given_up", target: TARGET, Level::WARN,
-            %key, %error, "release failed, the TTL will free the key");
+            %key, %error, "release failed; the lock expires after its TTL");
     }
 }
 
@@ -162,14 +163,14 @@ fn store(Store { store, change }: &Store<'_>) {
     match change {
         StoreChange::Down { operation, error } => {
             event!(name: "leasehold.store_down", target: TARGET, Level::WARN,
-                store, %operation, %error, "the store does not answer");
+                store, %operation, %error, "requests to the store are failing");
         }
         StoreChange::Up { after: Some(after) } => {
             event!(name: "leasehold.store_up", target: TARGET, Level::INFO,
-                store, ?after, "the store answers again");
+                store, ?after, "requests to the store succeed again");
         }
         StoreChange::Up { after: None } => {
-            event!(name: "leasehold.store_found", target: TARGET, Level::DEBUG, store, "the store answers");
+            event!(name: "leasehold.store_found", target: TARGET, Level::DEBUG, store, "requests to the store succeed");
         }
     }
 }

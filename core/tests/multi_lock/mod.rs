@@ -51,7 +51,7 @@ async fn wait_out(fixture: &Logged, held: &str) {
     let error = three(fixture).lock().await.unwrap_err();
 
     assert_eq!((error.kind(), error.key()), (ErrorKind::Timeout, Some(&key(held))));
-    assert!(error.to_string().contains("not obtained within 2.0s: held by"), "{error}");
+    assert!(error.to_string().contains("not available within 2.0s: held by"), "{error}");
     assert_eq!(fixture.clock.now(), asked_at + ms(2_000));
     assert_eq!(fixture.left().await, 1);
 }

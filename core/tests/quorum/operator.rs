@@ -30,7 +30,7 @@ async fn inspection_has_the_view_of_each_member() {
         ("e", false, true, 0),
     ];
     assert_eq!(seen.collect::<Vec<_>>(), expected);
-    assert!(inspection.members()[3].inspection().unwrap_err().contains("no answer in time"));
+    assert!(inspection.members()[3].inspection().unwrap_err().contains("no reply in time"));
 }
 
 #[tokio::test(start_paused = true)]

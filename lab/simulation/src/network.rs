@@ -212,7 +212,7 @@ async fn repeat(world: Arc<World>, store: usize, request: Request, after: Durati
 
 fn read<T: TryFrom<Outcome>>(outcome: Outcome) -> Result<T, Error> {
     if let Outcome::WrongType(key) = &outcome {
-        let message = "it is in use as another type of lock";
+        let message = "the key is in use as another type of lock";
         return Err(Error::new(ErrorKind::WrongType, message).with_key(key));
     }
     if let Outcome::NotEnlisted(key) = &outcome {

@@ -69,7 +69,7 @@ impl<D: Driver> Backend<D> {
         if claim.charter().is_none() || is_grantable {
             return Ok(());
         }
-        let message = "under a charter, a single server grants mutexes, one by one";
+        let message = "a member of a quorum grants only mutexes, and only one per request";
         Err(Error::new(ErrorKind::Unsupported, message))
     }
 

@@ -258,7 +258,7 @@ impl Params {
                     // The error does not show the parameter, because it may be a part of a password
                     // that contains a `?`.
                     return Err(invalid(
-                        "the URL has an unknown parameter; known are prefix, timeout-ms, push, protocol, \
+                        "the URL has an unknown parameter; known parameters are prefix, timeout-ms, push, protocol, \
                          wait-replicas, wait-replicas-ms, sentinel-user, sentinel-pass, ca, cert, key, db, user, \
                          pass, client; a ? in a password is written %3F",
                     ));

@@ -313,7 +313,8 @@ impl Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         if self.0.callers().end.is_none() {
-            let message = "the runtime that ran it has ended, outcome unknown";
+            let message =
+                "the runtime that sent the request was shut down, so the outcome is unknown";
             self.fail(Error::new(ErrorKind::Indeterminate, message));
         }
     }

@@ -33,7 +33,7 @@ end
 --- @include "crowd"
 --- @include "units"
 if redis.call('EXISTS', lock) == 1 then
-  return redis.error_reply('WRONGTYPE it is in use as a mutex')
+  return redis.error_reply('WRONGTYPE the key is in use as a mutex')
 end
 local own_end = redis.call('ZSCORE', held, id)
 if own_end and tonumber(own_end) <= now then

@@ -111,7 +111,7 @@ impl<D: Driver> Cluster<D> {
             Ok([Ok(_)]) => return Err(senseless()),
             Err(error) => {
                 self.context.suspect();
-                return Err(only_asked(error, "a server of the cluster does not answer"));
+                return Err(only_asked(error, "a server of the cluster did not reply"));
             }
         };
         replicas_of_myself(&String::from_utf8_lossy(&nodes)).ok_or_else(senseless)
@@ -154,7 +154,7 @@ impl<D: Driver> Cluster<D> {
                 }
             }
         }
-        let message = "the servers of the cluster do not agree on the key's owner";
+        let message = "the servers of the cluster disagree about which server owns the key";
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
@@ -272,7 +272,7 @@ impl<D: Driver> Cluster<D> {
 
     fn unowned(&self) -> Error {
         self.context.suspect();
-        let message = "no server of the cluster has the key's slot at the moment";
+        let message = "no server of the cluster currently owns the key's slot";
         Error::new(ErrorKind::Unavailable, message)
     }
 

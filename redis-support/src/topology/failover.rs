@@ -197,14 +197,14 @@ impl<D: Driver> Confirmation<D> {
 }
 
 fn no_answer() -> Error {
-    let message = "timed out while discovering the current primaries";
+    let message = "timed out while determining the current primaries";
     Error::new(ErrorKind::Unavailable, message)
 }
 
 /// Returns the error for a reply from a server that may have been replaced in the meantime. The
 /// server's changes may be lost.
 pub(super) fn replaced() -> Error {
-    let message = "the server may have been replaced while it answered, outcome unknown";
+    let message = "the server may have been replaced before it replied, so the outcome is unknown";
     Error::new(ErrorKind::Indeterminate, message)
 }
 

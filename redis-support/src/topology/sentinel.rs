@@ -251,12 +251,12 @@ impl<D: Driver> Sentinel<D> {
     }
 
     fn unknown(&self) -> Error {
-        let message = format!("no sentinel tells which server {:?} is", self.master);
+        let message = format!("no sentinel knows the current server of {:?}", self.master);
         Error::new(ErrorKind::Unavailable, message)
     }
 
     fn too_few(&self, answers: &Answers) -> Error {
-        let message = format!("{answers} of {:?}, which is no majority", self.master);
+        let message = format!("{answers} of {:?}, which is not a majority", self.master);
         Error::new(ErrorKind::Unavailable, message)
     }
 
@@ -298,7 +298,7 @@ impl<D: Driver> Witnesses<D> for Sentinel<D> {
         *known = Some(Known { server: Arc::clone(&server), replicas: answer.replicas });
         drop(known);
         if let Some(old) = before.filter(|before| !Arc::ptr_eq(before, &server)) {
-            tracing::info!(master = self.master, address = %answer.address, "the sentinels name another server");
+            tracing::info!(master = self.master, address = %answer.address, "the sentinels name a different server");
             old.disconnect();
             self.context.news.interrupted();
         }
@@ -311,11 +311,10 @@ async fn ask_one<D: Driver>(
 ) -> Result<Answer, Error> {
     let question = [Request::Words(&["SENTINEL", "MASTER", &master])];
     let replies = sentinel.ask(question).await;
-    let [master_fields] =
-        replies.map_err(|error| only_asked(error, "a sentinel does not answer"))?;
+    let [master_fields] = replies.map_err(|error| only_asked(error, "a sentinel did not reply"))?;
     let master_fields = master_fields.map_err(|refusal| {
         if refusal.is_no_such_master() {
-            let message = format!("the sentinels watch over nothing named {master:?}");
+            let message = format!("the sentinels do not monitor a server named {master:?}");
             Error::new(ErrorKind::Invalid, message)
         } else {
             refusal.into_error()

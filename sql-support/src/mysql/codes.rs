@@ -79,23 +79,23 @@ fn failure_of_commit(code: u16) -> Failure {
 /// Returns a message that is more precise than the failure's default message.
 fn message(code: u16) -> Option<&'static str> {
     Some(match code {
-        1205 => "other transactions kept a database lock for too long, nothing was applied",
-        1040 | 1203 | 1226 => "the database has no connection left",
-        1969 | 3024 => "the statement reached a time limit of the database, nothing was applied",
+        1205 => "another transaction held a database lock for too long; nothing was applied",
+        1040 | 1203 | 1226 => "the database has no free connections left",
+        1969 | 3024 => "the statement exceeded a time limit of the database; nothing was applied",
         1690 => {
-            "a row is missing from the table leasehold_stripe; run the statements that leasehold tables URL prints"
+            "a row is missing from the table leasehold_stripe; run the statements that `leasehold tables URL` prints"
         }
         1665 => {
-            "the database's binary log must not be one of statements: set binlog_format to ROW or MIXED"
+            "the database's binary log must not be statement-based; set binlog_format to ROW or MIXED"
         }
-        1064 | 1193 | 1235 => "the database is too old: MySQL 8.0 or MariaDB 10.6 is needed",
-        1049 => "the server has no such database",
+        1064 | 1193 | 1235 => "the database is too old; MySQL 8.0 or MariaDB 10.6 is required",
+        1049 => "the server does not have this database",
         1142 | 1143 | 1227 | 1370 => {
-            "the database's user lacks a right: an administrator runs the statements that `leasehold tables` and `leasehold acl` print"
+            "the database user lacks a permission; as an administrator, run the statements that `leasehold tables` and `leasehold acl` print"
         }
-        1044 => "the user has no right to this database",
+        1044 => "the user has no permission to use this database",
         1045 | 1698 => "wrong user or password",
-        1130 => "the server lets no user in from this host",
+        1130 => "the server does not allow connections from this host",
         1021 | 1114 => "the database's disk is full",
         _ => return None,
     })

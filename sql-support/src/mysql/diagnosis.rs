@@ -33,7 +33,10 @@ fn version(version: &str) -> Finding {
         return Finding::ok("version", format!("{product} {version}"));
     }
     let (major, minor) = oldest;
-    Finding::failed("version", format!("{product} {version}: {major}.{minor} or newer is needed"))
+    Finding::failed(
+        "version",
+        format!("{product} {version}; version {major}.{minor} or newer is required"),
+    )
 }
 
 fn role(read_only: &str) -> Finding {
@@ -41,7 +44,7 @@ fn role(read_only: &str) -> Finding {
         return Finding::ok("role", "primary");
     }
     let message = format!(
-        "read_only {read_only}: it grants locks only to administrators, if at all; name the primary"
+        "read_only is {read_only}, so the server grants locks only to administrators, if at all; use the URL of the primary"
     );
     Finding::warning("role", message)
 }
@@ -52,20 +55,20 @@ fn risks<'a>(value: impl Fn(&'static str) -> &'a str) -> Vec<String> {
     // MariaDB also supports 3, which flushes more often than 1.
     if !matches!(flush, "1" | "3") {
         risks.push(format!(
-            "innodb_flush_log_at_trx_commit {flush}: a crash may free locks that are held; 1 keeps them"
+            "innodb_flush_log_at_trx_commit is {flush}, so a crash may free held locks; to keep them, set it to 1"
         ));
     }
     let sync = value("sync_binlog");
     // Crash recovery rolls back transactions that are not in the binary log.
     if value("log_bin") != "OFF" && sync != "1" {
         risks.push(format!(
-            "sync_binlog {sync}: a crash may free locks that are held; 1 keeps them"
+            "sync_binlog is {sync}, so a crash may free held locks; to keep them, set it to 1"
         ));
     }
     let doublewrite = value("innodb_doublewrite");
     if matches!(doublewrite, "OFF" | "DETECT_ONLY") {
         risks.push(format!(
-            "innodb_doublewrite {doublewrite}: a crash of the machine may damage the tables; ON keeps them"
+            "innodb_doublewrite is {doublewrite}, so a crash of the machine may damage the tables; set it to ON"
         ));
     }
     risks
@@ -104,11 +107,11 @@ mod tests {
             ("version", "5.7.44", Verdict::Failed, "8.0 or newer"),
             ("version", "10.5.1-MariaDB", Verdict::Failed, "10.6 or newer"),
             ("version", "11.4.2-MariaDB", Verdict::Ok, ""),
-            ("read_only", "ON", Verdict::Warning, "read_only ON"),
-            ("innodb_flush_log_at_trx_commit", "2", Verdict::Warning, "trx_commit 2"),
+            ("read_only", "ON", Verdict::Warning, "read_only is ON"),
+            ("innodb_flush_log_at_trx_commit", "2", Verdict::Warning, "trx_commit is 2"),
             ("innodb_flush_log_at_trx_commit", "3", Verdict::Ok, ""),
-            ("sync_binlog", "0", Verdict::Warning, "sync_binlog 0"),
-            ("innodb_doublewrite", "OFF", Verdict::Warning, "doublewrite OFF"),
+            ("sync_binlog", "0", Verdict::Warning, "sync_binlog is 0"),
+            ("innodb_doublewrite", "OFF", Verdict::Warning, "doublewrite is OFF"),
         ] {
             let found = found(name, value);
             let found = found.iter().filter(|it| it.check() != "clock");

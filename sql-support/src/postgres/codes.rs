@@ -59,23 +59,23 @@ fn failure(code: &str) -> Failure {
 fn message(code: &str) -> Option<&'static str> {
     Some(match code {
         "53100" => "the database's disk is full",
-        "53300" => "the database has no connection left",
+        "53300" => "the database has no free connections left",
         "55P03" | "57014" => {
-            "the statement reached a time limit of the database, nothing was applied"
+            "the statement exceeded a time limit of the database; nothing was applied"
         }
         "22012" => {
-            "a row is missing from the table leasehold_stripe; run the statements that leasehold tables URL prints"
+            "a row is missing from the table leasehold_stripe; run the statements that `leasehold tables URL` prints"
         }
         "42501" => {
-            "the database user lacks a permission; run the statements that leasehold tables and leasehold acl print as an administrator"
+            "the database user lacks a permission; as an administrator, run the statements that `leasehold tables` and `leasehold acl` print"
         }
         "28P01" => "wrong user or password",
         "28000" => "the server's pg_hba.conf does not allow this user to connect from this host",
         "3F000" => {
-            "the user sees no schema for the tables: name one that is there, and grant USAGE on it"
+            "the user cannot access the schema of the tables; set an existing schema, and grant USAGE on it"
         }
-        "3D000" => "the server has no such database",
-        "57P03" => "the server is about to start or to end",
+        "3D000" => "the server does not have this database",
+        "57P03" => "the server is starting up or shutting down",
         _ => return None,
     })
 }

@@ -24,22 +24,31 @@ pub(super) fn findings(rows: &Rows) -> Result<Vec<Finding>, Error> {
         if number >= OLDEST {
             Finding::ok("version", format!("PostgreSQL {version}"))
         } else {
-            Finding::failed("version", format!("PostgreSQL {version}: 12 or newer is needed"))
+            Finding::failed(
+                "version",
+                format!("PostgreSQL {version}; version 12 or newer is required"),
+            )
         },
         if is_standby {
-            Finding::failed("role", "standby: it grants no locks; name the primary")
+            Finding::failed(
+                "role",
+                "standby; a standby does not grant locks; use the URL of the primary",
+            )
         } else if is_read_only == Some("on") {
-            let message = "default_transaction_read_only on: it grants no locks; set it to off";
+            let message = "default_transaction_read_only is on, so the server does not grant locks; set it to off";
             Finding::failed("role", message)
         } else {
             Finding::ok("role", "primary")
         },
     ];
     let risks = [
-        (has_fsync, "fsync off: a crash of the machine may lose or damage all data; on keeps it"),
+        (
+            has_fsync,
+            "fsync is off, so a crash of the machine may lose or damage all data; set it to on",
+        ),
         (
             has_full_pages,
-            "full_page_writes off: a crash of the machine may damage the tables; on keeps them",
+            "full_page_writes is off, so a crash of the machine may damage the tables; set it to on",
         ),
     ];
     let risks: Vec<_> = risks.into_iter().filter(|(value, _)| *value != Some("on")).collect();

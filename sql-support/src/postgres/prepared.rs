@@ -56,7 +56,7 @@ pub(super) fn preparable(statements: &[String]) -> Preparable {
 
 fn type_of(value: &str) -> &'static str {
     let known = TYPES.iter().find(|(known, _)| *known == value);
-    known.unwrap_or_else(|| panic!("a statement names a value `{value}`")).1
+    known.unwrap_or_else(|| panic!("a statement uses the unknown value `{value}`")).1
 }
 
 fn in_parentheses(words: &[impl AsRef<str>]) -> String {

@@ -68,9 +68,9 @@ impl<D: Driver> Remote<D> {
     /// time.
     async fn renew_alone(&self, lease: &Renew, give_up: Instant) -> Result<Renewed, Error> {
         let is_kept =
-            || Failure::NotApplied.error("another transaction keeps the lease's row locked");
+            || Failure::NotApplied.error("another transaction has locked the lease's row");
         if Instant::now() >= give_up {
-            return Err(Failure::NotApplied.error("no time was left to renew it by itself"));
+            return Err(Failure::NotApplied.error("no time was left to renew the lease separately"));
         }
         let lease = std::slice::from_ref(lease);
         let mut renewed = self.renew_once(lease, give_up).await?.renewed(lease)?;
@@ -154,7 +154,11 @@ impl<D: Driver> Database for Remote<D> {
         let give_up = Instant::now() + self.timeout;
         let ended = timeout_at(give_up, self.under_way.ended(lease.tag)).await;
         ended.map_err(|elapsed| {
-            RunError::new(Failure::NotApplied, "its acquisition did not end in time", elapsed)
+            RunError::new(
+                Failure::NotApplied,
+                "the acquisition of the lock did not complete in time",
+                elapsed,
+            )
         })?;
         let left = give_up.saturating_duration_since(Instant::now());
         let text = self.statements.release(&lease);

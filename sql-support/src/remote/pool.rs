@@ -181,14 +181,17 @@ impl<C: Connector> Run for Pool<C> {
             Urgency::Releases => &self.releases,
             Urgency::Renews => &self.renews,
         };
-        let busy =
-            |elapsed| RunError::new(Failure::NotApplied, "no connection was free in time", elapsed);
+        let busy = |elapsed| {
+            RunError::new(Failure::NotApplied, "no connection became free in time", elapsed)
+        };
         let turn = timeout(limit, lane.turns.acquire()).await.map_err(busy)?;
         let closed = |closed| RunError::new(Failure::NotApplied, "the backend is closed", closed);
         let _turn = turn.map_err(closed)?;
         let mut rows = self.run_on(lane, text, give_up).await;
         if rows.as_ref().is_err_and(|error| error.failure() == Failure::Unprepared) {
-            tracing::info!("a pooler changes connections between transactions: none is prepared");
+            tracing::info!(
+                "a connection pooler changes connections between transactions; statements are no longer prepared"
+            );
             self.prepares.store(false, Ordering::Relaxed);
             rows = self.run_on(lane, text, give_up).await;
         }

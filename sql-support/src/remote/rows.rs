@@ -109,11 +109,10 @@ impl Rows {
     /// Reads the reply to [`Statements::standing`](crate::remote::Statements::standing).
     pub fn standing(&self) -> Result<Standing, Error> {
         let mut row = self.of("standing").next().ok_or_else(|| {
-            Failure::Layout.error("the row of the member is missing; run the statements that leasehold tables URL prints")
+            Failure::Layout.error("the row of the quorum member is missing; run the statements that `leasehold tables URL` prints")
         })?;
         if !row.flag()? {
-            let message = "the server may lose commits that it has acknowledged, as innodb_flush_log_at_trx_commit or sync_binlog is \
-                           not 1: it cannot be a member of a quorum";
+            let message = "the server cannot be a member of a quorum, because it may lose acknowledged commits; set innodb_flush_log_at_trx_commit and sync_binlog to 1";
             return Err(Error::new(ErrorKind::Refused, message));
         }
         let store = row.text().and_then(StoreId::parse).ok_or_else(nonsense)?;
@@ -240,5 +239,5 @@ fn micros(micros: i64) -> Duration {
 }
 
 fn nonsense() -> Error {
-    Failure::Unexpected.error("the database answered something else than it was asked")
+    Failure::Unexpected.error("the database's reply does not match the request")
 }

@@ -98,14 +98,14 @@ impl RunError {
         let source = source.into();
         match why_unreachable(&*source) {
             Some(reason) => Self::without_source(Failure::NotApplied, reason),
-            None => Self::new(Failure::NotApplied, "the database cannot be reached", source),
+            None => Self::new(Failure::NotApplied, "cannot reach the database", source),
         }
     }
 
     /// Creates the error for a query batch without a reply, because the connection broke or the
     /// time limit passed.
     pub fn no_reply(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self::new(Failure::Unknown, "no reply, outcome unknown", source)
+        Self::new(Failure::Unknown, "no reply arrived, so the outcome is unknown", source)
     }
 
     /// Creates the error for a connection that was not opened because the client and the server do
@@ -114,7 +114,8 @@ impl RunError {
         let source = source.into();
         let causes = iter::successors(Some(&*source as &dyn StdError), |&cause| cause.source());
         let cause = causes.last().map(ToString::to_string).unwrap_or_default();
-        let message = format!("no connection that both sides trust: {cause}");
+        let message =
+            format!("the connection failed because one side does not trust the other: {cause}");
         Self::without_source(Failure::Denied, message)
     }
 
@@ -139,7 +140,7 @@ impl RunError {
     pub fn harmless(self) -> Self {
         match self.failure {
             Failure::Unknown => {
-                let message = "the database does not answer".into();
+                let message = "the database did not reply".into();
                 Self { failure: Failure::NotApplied, message, ..self }
             }
             _ => self,

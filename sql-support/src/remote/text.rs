@@ -90,7 +90,10 @@ impl fmt::Debug for Text {
 pub(crate) fn bind(text: &str, values: &[(&str, String)]) -> String {
     replace(text, |name| {
         let value = values.iter().find(|(known, _)| *known == name);
-        value.map_or_else(|| panic!("a statement names a value `{name}`"), |(_, value)| value)
+        value.map_or_else(
+            || panic!("a statement uses the unknown value `{name}`"),
+            |(_, value)| value,
+        )
     })
 }
 

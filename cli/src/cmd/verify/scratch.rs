@@ -79,11 +79,11 @@ impl Scratch {
         let prefix = scratch.prefix();
         match self.place.store {
             Store::Postgres | Store::Mysql => Some(format!(
-                "tables of the suite are left: DROP TABLE {prefix}lease, {prefix}stripe, {prefix}member;"
+                "the suite's tables still exist; to remove them, run: DROP TABLE {prefix}lease, {prefix}stripe, {prefix}member;"
             )),
-            Store::ZooKeeper => {
-                Some(format!("a node of the suite is left: zkCli.sh deleteall {prefix}"))
-            }
+            Store::ZooKeeper => Some(format!(
+                "the suite's node still exists; to remove it, run: zkCli.sh deleteall {prefix}"
+            )),
             _ => None,
         }
     }

@@ -65,7 +65,7 @@ fn servers_that_cannot_be_reached_are_named_with_the_cause() {
         (format!("zookeeper://127.0.0.1:{port}"), &refused),
         ("zookeeper://nohost.invalid".to_owned(), "nohost.invalid:2181: no such host"),
         ("unix:///no/such/socket".to_owned(), "/no/such/socket: no such socket"),
-        (format!("rediss://{silent}?timeout-ms=100"), "does the server speak TLS?"),
+        (format!("rediss://{silent}?timeout-ms=100"), "check that the server supports TLS"),
     ] {
         // A look-up on a busy machine takes longer than the usual limit.
         let url = leasehold_testbed::patiently(&url);

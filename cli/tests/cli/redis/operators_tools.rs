@@ -91,7 +91,7 @@ fn url_decides_which_rights_are_needed() {
     fails(
         Home::new().leasehold().args(["acl", "--backend", "sqlite:x.db"]),
         64,
-        "needs no permissions",
+        "has no store permissions",
     );
 }
 

@@ -128,7 +128,7 @@ fn command_ends_with_its_guardian_when_no_descriptor_is_left() {
 
     let (code, complaint) = running.end();
     assert_eq!(code, Some(71), "{complaint}");
-    assert!(complaint.contains("the guardian process of the command was killed"), "{complaint}");
+    assert!(complaint.contains("the command's guardian process was killed"), "{complaint}");
     assert!(is_gone(&child), "it goes on without the lock");
     assert_eq!(home.verb(&["status"]).status.code(), Some(1), "the lock is free");
 }

@@ -54,7 +54,7 @@ fn job_of_root_keeps_the_lock_of_an_ordinary_user_until_it_exits() {
             let (code, complaint) = running.end();
             assert_eq!(code, Some(76), "{complaint}");
             assert!(
-                complaint.contains("runs as another user, so leasehold cannot end it"),
+                complaint.contains("runs as a different user, so leasehold cannot stop it"),
                 "{complaint}"
             );
             assert!(
@@ -91,7 +91,7 @@ fn job_that_cannot_be_ended_is_named_when_its_lock_is_lost() {
             assert_eq!(code, Some(79), "{complaint}");
             let named = format!("process {process} (sleep): permission denied");
             assert!(
-                complaint.contains(&named) && complaint.contains("continues without it"),
+                complaint.contains(&named) && complaint.contains("continues without the lock"),
                 "{complaint}"
             );
             assert!(!complaint.contains("was stopped"), "{complaint}");

@@ -80,10 +80,10 @@ impl<'a> Rules<'a> {
                 self.longest_overlap = self.longest_overlap.max(until - from);
                 let who = holds.iter().map(|place| {
                     let Belief { process, task, token, units, .. } = &all[*place];
-                    format!("process {process}, task {task} (units: {units}, token {token})")
+                    format!("process {process}, task {task} ({units} permits, token {token})")
                 });
                 let text = format!(
-                    "{} believe in {key}, of which there are {} in all, for {:.1?}",
+                    "{} considered themselves holders of {key}, whose limit is {}, at the same time for {:.1?}",
                     who.collect::<Vec<_>>().join(" and "),
                     all[holds[0]].limit,
                     until - from,
@@ -108,7 +108,7 @@ impl<'a> Rules<'a> {
                 continue;
             };
             let Some(place) = beliefs.place(event.process, hold) else {
-                let text = format!("process {} writes without a hold", event.process);
+                let text = format!("process {} wrote without holding the lock", event.process);
                 self.violate(Violation::new("V2", event.at, "", text));
                 continue;
             };
@@ -119,7 +119,8 @@ impl<'a> Rules<'a> {
                 let is_successor =
                     |it: &Belief| it.key == *key && it.token > *token && it.from <= event.at;
                 if all[place].is_at(event.at) && !all.iter().any(is_successor) {
-                    let text = format!("{key} refuses its holder, which has token {token}");
+                    let text =
+                        format!("{key} rejected a write from its holder, which has token {token}");
                     self.violate(Violation::new("V2", event.at, key, text).by([place]));
                 }
                 continue;
@@ -130,7 +131,9 @@ impl<'a> Rules<'a> {
             let before = last.insert(key, place).filter(|it| succeeds(&all[*it]));
             if let Some(before) = before {
                 let later = all[before].token;
-                let text = format!("{key} accepts a write with token {token} after {later}");
+                let text = format!(
+                    "{key} accepted a write with token {token} after a write with the later token {later}"
+                );
                 self.violate(Violation::new("V2", event.at, key, text).by([before, place]));
             }
         }
@@ -150,7 +153,7 @@ impl<'a> Rules<'a> {
             for place in places {
                 let Belief { token, from, .. } = &all[place];
                 if let Some(other) = used.insert(*token, place) {
-                    let text = format!("two guards of {key} have token {token}");
+                    let text = format!("two guards of {key} have the same token, {token}");
                     self.violate(Violation::new("tokens", *from, key, text).by([other, place]));
                 }
                 if !all[place].is_alone() {
@@ -160,7 +163,9 @@ impl<'a> Rules<'a> {
                     && all[before].token > *token
                 {
                     let earlier = all[before].token;
-                    let text = format!("{key} is entered with token {token} after {earlier}");
+                    let text = format!(
+                        "{key} was acquired with token {token} after the larger token {earlier}"
+                    );
                     let is_late = all[place].is_late(&all[before]);
                     let rule = if is_late { "entries" } else { "tokens" };
                     self.violate(Violation::new(rule, *from, key, text).by([before, place]));
@@ -179,18 +184,19 @@ impl<'a> Rules<'a> {
                     lost.insert((event.process, hold));
                     continue;
                 }
-                EventKind::Held { hold, .. } if lost.contains(&(event.process, hold)) => {
-                    (hold, "is held again after it was lost")
-                }
+                EventKind::Held { hold, .. } if lost.contains(&(event.process, hold)) => (
+                    hold,
+                    "the guard reported the lease as held after it had reported the lease as lost",
+                ),
                 EventKind::Held { hold, deadline } if deadline < event.at => {
-                    (hold, "is held after its deadline")
+                    (hold, "the guard reported the lease as held after the deadline")
                 }
-                EventKind::WentOn { hold } => (hold, "is lost, and its work goes on"),
+                EventKind::WentOn { hold } => (hold, "the lease was lost, but the work continued"),
                 _ => continue,
             };
             let place = beliefs.place(event.process, hold);
             let key = place.map_or("", |place| &beliefs.all()[place].key);
-            let text = format!("hold {hold} of process {} {verdict}", event.process);
+            let text = format!("hold {hold} of process {}: {verdict}", event.process);
             self.violate(Violation::new("V4", event.at, key, text).by(place));
         }
     }
@@ -208,7 +214,7 @@ impl<'a> Rules<'a> {
                 }
                 EventKind::Answered { call, outcome } => {
                     if !EXPECTED.contains(&outcome.as_str()) {
-                        let text = format!("a call fails as {outcome}");
+                        let text = format!("a call failed with the unexpected outcome {outcome}");
                         self.violate(Violation::new("liveness", event.at, "", text));
                     }
                     let Some((asked, key)) = calls.remove(&(event.process, *call)) else {
@@ -219,7 +225,7 @@ impl<'a> Rules<'a> {
                     self.longest_unserved = self.longest_unserved.max(unserved);
                     if unserved > bound {
                         let text = format!(
-                            "process {} waits for {key} for {unserved:.1?} without a holder or a fault",
+                            "process {} waited {unserved:.1?} for {key} without a holder or a fault",
                             event.process
                         );
                         let length = unserved;
@@ -250,22 +256,24 @@ impl<'a> Rules<'a> {
                     self.judge_usage(event, usage, at_work.get(process).copied());
                 }
                 EventKind::Ended if !finished.contains(process) => {
-                    let text = format!("process {process} ends before its work is done");
+                    let text = format!("process {process} exited before its work was done");
                     self.violate(Violation::new("record", *at, "", text));
                 }
                 EventKind::Missing => {
-                    let text = format!("a line of process {process} is missing");
+                    let text = format!("a line from process {process} is missing");
                     self.violate(Violation::new("record", *at, "", text));
                 }
                 EventKind::Freed { key, after } => {
                     self.until_free = self.until_free.max(*after);
                     if *after > self.bounds.ttl + self.bounds.recovery {
-                        let text = format!("{key} is free {after:.1?} after its last client");
+                        let text = format!(
+                            "{key} became free only {after:.1?} after its last client had left"
+                        );
                         self.violate(Violation::new("leak", *at, key, text));
                     }
                 }
                 EventKind::Left { key } => {
-                    let text = format!("{key} is left in the store");
+                    let text = format!("{key} still exists in the store after the run");
                     self.violate(Violation::new("leak", *at, key, text));
                 }
                 _ => {}
@@ -276,11 +284,14 @@ impl<'a> Rules<'a> {
     fn judge_usage(&mut self, event: &Event, usage: &Usage, at_work: Option<u64>) {
         let process = event.process;
         for (map, entries) in usage.entries.iter().filter(|(_, entries)| **entries > 0) {
-            let text = format!("process {process} keeps {entries} entries of its {map}");
+            let text = format!("process {process} still has {entries} entries in its map of {map}");
             self.violate(Violation::new("leak", event.at, "", text));
         }
         if let Some(most) = at_work.filter(|most| usage.fds > most + SPARE_FDS) {
-            let text = format!("process {process} has {} open files, and had {most}", usage.fds);
+            let text = format!(
+                "process {process} has {} open files at the end, but had at most {most} during the run",
+                usage.fds
+            );
             self.violate(Violation::new("leak", event.at, "", text));
         }
     }

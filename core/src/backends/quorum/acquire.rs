@@ -71,7 +71,7 @@ impl<B: LockBackend> Quorum<B> {
         let message = if !claim.share().is_whole() {
             MUTEXES_ONLY
         } else if claim.lease().ttl() > self.members.max_ttl {
-            "the TTL is above the longest of this quorum"
+            "the TTL is longer than this quorum supports"
         } else {
             return Ok(());
         };

@@ -159,7 +159,7 @@ pub(super) fn no_majority(
     let told: Vec<String> =
         failures.iter().map(|(name, error)| format!("; {name}: {error}")).collect();
     let message = format!(
-        "{votes} members of a quorum answered in time, of {majority} needed{}",
+        "only {votes} of the {majority} required members of the quorum replied in time{}",
         told.concat()
     );
     Error::new(kind, message).with_backend("quorum")

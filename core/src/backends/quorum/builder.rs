@@ -114,14 +114,15 @@ impl<B: LockBackend> QuorumBuilder<B> {
         }
         let names: BTreeSet<&str> = self.members.iter().map(|(name, _)| name.as_str()).collect();
         if names.len() < count || names.contains("") {
-            let message = "each member needs a name of its own";
+            let message =
+                "each member of a quorum must have a unique name, which must not be empty";
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         for (name, store) in &self.members {
             let store = store.capabilities();
             if !store.supports(Feature::Membership) || store.fencing() < Fencing::BestEffort {
                 let message = format!(
-                    "member {name} needs fencing tokens and \"{}\"",
+                    "the store of member {name} must support fencing tokens and \"{}\"",
                     Feature::Membership.name()
                 );
                 return Err(Error::new(ErrorKind::Unsupported, message).with_backend(store.name()));

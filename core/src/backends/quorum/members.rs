@@ -21,7 +21,7 @@ use crate::sync::{Mutex, lock};
 const SHORTEST: Duration = Duration::from_millis(5);
 
 /// The reason that a quorum does not support units.
-pub(super) const MUTEXES_ONLY: &str = "a quorum grants mutexes only, since k units need more than k / (k + 1) of the members: use one store for other locks";
+pub(super) const MUTEXES_ONLY: &str = "a quorum supports mutexes only, because k permits would require more than k / (k + 1) of the members; use a single store for other lock types";
 
 /// A member's timeout is half of the time that the client allows for a renewal.
 const LIMITS_PER_TTL: u32 = 12;
@@ -289,7 +289,7 @@ impl<T> Answers<T> {
 }
 
 pub(super) fn no_answer() -> Error {
-    Error::new(ErrorKind::Unavailable, "no answer in time")
+    Error::new(ErrorKind::Unavailable, "no reply in time")
 }
 
 impl<B> fmt::Debug for Members<B> {

@@ -61,7 +61,7 @@ impl<B: LockBackend> Members<B> {
             return Ok(());
         }
         failures.extend(waiting.into_iter().map(|number| {
-            let message = "it has no data: a new quorum needs all its members, and one that lost its data waits until all earlier leases are over";
+            let message = "the member has no data; a new quorum needs all of its members, and a member that lost its data waits until all earlier leases have expired";
             let name = self.member(number).name.clone();
             (name, Error::new(ErrorKind::Unavailable, message))
         }));
@@ -120,7 +120,7 @@ impl<B: LockBackend> Members<B> {
                 && *charter != self.charter
             {
                 let message = format!(
-                    "member {name} belongs to the quorum of {charter}, and this one is of {}",
+                    "member {name} is configured for a different quorum: {charter} instead of {}",
                     self.charter
                 );
                 return Err(invalid(message));

@@ -23,7 +23,12 @@ fn read_progress(after: &str) -> Result<Progress, Error> {
         let inner = parts.next()?;
         Some((number, told, (!inner.is_empty()).then(|| inner.to_owned())))
     };
-    read().ok_or_else(|| Error::new(ErrorKind::Invalid, "no page of the list says so"))
+    read().ok_or_else(|| {
+        Error::new(
+            ErrorKind::Invalid,
+            "the position in the list is invalid; use a position that a page of the list returned",
+        )
+    })
 }
 
 impl<B: LockBackend> Quorum<B> {
@@ -155,7 +160,7 @@ impl<B: LockBackend> Quorum<B> {
         if has_floor.count() >= self.members.majority() {
             return Ok(());
         }
-        let message = "the leases have ended, but no majority has the floor of the next token";
+        let message = "the leases were released, but a majority of the members did not confirm the new minimum token";
         Err(Error::new(ErrorKind::Indeterminate, message).with_operation(Operation::ForceRelease))
     }
 

@@ -174,9 +174,9 @@ impl Claim {
     /// type of lock.
     pub fn wrong_type(&self) -> Error {
         let message = if self.share().is_whole() {
-            "it is in use as a semaphore or a read-write lock; a lock of another type needs a different name"
+            "the key is in use as a semaphore or a read-write lock; a lock of another type needs a different name"
         } else {
-            "it is in use as a mutex; a lock of another type needs a different name"
+            "the key is in use as a mutex; a lock of another type needs a different name"
         };
         Error::new(ErrorKind::WrongType, message).with_key(self.key())
     }
@@ -195,8 +195,11 @@ mod tests {
         };
 
         let advice = "a lock of another type needs a different name";
-        assert_eq!(refusal(Share::READER), format!("\"job\": it is in use as a mutex; {advice}"));
-        let units = "it is in use as a semaphore or a read-write lock";
+        assert_eq!(
+            refusal(Share::READER),
+            format!("\"job\": the key is in use as a mutex; {advice}")
+        );
+        let units = "the key is in use as a semaphore or a read-write lock";
         assert_eq!(refusal(Share::Whole), format!("\"job\": {units}; {advice}"));
     }
 }

@@ -67,7 +67,7 @@ impl Finding {
         let ours = SystemTime::now();
         let skew = theirs.duration_since(ours).or_else(|_| ours.duration_since(theirs));
         let skew = skew.unwrap_or_default();
-        let message = format!("{skew:.1?} from this machine's");
+        let message = format!("differs from this machine's clock by {skew:.1?}");
         if skew > SKEW { Self::warning("clock", message) } else { Self::ok("clock", message) }
     }
 

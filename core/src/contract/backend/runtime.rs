@@ -32,7 +32,7 @@ use crate::contract::error::{Error, ErrorKind};
 /// a timer. The error message explains how to build a suitable runtime.
 pub fn check_timer() -> Result<(), Error> {
     Handle::try_current().map_err(|error| {
-        let message = "locks need a tokio runtime: call from inside one";
+        let message = "locks need a tokio runtime; make this call inside one";
         Error::new(ErrorKind::Unsupported, message).with_source(error)
     })?;
     if panics(|| drop(tokio::time::sleep(Duration::ZERO))) {
@@ -86,7 +86,7 @@ mod tests {
         let untimed = bare.block_on(async { check_io() }).unwrap_err().to_string();
         let without_io = timed.block_on(async { check_io() }).unwrap_err().to_string();
 
-        assert!(outside.contains("call from inside one"), "{outside}");
+        assert!(outside.contains("make this call inside one"), "{outside}");
         assert!(untimed.contains("enable_time()"), "{untimed}");
         assert!(without_io.contains("I/O") && without_io.contains("enable_all()"), "{without_io}");
         assert!(timed.block_on(async { check_timer() }).is_ok());

@@ -7,7 +7,7 @@ use std::iter;
 use tokio::time::error::Elapsed;
 
 /// Only the user can distinguish a distant server from a server that does not respond.
-const LATE: &str = "no answer in time; for a distant server, raise timeout-ms in the URL";
+const LATE: &str = "no reply in time; if the server is far away, increase timeout-ms in the URL";
 
 /// Returns why a server cannot be reached, if `error` was caused by an I/O error or a timeout.
 /// Returns `None` for other errors.
@@ -36,7 +36,7 @@ pub fn why_unreachable(error: &(dyn StdError + 'static)) -> Option<&'static str>
             io::ErrorKind::BrokenPipe
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::UnexpectedEof,
-        ) => "the server closed the connection at once",
+        ) => "the server closed the connection immediately",
         _ if is_lookup() => "no such host",
         Some(io::ErrorKind::TimedOut) => LATE,
         _ if causes().any(|cause| cause.is::<Elapsed>()) => LATE,

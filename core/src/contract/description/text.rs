@@ -14,12 +14,15 @@ impl Description {
     pub fn new(text: impl Into<String>) -> Result<Self, Error> {
         let text = text.into();
         if text.is_empty() || text.len() > Self::MAX_LEN {
-            let message =
-                format!("a description must have 1 to {} bytes, not {}", Self::MAX_LEN, text.len());
+            let message = format!(
+                "a description must be 1 to {} bytes long, not {}",
+                Self::MAX_LEN,
+                text.len()
+            );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if text.chars().any(char::is_control) {
-            let message = "a description must not have control characters";
+            let message = "a description must not contain control characters";
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         Ok(Self(text.into()))

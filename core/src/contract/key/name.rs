@@ -28,7 +28,7 @@ impl LockKey {
     ///
     /// Returns [`ErrorKind::Invalid`] if `text` is not the [encoded name](Self::as_str) of any key.
     pub fn from_encoded(text: &str) -> Result<Self, Error> {
-        let foreign = || Error::new(ErrorKind::Invalid, "the text is no encoded key");
+        let foreign = || Error::new(ErrorKind::Invalid, "the text is not an encoded key");
         let key = Self::new(decode(text).ok_or_else(foreign)?)?;
         if key.as_str() == text { Ok(key) } else { Err(foreign()) }
     }
@@ -88,8 +88,8 @@ impl TryFrom<&str> for LockKey {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not the name of a lock",
-    label = "neither a text, nor bytes, nor a `LockKey`",
-    note = "a number, for example, is the name of a lock as `format!(\"invoice:{{id}}\")`"
+    label = "expected a string, bytes or a `LockKey`",
+    note = "to use a number as the name of a lock, format it, for example with `format!(\"invoice:{{id}}\")`"
 )]
 pub trait IntoKey {
     /// Validates and encodes the name.
@@ -152,7 +152,7 @@ impl<const N: usize> IntoKey for &[u8; N] {
 fn check_len(len: usize) -> Result<(), Error> {
     let max = LockKey::MAX_LEN;
     if len > max {
-        let message = format!("a key must be at most {max} bytes long, this one has {len}");
+        let message = format!("a key must be at most {max} bytes long, not {len}");
         return Err(Error::new(ErrorKind::Invalid, message));
     }
     Ok(())

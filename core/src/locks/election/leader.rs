@@ -89,6 +89,6 @@ fn is_candidate(holder: &Holder) -> bool {
 fn not_an_election() -> Error {
     Error::new(
         ErrorKind::WrongType,
-        "it is in use as another type of lock; an election needs a different name",
+        "the key is in use as another type of lock; an election needs a different name",
     )
 }

@@ -39,7 +39,7 @@ local function acquire_in_turn(claim, held, revoke, news, value, ttl, others, nu
   end
   if not holder and others then
     if last_end(held, now) then
-      return redis.error_reply('WRONGTYPE it is in use as a semaphore or a read-write lock')
+      return redis.error_reply('WRONGTYPE the key is in use as a semaphore or a read-write lock')
     end
     if wanted > 0 then
       local soonest

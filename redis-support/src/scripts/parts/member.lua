@@ -5,7 +5,7 @@
 -- exceeds, is a separate key. It changes with each grant, and the server would notify all clients
 -- that have read the hash.
 
-local NO_MEMBER = 'NOMEMBER this server has no vote under the charter'
+local NO_MEMBER = 'NOMEMBER this server has no vote in the quorum'
 
 -- Returns the id of this process. It is unique, and no saved data can restore it.
 local function this_run()

@@ -140,7 +140,7 @@ impl<'a> Survey<'a> {
                 survey.take(Ok(view));
             }
             let map = survey.map().ok_or_else(|| survey.too_few())?;
-            tracing::warn!("none of the cluster's servers answers, but those of another one do");
+            tracing::warn!("the cluster's servers do not reply, but servers of another cluster do");
             return Ok(map);
         }
         Err(match self.failure {
@@ -151,23 +151,23 @@ impl<'a> Survey<'a> {
 
     fn too_few(&self) -> Error {
         let message = if merge(&self.views).is_empty() {
-            "the servers have no part in a cluster yet"
+            "the servers do not belong to a cluster yet"
         } else {
-            "too few servers of the cluster answered to discover the current primaries"
+            "too few servers of the cluster replied to determine the current primaries"
         };
         Error::new(ErrorKind::Unavailable, message)
     }
 }
 
 pub(super) fn senseless() -> Error {
-    Error::new(ErrorKind::Unexpected, "a server's answer about its cluster makes no sense")
+    Error::new(ErrorKind::Unexpected, "a server sent malformed information about its cluster")
 }
 
 async fn ask_one<D: Driver>(server: Arc<Node<D>>) -> Result<View, Error> {
     let questions = [Request::Words(&["CLUSTER", "SLOTS"]), Request::Words(&["CLUSTER", "NODES"])];
     let replies = server.ask(questions).await;
     let mut replies = replies
-        .map_err(|error| only_asked(error, "no server of the cluster answers"))?
+        .map_err(|error| only_asked(error, "no server of the cluster replies"))?
         .into_iter()
         .collect::<Result<Vec<_>, _>>()
         .map_err(ServerError::into_error)?;

@@ -469,7 +469,7 @@ async fn servers_that_were_all_reset_are_no_cluster() {
     let error = cluster.store.servers.connect().await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().contains("no part in a cluster yet"), "{error}");
+    assert!(error.to_string().contains("not belong to a cluster yet"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

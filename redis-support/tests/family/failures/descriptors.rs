@@ -59,7 +59,7 @@ async fn are_few() {
         let error = client.mutex("new").unwrap().lock().await.unwrap_err();
         let took = asked_at.elapsed();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(error.to_string().contains("no file descriptor left"), "{error}");
+        assert!(error.to_string().contains("no file descriptors left"), "{error}");
         assert!(held.is_held());
 
         drop(files);
