@@ -110,7 +110,7 @@ fn handed_over(HandedOver { lock, token, next_token, held }: &HandedOver<'_>) {
 fn long_hold(LongHold { lock, token, held }: &LongHold<'_>) {
     let key = lock.key;
     event!(name: "leasehold.long_hold", target: TARGET, Level::WARN,
-        %key, kind = %lock.kind, token, ?held, "{key} has been held for {held:.0?}");
+        %key, kind = %lock.kind, token, ?held, "a holder has held {key} for {held:.0?}");
 }
 
 fn renewed(Renewed { lock, token, lag, remaining }: &Renewed<'_>) {
