@@ -1,8 +1,8 @@
 //! The contract between Leasehold and a store: the [`LockBackend`] trait, its requests and its
 //! replies.
 //!
-//! You need this module to write a backend. Code that only uses locks does not need this module,
-//! except for `Arc<dyn LockBackend>`, which can hold any backend.
+//! Use this module to write a backend for another store. Code that only uses locks does not need
+//! this module, except for `Arc<dyn LockBackend>`, which can hold any backend.
 
 mod attempt;
 mod capabilities;
@@ -58,40 +58,45 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 /// [`capabilities`](Self::capabilities), [`try_acquire`](Self::try_acquire), [`renew`](Self::renew)
 /// and [`release`](Self::release). All other methods have defaults.
 ///
-/// A backend sends requests to its store and returns the replies. A backend itself does not wait
-/// for a key, retry, sleep, renew leases automatically, or count holders. The core of Leasehold
-/// performs these tasks for all stores.
+/// A backend sends requests to its store and returns the replies. Waiting for a key, retrying,
+/// renewing leases and counting holders are tasks of Leasehold's core, not of a backend.
 ///
 /// # Correctness
 ///
 /// The core relies on the following rules, which the conformance suite checks.
 ///
 /// - **Atomic steps.** Each `try_acquire`, `renew` or `release` is one atomic step in the store.
-///   The step compares the complete lease id, or another value that identifies the lease just as
-///   uniquely.
+///   Each step compares the complete lease id, or a different value that is unique to the lease.
+///
 /// - **Idempotent acquisition.** If `try_acquire` is called again with the same [`LeaseId`] while
 ///   that lease is in force, the lease is granted again with a full TTL.
+///
 /// - **Expiry by the store's clock.** A lease that is not renewed expires soon after its TTL and
 ///   never earlier, as measured by the store's clock. The TTL starts when the store receives the
-///   request. A [kept](crate::backend::Tenure::Kept) lease may stay in force as long as the client
-///   renews its other leases.
+///   request. A [kept](crate::backend::Tenure::Kept) lease, which its holder keeps renewing, may
+///   stay in force as long as the client renews any of its leases.
+///
 /// - **Honest errors.** Return [`ErrorKind::Unavailable`] only if the request was certainly not
 ///   applied, and [`ErrorKind::Indeterminate`] if the reply was lost. Never report a failed request
-///   as an outcome, such as [`Attempt::Held`]. Map each error of the client library explicitly.
+///   as an outcome, such as [`Attempt::Held`]. Map each error of the client library to an
+///   `ErrorKind` explicitly.
+///
 /// - **No hidden retries.** The client library must not retry a request unless the retry is proven
 ///   to be harmless.
+///
 /// - **One queue per claim.** A backend that wraps several stores queues each claim in at most one
-///   of them. It forwards [queue entries](Contention::with_place) and [individual
-///   notifications](CalledBy::Name) only from the store that queued the claim. If several stores
-///   queued the same claims in different orders, callers would wait for each other.
+///   of the stores, and forwards [queue entries](Contention::with_place) and [individual
+///   notifications](CalledBy::Name) only from that store. If several stores queued the same claims
+///   in different orders, callers would wait for each other.
+///
 /// - **Bounded time.** Every call returns within a bounded time. The caller may drop the future of
 ///   a call at any point. If the future is dropped, the store may or may not have applied the
 ///   request.
 ///
 /// # Guarantees
 ///
-/// Together, the backend and the core provide these guarantees. Each guarantee is checked by the
-/// listed cases of the conformance suite.
+/// Together, a backend and Leasehold's core provide the following guarantees. Each guarantee is
+/// checked by the listed cases of the conformance suite.
 ///
 /// | guarantee | checked by |
 /// | --- | --- |
@@ -106,8 +111,9 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 ///
 /// # Example
 ///
-/// This backend wraps another backend and prints every attempt. `examples/custom_backend.rs` is a
-/// complete backend with its own store, and also runs the conformance suite.
+/// The following backend wraps another backend and prints every attempt.
+/// `examples/custom_backend.rs` is a complete backend with its own store, and also runs the
+/// conformance suite.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

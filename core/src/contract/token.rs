@@ -83,7 +83,7 @@ impl fmt::Display for FencingToken {
 
 /// Remembers the largest token of each key and rejects smaller tokens.
 ///
-/// A resource uses this check to reject late writes. An equal token is admitted, because a holder
+/// A resource uses a `Fence` to reject late writes. An equal token is admitted, because a holder
 /// may write more than once. If the data is in a database, perform the check in the statement that
 /// writes the data (`… WHERE fence <= $token`).
 ///

@@ -159,7 +159,7 @@ pub struct Refused<'a> {
     pub lock: Subject<'a>,
     /// The reason for the refusal.
     pub why: Refusal<'a>,
-    /// A holder of the lock, if the refusal named one.
+    /// A holder of the lock, if the store reported one.
     pub holder: Option<&'a Holder>,
     /// The time since the call began.
     pub took: Duration,

@@ -1,4 +1,4 @@
-//! The alarm with which holds wake the watchdog.
+//! The alarm that wakes the watchdog when a lease needs its attention.
 
 use std::mem;
 use std::sync::Arc;

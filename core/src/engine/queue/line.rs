@@ -1,4 +1,5 @@
-//! The queue for one key, which contains the caller with the turn and the callers behind it.
+//! The queue for one key: the caller that may send requests to the store, and the callers behind
+//! that caller.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
