@@ -182,7 +182,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
 
     /// Asks the current holders of `key` to finish early.
     ///
-    /// The request notifies each holder through
+    /// A revocation request notifies each holder through
     /// [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested), but the holder
     /// keeps its lease until it releases the lease. To end a lease without its holder's consent,
     /// use [`Admin::force_release`].
@@ -460,8 +460,8 @@ impl<B: LockBackend> Builder<B> {
     ///
     /// Additional callers are rejected with
     /// [`ErrorKind::TooManyWaiters`](crate::ErrorKind::TooManyWaiters). Callers whose request to
-    /// the store is in progress count as waiting, but holders do not. The limit does not apply to
-    /// calls that do not wait, such as `try_lock`.
+    /// the store is in progress count as waiting, but holders do not. The limit on waiting callers
+    /// does not apply to calls that do not wait, such as `try_lock`.
     #[must_use]
     pub fn max_waiters(mut self, limit: usize) -> Self {
         self.max_waiters = limit;

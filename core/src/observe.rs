@@ -32,9 +32,9 @@ pub(crate) use point::{Events, Settings};
 /// # Rules
 ///
 /// - The client calls the methods directly, on the thread where the event occurs. For example, the
-///   thread may be polling a caller's future, running the background task, or dropping a guard. A
-///   method must not block and should return within microseconds. Send longer work to another task,
-///   for example through a channel.
+///   client may call a method while it polls a caller's future, runs the background task or drops a
+///   guard. A method must not block and should return within microseconds. Send longer work to
+///   another task, for example through a channel.
 ///
 /// - The client does not hold internal mutexes during a method call, so a method may use the
 ///   client. A method that acquires a lock causes additional events.

@@ -109,8 +109,8 @@ impl LockOptions {
     /// How long the store keeps the queue entry of a caller that stops refreshing the entry, unless
     /// the TTL is shorter.
     ///
-    /// The time is long enough for three attempts over a new connection, and short enough that a
-    /// crashed caller delays other callers only briefly.
+    /// A queue entry lasts long enough for three attempts over a new connection, and is short
+    /// enough that a crashed caller delays other callers only briefly.
     pub const PLACE_TTL: Duration = Duration::from_secs(5);
 
     /// The maximum number of hand-offs before a lease returns to the store, because each hand-off
@@ -230,8 +230,8 @@ impl LockOptions {
     /// Limits how long a lease can be held. After this time, the lease is lost with the reason
     /// [`LossReason::MaxHold`](crate::LossReason::MaxHold). Default: no limit.
     ///
-    /// This limit protects against a holder that hangs, because the watchdog would otherwise renew
-    /// its lease indefinitely.
+    /// A maximum hold time protects against a holder that hangs, whose lease the watchdog would
+    /// otherwise renew indefinitely.
     ///
     /// ```
     /// use std::time::Duration;

@@ -54,8 +54,8 @@ const CONNECTING: u32 = 8;
 /// # Guarantees
 ///
 /// - **Exclusion.** Two clients never consider themselves the holder of a key at the same time.
-///   This guarantee requires that a majority of the members keeps each lease for its TTL, and that
-///   the clocks of the members and the client run at the same rate. The deadline of a lease is
+///   Exclusion requires that a majority of the members keeps each lease for its TTL, and that the
+///   clocks of the members and the client run at the same rate. The deadline of a lease is
 ///   calculated from the time before the first request.
 ///
 /// - **Tokens.** The [fencing tokens](crate::FencingToken) of a key strictly increase, even if
@@ -100,10 +100,10 @@ const CONNECTING: u32 = 8;
 /// # Membership
 ///
 /// The members store the [quorum configuration](crate::backend::Charter), which consists of the
-/// list of names and the longest TTL. The first lock fails with
+/// list of names and the longest TTL. Acquiring the first lock fails with
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the client uses different names or a
 /// different TTL, if two names refer to the same server, or if a member belongs to a different
-/// quorum. The first lock in a new quorum needs all members.
+/// quorum. Acquiring the first lock in a new quorum requires all members.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

@@ -286,7 +286,7 @@ pub struct Observer {
 
 impl Observer {
     /// Blocks until the leader changes or `wait` has elapsed, then returns the current leader.
-    /// Returns `None` if nothing changed. The first call returns the current state without waiting
+    /// Returns `None` if nothing changed. The first call returns the current leader without waiting
     /// for a change.
     ///
     /// # Errors

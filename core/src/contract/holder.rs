@@ -167,8 +167,8 @@ impl Holder {
         self.token
     }
 
-    /// Returns how long ago the lease was granted, if the store reports it. The time is measured by
-    /// the store's clock, with a precision of 0.1 s.
+    /// Returns how long ago the lease was granted, if the store reports it. The age of the lease is
+    /// measured by the store's clock, with a precision of 0.1 s.
     pub fn held_for(&self) -> Option<Duration> {
         self.held_for
     }

@@ -55,9 +55,9 @@ use crate::options::LockOptions;
 ///
 /// # The proclaimed value
 ///
-/// The leader *proclaims* a short text, such as its address. The store keeps the text with the
-/// lease from the moment of the election, and every client can read the text. The text is a
-/// [`Description`] of 1 to [`Description::MAX_LEN`] bytes without control characters. The
+/// The leader *proclaims* a short text, such as its address. From the moment of the election, the
+/// store keeps the leader's text with the lease, and every client can read the text. The leader's
+/// text is a [`Description`] of 1 to [`Description::MAX_LEN`] bytes without control characters. The
 /// proclaimed value replaces [`LockOptions::description`].
 ///
 /// # Order

@@ -42,9 +42,9 @@ use crate::options::LockOptions;
 ///
 /// # The limit
 ///
-/// The store does not save the limit. Each request contains the client's limit, and the store
-/// compares that limit with the number of permits in use. Clients can therefore use different
-/// limits, for example during the rollout of a new limit:
+/// The store does not save the limit of a semaphore. Each request contains the client's limit, and
+/// the store compares that limit with the number of permits in use. Clients can therefore use
+/// different limits, for example during the rollout of a new limit:
 ///
 /// - The number of permits in use never exceeds the largest limit of any client.
 ///

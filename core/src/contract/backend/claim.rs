@@ -64,9 +64,10 @@ impl Claim {
     /// How far a [requested minimum token](Self::with_least_token) may be ahead of the store's own
     /// clock.
     ///
-    /// The store interprets the token as a [time](crate::backend::Grant::TOKENS_PER_MICROSECOND).
-    /// The limit is longer than a round trip to anywhere in the world, so a store accepts the
-    /// minimum token of every client with a correct clock.
+    /// The store interprets the requested token as a
+    /// [time](crate::backend::Grant::TOKENS_PER_MICROSECOND). The limit is longer than a round trip
+    /// to anywhere in the world, so a store accepts the minimum token of every client with a
+    /// correct clock.
     pub const WISHED_AHEAD: Duration = Duration::from_secs(1);
 
     /// Creates a claim for a caller that does not wait.
@@ -137,8 +138,8 @@ impl Claim {
         self.lease.share()
     }
 
-    /// Returns how many spare tokens the caller can use. The store may reserve fewer tokens, or
-    /// none.
+    /// Returns how many spare tokens the caller can use. The store may reserve fewer spare tokens,
+    /// or none.
     pub fn spare_tokens(&self) -> u32 {
         self.spare_tokens
     }

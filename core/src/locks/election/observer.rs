@@ -84,7 +84,7 @@ impl Observer {
         }
     }
 
-    /// Waits for a change and returns the current leader. The first call returns the current state
+    /// Waits for a change and returns the current leader. The first call returns the current leader
     /// without waiting for a change.
     ///
     /// A change is a new leader, a new value, or the end of a leadership. The observer never
