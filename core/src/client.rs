@@ -285,8 +285,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// Rejects new acquisitions, and waits until all locks held through this client and its clones
     /// have been released.
     ///
-    /// Call this method when a service stops. Running work can finish, and the client renews its
-    /// leases in the meantime. Calls that are waiting for a lock, and all later calls, fail with
+    /// Call `drain` when a service stops. Running work can finish, and the client renews its leases
+    /// in the meantime. Calls that are waiting for a lock, and all later calls, fail with
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), even if the caller already owns the lock.
     /// [`ping`](Self::ping) also fails, so that a readiness probe takes the service out of
     /// rotation. A drained client cannot be used again. After `drain`, call

@@ -53,7 +53,7 @@ const fn nanos(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos() as u64)
 }
 
-/// The result is never later than [`Instant::FAR_FUTURE`].
+/// The sum is never later than [`Instant::FAR_FUTURE`].
 impl Add<Duration> for Instant {
     type Output = Self;
 
@@ -62,7 +62,7 @@ impl Add<Duration> for Instant {
     }
 }
 
-/// The result is never earlier than the clock's zero.
+/// The difference is never earlier than the clock's zero.
 impl Sub<Duration> for Instant {
     type Output = Self;
 

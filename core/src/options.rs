@@ -171,7 +171,8 @@ impl LockOptions {
     /// the store does not respond, the wait ends after [`outage_wait`](Self::outage_wait). To
     /// prevent a holder that hangs from blocking the key indefinitely, set
     /// [`max_hold`](Self::max_hold). In a request handler, set `wait` to the time that the client
-    /// of the request will wait for a response. Methods with a `wait` argument ignore this option.
+    /// of the request will wait for a response. Methods with a `wait` argument ignore the `wait`
+    /// option.
     ///
     /// ```
     /// use std::time::Duration;
@@ -227,7 +228,7 @@ impl LockOptions {
         self
     }
 
-    /// Limits how long a lease can be held. After this time, the lease is lost with the reason
+    /// Limits how long a lease can be held. A lease that is held for longer is lost with the reason
     /// [`LossReason::MaxHold`](crate::LossReason::MaxHold). Default: no limit.
     ///
     /// A maximum hold time protects against a holder that hangs, whose lease the watchdog would
@@ -250,7 +251,7 @@ impl LockOptions {
     /// Keeps the key locked for at least `time` after its acquisition, even if the holder releases
     /// it earlier. Default: no minimum.
     ///
-    /// Use this option for jobs that several machines start at about the same time but that should
+    /// Use `min_hold` for jobs that several machines start at about the same time but that should
     /// run only once. If the holder crashes, the key is free after its TTL, so choose a TTL of at
     /// least `time` to cover this case as well.
     ///
@@ -272,7 +273,7 @@ impl LockOptions {
     /// A grant with less remaining time counts as a failed attempt. The client then requests the
     /// lease again, or releases it if no attempts are left.
     ///
-    /// Use this option for work that takes about `time`, if the lease is not renewed or renewals
+    /// Use `min_validity` for work that takes about `time`, if the lease is not renewed or renewals
     /// may fail for some time. The remaining time of a lease is the time until its
     /// [deadline](crate::LockGuard::deadline). `time` must be shorter than the TTL minus the
     /// allowance for clock drift.
@@ -301,7 +302,7 @@ impl LockOptions {
     /// release it. The store keeps a lease that is not renewed for its TTL plus the lock delay.
     /// Default: no delay.
     ///
-    /// Use this option for resources that cannot check fencing tokens. With a lock delay, requests
+    /// Use `lock_delay` for resources that cannot check fencing tokens. With a lock delay, requests
     /// that a holder sent before it crashed or was disconnected can still arrive before the next
     /// holder acquires the key. A release by the holder or by an operator frees the key
     /// immediately.
@@ -314,8 +315,8 @@ impl LockOptions {
     /// Sets whether the callers of all processes are served in order of arrival, through a queue in
     /// the store. Default: `false`.
     ///
-    /// Without this option, each process has its own queue, and hands off a mutex among its own
-    /// callers for up to 20 ms, before the store decides which process is next.
+    /// Without `fair`, each process has its own queue, and hands off a mutex among its own callers
+    /// for up to 20 ms, before the store decides which process is next.
     ///
     /// Leasehold clients never overtake the queue, even if their own locks are not fair. A crashed
     /// waiter blocks later waiters for at most [`LockOptions::PLACE_TTL`]. A waiter that gives up

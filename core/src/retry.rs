@@ -114,7 +114,7 @@ enum Pause {
 
 impl Retry {
     /// The default minimum pause, which is about as long as a critical section with a few round
-    /// trips. The upper bound of the first pause is twice this time.
+    /// trips. The upper bound of the first pause is twice the minimum pause.
     const DEFAULT_MIN: Duration = Duration::from_millis(25);
 
     /// The default maximum pause. If the store sends notifications, polling is only a fallback.
@@ -141,8 +141,8 @@ impl Retry {
     ///
     /// A retry counts as an attempt only if it follows a complete pause. For example, a retry that
     /// follows a notification does not count. Waiting callers of the same client share their
-    /// attempts, so each attempt counts for all these callers. A caller that shares attempts
-    /// therefore gives up as early as it would alone.
+    /// attempts, so each attempt counts for all of them. A caller that shares attempts therefore
+    /// gives up as early as it would alone.
     pub const fn attempts(attempts: u32) -> Self {
         let mut retry = Self::unlimited();
         retry.attempts = Some(match NonZeroU32::new(attempts) {

@@ -201,7 +201,7 @@ impl LockClient {
     /// Rejects new acquisitions and blocks until all locks held through this client and its clones
     /// are released or `within` has elapsed.
     ///
-    /// See [`LockClient::drain`](crate::LockClient::drain) for an example. Call this method from a
+    /// See [`LockClient::drain`](crate::LockClient::drain) for an example. Call `drain` from a
     /// thread that does not hold a lock.
     ///
     /// # Errors

@@ -184,15 +184,15 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// [`try_acquire`](Self::try_acquire). A claim is granted again if its own lease is already in
     /// force, and does not overtake queued claims.
     ///
-    /// A refusal names the first claim that cannot be granted, and changes nothing. In particular,
-    /// a refusal does not add any claim to the [queue](crate::backend::Patience::Queues).
+    /// A refusal names the first claim that cannot be granted, changes nothing in the store, and
+    /// does not add any claim to the [queue](crate::backend::Patience::Queues).
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unsupported`], without sending a request, if the backend does not
     /// declare [`Feature::Together`]. A backend that declares the feature may still return this
     /// error for more than 64 claims or for claims of [units](crate::backend::Share::Units). After
-    /// this error, the caller acquires the leases one at a time.
+    /// an `Unsupported` error, the caller acquires the leases one at a time.
     ///
     /// Returns [`ErrorKind::WrongType`], with the key, if a key is in use as a different type of
     /// lock.
@@ -304,7 +304,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// A key is in use if it has leases or queued claims. `prefix` may be empty. To get the next
     /// page, pass the [`next`](KeyPage::next) value of the previous page as `after`. Both the size
-    /// of a page and the work to produce it are bounded.
+    /// of a page and the work to produce the page are bounded.
     ///
     /// A key that stays in use during the whole listing appears on at least one page and may appear
     /// on several. A key that is in use for only part of the listing may be missing. The keys are
@@ -345,10 +345,10 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// The next renewal of each of these holders returns [`Renewal::RevocationRequested`]. The
     /// request changes nothing else.
     ///
-    /// The request remains until all leases that are in force now would have expired without
-    /// renewal, or until the key is free, whichever comes first. A request to a single holder ends
-    /// when the holder's lease ends, or possibly earlier, when that lease would have expired
-    /// without renewal.
+    /// The revocation request remains until all leases that are in force at the time of the request
+    /// would have expired without renewal, or until the key is free, whichever comes first. A
+    /// request to a single holder ends when the holder's lease ends, or possibly earlier, when that
+    /// lease would have expired without renewal.
     ///
     /// # Errors
     ///
@@ -389,7 +389,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Sends one cheap request that changes nothing, to check whether the store responds.
     ///
-    /// The request is not combined with other requests. The default implementation calls
+    /// The health check is not batched with other requests. The default implementation calls
     /// [`inspect`](Self::inspect).
     ///
     /// # Errors

@@ -147,7 +147,8 @@ impl Inspection {
         self
     }
 
-    /// Sets how many units are in use. Call this method if the list of holders is incomplete.
+    /// Sets how many units are in use. Set the number of units if the list of holders is
+    /// incomplete.
     #[must_use]
     pub fn with_units(mut self, units: u64) -> Self {
         self.units = units;
@@ -214,8 +215,8 @@ impl Inspection {
 
     /// Returns an upper bound for all tokens of the key so far, if the store records one.
     ///
-    /// If the key is held as a mutex, this number is the holder's token. If several keys share a
-    /// token counter, the number may be slightly larger than the holder's token.
+    /// If the key is held as a mutex, the upper bound is the holder's token. If several keys share
+    /// a token counter, the upper bound may be slightly larger than the holder's token.
     pub fn last_token(&self) -> Option<u64> {
         self.last_token
     }

@@ -38,8 +38,8 @@ impl ForcedRelease {
     }
 
     /// Sets the minimum token. All later tokens of the key are greater than or equal to the minimum
-    /// token, and all earlier tokens are smaller. Call this method only if no lease of the key is
-    /// left.
+    /// token, and all earlier tokens are smaller. Set the minimum token only if no lease of the key
+    /// is left.
     #[must_use]
     pub fn with_min_token(mut self, number: u64) -> Self {
         self.min_token = Some(number);

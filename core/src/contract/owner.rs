@@ -56,7 +56,7 @@ impl OwnerId {
 
     /// Runs `work` on the current thread with this owner.
     ///
-    /// Use this method to make several threads act as one owner, or one thread act as several
+    /// Use `sync_scope` to make several threads act as one owner, or one thread act as several
     /// owners:
     ///
     /// ```

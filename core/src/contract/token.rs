@@ -42,7 +42,7 @@ impl FencingToken {
         &self.key
     }
 
-    /// Returns the number of the token. Send this number with every write.
+    /// Returns the number of the token. Send the number of the token with every write.
     pub fn number(&self) -> u64 {
         self.number
     }

@@ -137,8 +137,8 @@ impl LockGuard {
     /// Returns the state of the lease, based on local information. See [`LeaseState`] for an
     /// example.
     pub fn state(&self) -> LeaseState {
-        // Check this first, because the mutexes of the lease may stay locked forever in a forked
-        // process.
+        // Check for a fork first, because the mutexes of the lease may stay locked forever in a
+        // forked process.
         if self.upkeep.process().was_left() {
             return LeaseState::Lost(LossReason::Forked);
         }
@@ -156,7 +156,7 @@ impl LockGuard {
 
     /// Checks that the lease is in force, and that at least `min_left` remains before its deadline.
     ///
-    /// Call this method before a step that takes a known time and must finish before the lease
+    /// Call `ensure_held` before a step that takes a known time and must finish before the lease
     /// expires. The check uses the local deadline and does no I/O.
     ///
     /// ```
@@ -198,7 +198,7 @@ impl LockGuard {
     /// The future completes no later than the first poll after the deadline, even if the store, the
     /// network or the watchdog hangs. If several guards share a lease, the future also completes
     /// when the last guard is dropped. The future does not borrow the guard, so a different task
-    /// can await it. The future also does not keep the lease or the client alive.
+    /// can await the future. The future also does not keep the lease or the client alive.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -272,7 +272,7 @@ impl LockGuard {
     /// A revocation request does not end the lease. The holder is notified of the request by the
     /// reply to its next renewal. If the store sends change events, the client sends this renewal
     /// immediately. If [renewal is off](crate::RenewalMode::Off), the holder is not notified of the
-    /// request. The future does not borrow the guard, so a different task can await it.
+    /// request. The future does not borrow the guard, so a different task can await the future.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -600,8 +600,8 @@ impl LockGuard {
         self.reduce(|_| Ok(Share::READER)).await
     }
 
-    /// Reduces the lease to the share that `reduced` returns. Other callers can acquire the rest
-    /// immediately.
+    /// Reduces the lease to the share that `reduced` returns. Other callers can acquire the
+    /// released part immediately.
     async fn reduce(
         &self,
         reduced: impl FnOnce(Share) -> Result<Share, Error>,

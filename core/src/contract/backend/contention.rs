@@ -90,7 +90,7 @@ impl Contention {
     }
 
     /// Returns the time until the key may become free, if no holder renews or releases its lease.
-    /// The client retries after this time at the latest.
+    /// The client retries after the returned time at the latest.
     pub fn retry_after(&self) -> Option<Duration> {
         let holder = self.holder.as_ref().and_then(Holder::remaining);
         self.retry_after.into_iter().chain(holder).min()

@@ -160,9 +160,10 @@ pub enum Tenure {
     /// The holder renews the lease until it releases the lease. The client renews all its kept
     /// leases with the same TTL together.
     ///
-    /// A store may therefore give these leases a shared TTL. With a shared TTL, a lease that is not
-    /// renewed may stay in force as long as the client renews its other leases. A shared TTL must
-    /// not keep a lease in force if its release failed, or if the reply to its grant was lost.
+    /// A store may therefore use a shared TTL for all leases that a client renews together. With a
+    /// shared TTL, a lease that is not renewed may stay in force as long as the client renews its
+    /// other leases. A shared TTL must not keep a lease in force if its release failed, or if the
+    /// reply to its grant was lost.
     Kept,
 }
 

@@ -1,6 +1,7 @@
 //! How much of a key a claim requests.
 
-/// How much of a key a claim requests. To the store, lock types differ only in this value.
+/// How much of a key a claim requests. A store distinguishes lock types only by the share that
+/// their claims request.
 ///
 /// A mutex requests the key exclusively. A semaphore requests one unit per permit, up to its limit.
 /// A reader requests one unit, and the limit is too large for readers to reach. A writer requests
