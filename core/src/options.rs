@@ -270,8 +270,8 @@ impl LockOptions {
 
     /// Sets the minimum remaining time of a lease when it is granted. Default: no minimum.
     ///
-    /// A grant with less remaining time counts as a failed attempt. The client then requests the
-    /// lease again, or releases it if no attempts are left.
+    /// A grant with less remaining time counts as a failed attempt. If too little time remains, the
+    /// client requests the lease again, or releases it if no attempts are left.
     ///
     /// Use `min_validity` for work that takes about `time`, if the lease is not renewed or renewals
     /// may fail for some time. The remaining time of a lease is the time until its
@@ -436,7 +436,6 @@ impl LockOptions {
         self
     }
 
-    /// Returns the options for an election.
     pub(crate) fn of_election(&self) -> Self {
         let ElectionLimits { wait, max_hold } = self.election;
         Self { wait, max_hold, ..self.clone() }

@@ -147,7 +147,7 @@ impl Inspection {
         self
     }
 
-    /// Sets how many units are in use. Set the number of units if the list of holders is
+    /// Sets how many units of the key are in use. Set the number of units if the list of holders is
     /// incomplete.
     #[must_use]
     pub fn with_units(mut self, units: u64) -> Self {

@@ -42,7 +42,6 @@ pub(crate) struct Engine {
     pub(super) closing: Notify,
 }
 
-/// The outcome of a call.
 pub(crate) enum Outcome {
     /// One guard per request, in the same order.
     Granted(Few<LockGuard>),

@@ -129,7 +129,7 @@ impl RwLock {
     /// # Errors
     ///
     /// Returns [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the key is in use as a
-    /// mutex. [`Mutex::lock`](crate::Mutex::lock) lists all other errors. A
+    /// mutex. [`Mutex::lock`](crate::Mutex::lock) lists all other errors. Calls on a
     /// [reentrant](Self::reentrant) lock can also return the errors of
     /// [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
     ///

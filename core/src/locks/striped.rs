@@ -350,7 +350,6 @@ impl Striped {
         }
     }
 
-    /// Requests the lock of one segment.
     async fn request(&self, segment: u32, wait: Wait) -> Result<Locked<StripedGuard>, Error> {
         let face = self.face.at(&self.segments[segment as usize]);
         Ok(match face.lock_within(Share::Whole, wait).await? {

@@ -103,7 +103,7 @@ impl Contention {
     }
 
     /// Returns how long the queue entry of the claim lasts, if the store queued a claim that did
-    /// not request to be queued. Returns `None` for all other claims.
+    /// not request a queue entry. Returns `None` for all other claims.
     pub fn place(&self) -> Option<Duration> {
         self.place
     }

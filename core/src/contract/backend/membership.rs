@@ -114,7 +114,7 @@ impl Standing {
         self
     }
 
-    /// Sets an upper bound for the tokens of all keys that have been granted under the quorum
+    /// Sets an upper bound for all tokens that have been granted for any key under the quorum
     /// configuration.
     #[must_use]
     pub fn with_floor(mut self, floor: u64) -> Self {
@@ -140,7 +140,7 @@ impl Standing {
         self.charter.as_ref()
     }
 
-    /// Returns an upper bound for the tokens of all keys that have been granted under the quorum
+    /// Returns an upper bound for all tokens that have been granted for any key under the quorum
     /// configuration.
     pub fn floor(&self) -> u64 {
         self.floor
@@ -171,7 +171,7 @@ pub struct Enlistment {
 
 impl Enlistment {
     /// Creates a request for the store with the identity `store`. A store with a different identity
-    /// ignores the request.
+    /// ignores the membership request.
     pub fn new(store: StoreId, charter: Charter) -> Self {
         Self { store, charter, floor: 0 }
     }

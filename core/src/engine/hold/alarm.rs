@@ -15,7 +15,6 @@ pub(crate) struct Alarm<H> {
 }
 
 impl<H> Alarm<H> {
-    /// Wakes the watchdog.
     pub(crate) fn wake(&self) {
         self.wake.notify_waiters();
     }

@@ -18,7 +18,6 @@ pub(crate) trait Held: Debug + Send + Sync + 'static {
     /// The guard through which a holder owns the lease.
     type Guard: Debug + Send;
 
-    /// Returns the holder at `now`.
     fn holder(&self, now: Instant) -> Holder;
 
     /// Returns whether the current task acquired the lease.

@@ -323,7 +323,6 @@ fn first_error(outcomes: Vec<Result<(), Error>>) -> Result<(), Error> {
     errors.min_by_key(|error| error.kind() != ErrorKind::LeaseLost).map_or(Ok(()), Err)
 }
 
-/// Creates the error for a lost part.
 pub(super) fn lost_error((key, reason): &(LockKey, LossReason), operation: Operation) -> Error {
     Error::lost(*reason).with_operation(operation).with_key(key)
 }
