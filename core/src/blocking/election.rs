@@ -114,8 +114,8 @@ impl Election {
         self.elected(self.election.try_campaign_for(value, wait))
     }
 
-    /// Blocks until this thread can become the leader and proclaim `value`, giving up at `instant`
-    /// on the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can become the leader and proclaim `value`, but gives up at
+    /// `instant`, a time on the client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///

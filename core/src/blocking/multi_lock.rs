@@ -153,8 +153,8 @@ impl MultiLock {
         Ok(self.guard(guard))
     }
 
-    /// Blocks until this thread can acquire all parts, giving up at `instant` on the client's
-    /// clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire all parts, but gives up at `instant`, a time on the
+    /// client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///

@@ -98,8 +98,8 @@ impl Mutex {
         self.background.lock(self.mutex.try_lock_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock, giving up at `instant` on the client's clock,
-    /// for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock, but gives up at `instant`, a time on the
+    /// client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///

@@ -101,9 +101,9 @@ impl ReentrantMutex {
         self.background.lock(self.mutex.try_lock_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock, giving up at `instant` on the client's clock,
-    /// for example `client.now() + wait`. If the owner already holds the lock, the method returns
-    /// another guard immediately.
+    /// Blocks until this thread can acquire the lock, but gives up at `instant`, a time on the
+    /// client's clock such as `client.now() + wait`. If the owner already holds the lock, the
+    /// method returns another guard immediately.
     ///
     /// # Errors
     ///

@@ -109,8 +109,8 @@ impl RwLock {
         self.background.lock(self.lock.try_read_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock as a reader, giving up at `instant` on the
-    /// client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock as a reader, but gives up at `instant`, a time
+    /// on the client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///
@@ -160,8 +160,8 @@ impl RwLock {
         self.writer(self.lock.try_write_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock as the writer, giving up at `instant` on the
-    /// client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock as the writer, but gives up at `instant`, a
+    /// time on the client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///

@@ -97,8 +97,8 @@ impl Semaphore {
         self.background.lock(self.semaphore.try_acquire_for(permits, wait))
     }
 
-    /// Blocks until this thread can acquire `permits` permits, giving up at `instant` on the
-    /// client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire `permits` permits, but gives up at `instant`, a time on
+    /// the client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///

@@ -102,8 +102,8 @@ impl Striped {
         Ok(self.guard(guard))
     }
 
-    /// Blocks until this thread can acquire a segment, giving up at `instant` on the client's
-    /// clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire a segment, but gives up at `instant`, a time on the
+    /// client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///

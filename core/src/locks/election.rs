@@ -183,8 +183,8 @@ impl Election {
         self.candidate(value)?.try_lock_for(LEADER, None, wait).await.map(Leadership)
     }
 
-    /// Waits to become the leader and to proclaim `value`, giving up at `instant` on the client's
-    /// clock, for example `client.now() + wait`.
+    /// Waits to become the leader and to proclaim `value`, but gives up at `instant`, a time on the
+    /// client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///

@@ -248,7 +248,7 @@ impl MultiLock {
         self.take(wait).await?.or_busy()
     }
 
-    /// Waits to acquire all parts, giving up at `instant` on the client's clock, for example
+    /// Waits to acquire all parts, but gives up at `instant`, a time on the client's clock such as
     /// `client.now() + wait`.
     ///
     /// # Errors

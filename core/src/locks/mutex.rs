@@ -232,7 +232,7 @@ impl Mutex {
         self.0.try_lock_for(Share::Whole, None, wait).await
     }
 
-    /// Waits to acquire the lock, giving up at `instant` on the client's clock.
+    /// Waits to acquire the lock, but gives up at `instant`, a time on the client's clock.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

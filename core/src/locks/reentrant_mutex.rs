@@ -128,7 +128,7 @@ impl ReentrantMutex {
         self.0.try_lock_for(Share::Whole, here(), wait).await
     }
 
-    /// Waits to acquire the lock, giving up at `instant` on the client's clock, for example
+    /// Waits to acquire the lock, but gives up at `instant`, a time on the client's clock such as
     /// `client.now() + wait`. If the owner already holds the lock, the method returns another guard
     /// immediately.
     ///

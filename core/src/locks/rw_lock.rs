@@ -19,8 +19,8 @@ use crate::options::LockOptions;
 /// A lock that many readers or one writer can hold.
 ///
 /// The store keeps all waiting readers and writers of a key in one queue, so neither readers nor
-/// writers starve. A caller waits only for earlier callers, in any process. Consecutive readers in
-/// the queue acquire the lock at the same time.
+/// writers starve. A caller waits only for callers that arrived earlier, in any process.
+/// Consecutive readers in the queue acquire the lock at the same time.
 ///
 /// Each reader has its own lease. If a reader dies, writers wait until the reader's lease has
 /// expired.
@@ -175,8 +175,8 @@ impl RwLock {
         self.face.try_lock_for(Share::READER, self.owner(), wait).await
     }
 
-    /// Waits to acquire the lock as a reader, giving up at `instant` on the client's clock, for
-    /// example `client.now() + wait`.
+    /// Waits to acquire the lock as a reader, but gives up at `instant`, a time on the client's
+    /// clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///
@@ -245,8 +245,8 @@ impl RwLock {
         self.face.try_lock_for(Share::WRITER, self.owner(), wait).await.map(WriteGuard)
     }
 
-    /// Waits to acquire the lock as the writer, giving up at `instant` on the client's clock, for
-    /// example `client.now() + wait`.
+    /// Waits to acquire the lock as the writer, but gives up at `instant`, a time on the client's
+    /// clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///

@@ -159,8 +159,8 @@ impl Semaphore {
         self.face.try_lock_for(self.units(permits)?, None, wait).await
     }
 
-    /// Waits to acquire `permits` permits, giving up at `instant` on the client's clock, for
-    /// example `client.now() + wait`.
+    /// Waits to acquire `permits` permits, but gives up at `instant`, a time on the client's clock
+    /// such as `client.now() + wait`.
     ///
     /// # Errors
     ///

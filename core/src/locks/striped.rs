@@ -58,7 +58,7 @@ use crate::options::LockOptions;
 ///
 /// A caller tries the segments one by one, starting at a random segment, and acquires the first
 /// free segment. If all segments are held and the caller may wait, the caller queues for one
-/// segment. While it is queued, the caller retries all other segments after each pause of
+/// segment. While the caller is queued, it retries all other segments after each pause of
 /// [`LockOptions::retry`]. The default pauses are random, start at 25 ms or more, and increase to
 /// at most 1 s.
 ///
@@ -174,7 +174,7 @@ impl Striped {
         self.take(wait).await?.or_busy()
     }
 
-    /// Waits to acquire a segment, giving up at `instant` on the client's clock, for example
+    /// Waits to acquire a segment, but gives up at `instant`, a time on the client's clock such as
     /// `client.now() + wait`.
     ///
     /// # Errors
