@@ -17,7 +17,7 @@ use crate::observe::{Event, Forced};
 /// The operator tools, which inspect keys, list keys, and end the leases of other clients.
 ///
 /// This type is separate from locks and guards, so that code that uses locks cannot accidentally
-/// end another client's lease. This separation is not access control, because any program with
+/// end another client's lease. The separate type is not access control, because any program with
 /// write access to the store can end leases. Use the store's permissions to control access.
 ///
 /// See [`Admin::inspect`] for an example that prints the holders of a key.
@@ -188,8 +188,8 @@ impl Admin {
         self.end(&key.into_key()?, Some(lease), why).await
     }
 
-    /// Asks the holder of the lease with the fingerprint `lease` to finish early. Other holders of
-    /// `key` are not asked.
+    /// Asks the holder of the lease with the fingerprint `lease` to finish early. The other holders
+    /// of `key` do not receive the request.
     ///
     /// Returns [`Revocation::NotHeld`] if no lease in force has this fingerprint. To ask all
     /// holders, use [`LockClient::request_revocation`](crate::LockClient::request_revocation).

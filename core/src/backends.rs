@@ -1,4 +1,5 @@
-//! The backends that need no server: the reference of all stores, and two that are made of other backends.
+//! The backends that do not need a server: the in-memory backend, and two backends that wrap other
+//! backends.
 
 pub mod fault;
 pub mod memory;

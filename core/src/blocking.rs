@@ -5,17 +5,21 @@
 //!
 //! - **Background thread.** Each client has one thread, named `leasehold`. The thread renews leases
 //!   and releases dropped guards. The thread exits after the client, its locks and its guards have
-//!   been dropped and all releases are confirmed, but at most 10 s after the last drop. The thread
-//!   does not keep the process alive.
-//! - **Dropping a guard blocks.** The drop waits for at most two seconds until the store has
-//!   confirmed the release. A program that exits after the drop therefore does not leave a lock
-//!   behind. If the store does not respond, later drops do not wait again. In async code, a drop
-//!   never waits.
+//!   been dropped and all releases are confirmed, but at most 10 s after the last drop. The
+//!   background thread does not keep the process alive.
+//!
+//! - **Dropping a guard blocks.** Dropping a guard waits for at most two seconds until the store
+//!   has confirmed the release, so a program that exits after the drop does not leave a lock
+//!   behind. If the store does not respond, drops of further guards do not wait. In async code,
+//!   dropping a guard never waits.
+//!
 //! - **Threads are owners.** A thread that holds a [`ReentrantMutex`] can lock it again. Threads
-//!   that share a [scope](crate::OwnerId::sync_scope) are the same owner.
+//!   that share a [scope](crate::OwnerId::sync_scope) have the same owner.
+//!
 //! - **Work is not cancelled.** A closure passed to `run` cannot be cancelled when the lease is
 //!   lost. `run` returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after the closure
 //!   has finished. Long work should call [`Guard::is_held`] or [`Guard::ensure_held`] regularly.
+//!
 //! - **Not for async code.** Blocking a thread of an async runtime would also block other tasks.
 //!   Within a tokio runtime (in tasks, `block_on`, `spawn_blocking`, or under `Handle::enter`),
 //!   every call that waits returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported)

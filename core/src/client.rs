@@ -22,16 +22,17 @@ use crate::options::LockOptions;
 
 /// The entry point of Leasehold, which creates named locks in a store.
 ///
-/// In each process, create one client per store, and clone the client as needed. Clones are cheap
-/// and share all state: their callers wait in the same queue, and their leases are renewed in the
-/// same requests.
+/// In each process, create one client per store, and clone the client as needed. Clones of a client
+/// are cheap and share all of its state, including its queue of waiting callers and the renewal of
+/// leases.
 ///
 /// The client requires tokio. A background task renews leases and releases the locks of dropped
-/// guards. The client starts one background task on each tokio runtime that uses it. The tasks
-/// share the work, so leases are renewed as long as one of these runtimes is running. A background
-/// task ends when all clones and guards have been dropped, or when its runtime shuts down. When the
-/// last runtime shuts down, it waits up to 2 s for the releases of dropped guards. To stop a client
-/// gracefully, call [`drain`](Self::drain) and then [`shutdown`](Self::shutdown).
+/// guards. The client starts one background task on each tokio runtime that uses it. Leases are
+/// renewed as long as at least one of the runtimes that use the client is running. A client's
+/// background task ends when all clones and guards of the client have been dropped, or when the
+/// task's runtime shuts down. When the last runtime that uses the client shuts down, the shutdown
+/// waits up to 2 s for the locks of dropped guards to be released. To stop a client gracefully,
+/// call [`drain`](Self::drain) and then [`shutdown`](Self::shutdown).
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -52,7 +53,7 @@ pub struct LockClient<B: LockBackend + ?Sized = dyn LockBackend> {
 }
 
 impl<B: LockBackend> LockClient<B> {
-    /// Creates a client with the default options. This constructor performs no I/O and does not
+    /// Creates a client with the default options. Creating a client performs no I/O and does not
     /// require a runtime.
     ///
     /// ```
@@ -99,7 +100,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the
     /// client is invalid. Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
-    /// store does not support an option.
+    /// store does not support one of the options.
     pub fn mutex(&self, key: impl IntoKey) -> Result<Mutex, Error> {
         Mutex::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
@@ -114,7 +115,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the
     /// client is invalid. Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
-    /// store does not support an option.
+    /// store does not support one of the options.
     pub fn reentrant_mutex(&self, key: impl IntoKey) -> Result<ReentrantMutex, Error> {
         ReentrantMutex::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
@@ -144,23 +145,23 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         Semaphore::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options(), limit)
     }
 
-    /// Returns an empty lock for several keys, which are acquired either all together or not at
-    /// all. Add keys with [`MultiLock::mutex`] and similar methods. See [`MultiLock`] for an
+    /// Returns an empty multi-lock, which acquires either all of its keys or none of them. Add keys
+    /// to the multi-lock with [`MultiLock::mutex`] and similar methods. See [`MultiLock`] for an
     /// example.
     pub fn multi_lock(&self) -> MultiLock {
         MultiLock::new(Arc::clone(&self.engine), self.engine.options())
     }
 
-    /// Returns the resource named `key`, divided into `segments` segments. A caller can acquire any
-    /// free segment. See [`Striped`] for an example.
+    /// Returns the striped lock named `key`, which has `segments` segments. A caller of a striped
+    /// lock acquires any free segment. See [`Striped`] for an example.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the
     /// client is invalid, if `segments` is 0 or greater than [`Striped::MAX_SEGMENTS`], or if `key`
     /// is too long for the names of the segments (`<key>/0` and so on). Returns
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support an
-    /// option.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn striped(&self, key: impl IntoKey, segments: u32) -> Result<Striped, Error> {
         Striped::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options(), segments)
     }
@@ -181,10 +182,10 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
 
     /// Asks the current holders of `key` to finish early.
     ///
-    /// Each holder is notified through
-    /// [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested), but keeps its
-    /// lease until it releases the lease. To end a lease without its holder's consent, use
-    /// [`Admin::force_release`].
+    /// A revocation request notifies each holder through
+    /// [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested), but the holder
+    /// keeps its lease until it releases the lease. To end a lease without its holder's consent,
+    /// use [`Admin::force_release`].
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -244,13 +245,13 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     }
 
     /// Returns the current time of the client's clock. [Deadlines](crate::LockGuard::deadline) are
-    /// instants of this clock. See [`Instant`](crate::clock::Instant) for an example.
+    /// points in time on the client's clock. See [`Instant`](crate::clock::Instant) for an example.
     pub fn now(&self) -> Instant {
         self.engine.now()
     }
 
     /// Checks whether the store responds, by sending one cheap request that changes nothing. Use
-    /// this method in readiness probes.
+    /// `ping` in readiness probes.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -268,8 +269,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if no reply arrives within
-    /// the given time. Returns [`ErrorKind::Closed`](crate::ErrorKind::Closed) after
+    /// Returns [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store does not
+    /// reply within the given time. Returns [`ErrorKind::Closed`](crate::ErrorKind::Closed) after
     /// [`drain`](Self::drain) or [`shutdown`](Self::shutdown). Returns the store's error if the
     /// request fails. For example, [`ErrorKind::Denied`](crate::ErrorKind::Denied) means that the
     /// store responds but rejects this client.
@@ -284,12 +285,13 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// Rejects new acquisitions, and waits until all locks held through this client and its clones
     /// have been released.
     ///
-    /// Call this method when a service stops. Running work can finish, and the client renews its
-    /// leases in the meantime. All waiting and later calls for a lock fail with
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), even if the owner already holds the lock.
+    /// Call `drain` when a service stops. Running work can finish, and the client renews its leases
+    /// in the meantime. Calls that are waiting for a lock, and all later calls, fail with
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), even if the caller already owns the lock.
     /// [`ping`](Self::ping) also fails, so that a readiness probe takes the service out of
-    /// rotation. A drained client cannot be used again. Call [`shutdown`](Self::shutdown) next,
-    /// which also ends any work that did not finish in time.
+    /// rotation. A drained client cannot be used again. After `drain`, call
+    /// [`shutdown`](Self::shutdown), which also releases the locks of work that did not finish in
+    /// time.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -334,7 +336,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// Releases all locks held through this client and its clones, and then closes the backend.
     ///
     /// Guards report [`LossReason::Shutdown`](crate::LossReason::Shutdown) before their leases are
-    /// released. All waiting and later calls for a lock fail with
+    /// released. Calls that are waiting for a lock, and all later calls, fail with
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed). To allow running work to finish first, call
     /// [`drain`](Self::drain).
     ///
@@ -359,8 +361,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// Returns [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the store did not
     /// confirm all releases within the given time. `shutdown` also waits for calls in progress,
-    /// because the store may still grant their requests. A future that is neither polled to
-    /// completion nor dropped delays `shutdown` for the full time.
+    /// because the store may still grant their requests. A pending `lock` future that is neither
+    /// polled nor dropped delays `shutdown` for the full time.
     ///
     /// # Cancel safety
     ///
@@ -425,8 +427,8 @@ pub struct Builder<B> {
 }
 
 impl<B: LockBackend> Builder<B> {
-    /// The default limit for [`max_waiters`](Self::max_waiters). If more callers of a process wait
-    /// for the same key, the usual cause is a leak or an attack.
+    /// The default limit for [`max_waiters`](Self::max_waiters). A process in which more callers
+    /// wait for the same key usually has a leak or is under attack.
     pub const DEFAULT_MAX_WAITERS: usize = 10_000;
 
     fn new(backend: B) -> Self {
@@ -458,8 +460,8 @@ impl<B: LockBackend> Builder<B> {
     ///
     /// Additional callers are rejected with
     /// [`ErrorKind::TooManyWaiters`](crate::ErrorKind::TooManyWaiters). Callers whose request to
-    /// the store is in progress count as waiting, but holders do not. The limit does not apply to
-    /// attempts without a wait.
+    /// the store is in progress count as waiting, but holders do not. The limit on waiting callers
+    /// does not apply to calls that do not wait, such as `try_lock`.
     #[must_use]
     pub fn max_waiters(mut self, limit: usize) -> Self {
         self.max_waiters = limit;
@@ -492,14 +494,14 @@ impl<B: LockBackend> Builder<B> {
         self
     }
 
-    /// Creates the client. This method performs no I/O and does not require a runtime.
+    /// Creates the client. Building a client performs no I/O and does not require a runtime.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if an option is invalid for this
     /// store, or if [`max_waiters`](Self::max_waiters) is 0. Returns
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support an
-    /// option.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
+    /// of the options.
     pub fn build(self) -> Result<LockClient<B>, Error> {
         if self.max_waiters == 0 {
             let message = "max_waiters must be at least 1";

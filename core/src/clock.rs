@@ -53,7 +53,7 @@ const fn nanos(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos() as u64)
 }
 
-/// The result is never later than [`Instant::FAR_FUTURE`].
+/// The sum is never later than [`Instant::FAR_FUTURE`].
 impl Add<Duration> for Instant {
     type Output = Self;
 
@@ -62,7 +62,7 @@ impl Add<Duration> for Instant {
     }
 }
 
-/// The result is never earlier than the clock's zero.
+/// The difference is never earlier than the clock's zero.
 impl Sub<Duration> for Instant {
     type Output = Self;
 
@@ -80,8 +80,8 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A source of time for deadlines and timed waits. Tests can implement this trait to control time.
 ///
 /// A clock must never go backwards, and must include the time during which the machine is
-/// suspended. The rate of a clock must match real time to well within 1 %, because deadlines allow
-/// for 1 % of drift.
+/// suspended. A clock must drift from real time by well under 1 %, because deadlines allow for a
+/// drift of 1 %.
 ///
 /// See [`TokioClock`] for an example in which a test advances the clock.
 pub trait Clock: Debug + Send + Sync + 'static {
@@ -134,8 +134,8 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 ///
 /// On other systems, this clock reads [`std::time::Instant`], which may stop while the machine is
 /// suspended. After a suspension, an expired lease may appear to be held for as long as the machine
-/// was suspended. On all systems, the clock excludes pauses by a hypervisor. Only the [wall-clock
-/// time](Clock::time_of_day) reveals such a pause.
+/// was suspended. On all systems, the clock stops while a hypervisor pauses the machine. Only the
+/// [wall-clock time](Clock::time_of_day) reveals that a hypervisor paused the machine.
 ///
 /// ```
 /// use std::time::Duration;
@@ -217,7 +217,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// Creates a clock whose zero is the current time.
+    /// Creates a clock that starts at zero.
     #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
     pub fn new() -> Self {
         Self { zero: tokio::time::Instant::now() }

@@ -1,5 +1,5 @@
-//! The engine, which processes every lock request in a pipeline and maintains leases after the
-//! call.
+//! The engine, which processes every lock request in a pipeline and renews and releases the leases
+//! after the call.
 
 pub(crate) mod pipeline;
 

@@ -2,13 +2,13 @@
 //! orders.
 //!
 //! At each scheduling point (`core/src/sync/modelled.rs`), `shuttle` chooses the thread that
-//! continues. `shuttle` reports a thread that waits indefinitely as a deadlock. Clocks never fire,
-//! so a missed event cannot be hidden by a timeout. Small models run in all orders, and larger
+//! continues. `shuttle` reports a thread that waits indefinitely as a deadlock. Timers never fire
+//! in a model, so a timeout cannot hide a missed event. Small models run in all orders, and larger
 //! models run in a bounded number of random orders. `scripts/verify` runs the models.
 //!
 //! Memory is sequentially consistent in a model, so the models cannot find a memory ordering that
-//! is too weak. `loom` can find such orderings, but it treats `SeqCst` as weaker than it is and
-//! would report the correct handshake of [`reaper`] as an error. Each operation of a tokio type
+//! is too weak. `loom` can find weak memory orderings, but it treats `SeqCst` as weaker than it is
+//! and would report the correct handshake of [`reaper`] as an error. Each operation of a tokio type
 //! (`Notify`, `oneshot`) is a single step.
 
 mod hand_over;

@@ -27,23 +27,29 @@ pub(crate) use point::{Events, Settings};
 /// [`Builder::observer`](crate::Builder::observer).
 ///
 /// Each method has a default implementation that does nothing. Later versions may add methods for
-/// new events, also with an empty default implementation.
+/// new events, with default implementations that do nothing.
 ///
 /// # Rules
 ///
-/// - The client calls the methods directly, on the thread where the event occurs. For example, this
-///   thread may be polling a caller's future, running the background task, or dropping a guard. A
-///   method must not block and should return within microseconds. Send longer work to another task,
-///   for example through a channel.
+/// - The client calls the methods directly, on the thread where the event occurs. For example, the
+///   client may call a method while it polls a caller's future, runs the background task or drops a
+///   guard. A method must not block and should return within microseconds. Send longer work to
+///   another task, for example through a channel.
+///
 /// - The client does not hold internal mutexes during a method call, so a method may use the
 ///   client. A method that acquires a lock causes additional events.
+///
 /// - Events of one thread arrive in order. Events of different threads may arrive at the same time
 ///   and in any order.
+///
 /// - If a lease is lost because its deadline passed, the client reports the loss when it first
 ///   checks the lease after the deadline.
+///
 /// - An observer that contains a clone of its client keeps the client alive indefinitely.
+///
 /// - A panic in a method affects only the current call of the method. The client logs the panic and
 ///   continues.
+///
 /// - Events never contain lease ids, URLs or passwords.
 ///
 /// # Counting

@@ -92,8 +92,8 @@ impl LockOptions {
     /// The default TTL.
     ///
     /// A lease with this TTL survives a failover of the store or a long pause of the process,
-    /// because seven consecutive renewals can fail before the lease expires. A crashed holder does
-    /// not block other callers for long.
+    /// because seven consecutive renewals can fail before the lease expires. With the default TTL,
+    /// a crashed holder does not block other callers for long.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
     /// The minimum TTL for all stores. For a shorter TTL, the allowance for clock drift would be
@@ -102,23 +102,23 @@ impl LockOptions {
 
     /// The default [`outage_wait`](Self::outage_wait).
     ///
-    /// This time is longer than a failover of Redis Sentinel, Redis Cluster or etcd, which takes 1
-    /// to 5 s with common settings. During a longer outage, callers should receive an error.
+    /// The default is longer than a failover of Redis Sentinel, Redis Cluster or etcd, which takes
+    /// 1 to 5 s with common settings. During a longer outage, callers should receive an error.
     pub const DEFAULT_OUTAGE_WAIT: Duration = Duration::from_secs(10);
 
     /// How long the store keeps the queue entry of a caller that stops refreshing the entry, unless
     /// the TTL is shorter.
     ///
-    /// This time is long enough for three attempts over a new connection. It is short enough that a
-    /// crashed caller delays other callers only briefly.
+    /// A queue entry lasts long enough for three attempts over a new connection, and is short
+    /// enough that a crashed caller delays other callers only briefly.
     pub const PLACE_TTL: Duration = Duration::from_secs(5);
 
     /// The maximum number of hand-offs before a lease returns to the store, because each hand-off
     /// takes at least one third of a microsecond.
     const SPARE_TOKENS: u32 = 65_536;
 
-    /// The default [`reentry_limit`](Self::reentry_limit). Deeper nesting of a lock is probably an
-    /// infinite recursion.
+    /// The default [`reentry_limit`](Self::reentry_limit). A lock that is nested more deeply than
+    /// this usually indicates infinite recursion.
     pub const DEFAULT_REENTRY_LIMIT: u32 = 1_000;
 
     /// Creates the default options: a TTL of 30 s with renewal, an unlimited wait for a held key,
@@ -163,15 +163,16 @@ impl LockOptions {
         self
     }
 
-    /// Limits how long `lock` waits for a held key. The limit includes both the wait in this
-    /// process and the wait for the store. Default: no limit.
+    /// Limits how long `lock` waits for a held key. The limit covers both the wait for other
+    /// callers in this process and the wait for other processes. Default: no limit.
     ///
     /// As in std and tokio, the wait is not limited by default, because only the caller knows how
     /// long the lock is worth waiting for. A crashed holder blocks the key for at most its TTL. If
     /// the store does not respond, the wait ends after [`outage_wait`](Self::outage_wait). To
     /// prevent a holder that hangs from blocking the key indefinitely, set
     /// [`max_hold`](Self::max_hold). In a request handler, set `wait` to the time that the client
-    /// of the request will wait for a response. Methods with a `wait` argument ignore this option.
+    /// of the request will wait for a response. Methods with a `wait` argument ignore the `wait`
+    /// option.
     ///
     /// ```
     /// use std::time::Duration;
@@ -210,9 +211,10 @@ impl LockOptions {
     /// respond. Retries also end when the caller's wait is over. The backend's timeout applies to
     /// each individual request. Default: [`LockOptions::DEFAULT_OUTAGE_WAIT`].
     ///
-    /// Callers of a process that wait for the same key share their attempts. Each caller fails when
-    /// this time has passed since the caller began to wait or since the store last responded to one
-    /// of these callers, whichever is later. The caller receives the error of the latest attempt.
+    /// Callers of a process that wait for the same key share their attempts. A caller gives up when
+    /// the time set here has passed since the caller began to wait or since the store last
+    /// responded to one of the process's callers, whichever is later. A caller that gives up
+    /// receives the error of the latest attempt.
     #[must_use]
     pub fn outage_wait(mut self, wait: Duration) -> Self {
         self.outage_wait = wait;
@@ -226,11 +228,11 @@ impl LockOptions {
         self
     }
 
-    /// Limits how long a lease can be held. After this time, the lease is lost with the reason
+    /// Limits how long a lease can be held. A lease that is held for longer is lost with the reason
     /// [`LossReason::MaxHold`](crate::LossReason::MaxHold). Default: no limit.
     ///
-    /// This limit protects against a holder that hangs, because the watchdog would otherwise renew
-    /// its lease indefinitely.
+    /// A maximum hold time protects against a holder that hangs, whose lease the watchdog would
+    /// otherwise renew indefinitely.
     ///
     /// ```
     /// use std::time::Duration;
@@ -249,7 +251,7 @@ impl LockOptions {
     /// Keeps the key locked for at least `time` after its acquisition, even if the holder releases
     /// it earlier. Default: no minimum.
     ///
-    /// Use this option for jobs that several machines start at about the same time but that should
+    /// Use `min_hold` for jobs that several machines start at about the same time but that should
     /// run only once. If the holder crashes, the key is free after its TTL, so choose a TTL of at
     /// least `time` to cover this case as well.
     ///
@@ -268,11 +270,11 @@ impl LockOptions {
 
     /// Sets the minimum remaining time of a lease when it is granted. Default: no minimum.
     ///
-    /// A grant with less remaining time counts as a failed attempt. The client then requests the
-    /// lease again, or releases it if no attempts are left.
+    /// A grant with less remaining time counts as a failed attempt. If too little time remains, the
+    /// client requests the lease again, or releases it if no attempts are left.
     ///
-    /// Use this option for work that takes about `time`, if the lease is not renewed or renewals
-    /// may fail for some time. The remaining time is the time until the
+    /// Use `min_validity` for work that takes about `time`, if the lease is not renewed or renewals
+    /// may fail for some time. The remaining time of a lease is the time until its
     /// [deadline](crate::LockGuard::deadline). `time` must be shorter than the TTL minus the
     /// allowance for clock drift.
     #[must_use]
@@ -289,19 +291,21 @@ impl LockOptions {
     /// to expire, the loss notification therefore arrives `grace` before the deadline. If an
     /// operator or a failover ends the lease earlier, another client may hold the key during the
     /// grace period. `grace` can be at most half the validity of the lease. With a longer grace
-    /// period, the notification could arrive as soon as the lease is granted.
+    /// period, the loss notification could arrive as soon as the lease is granted.
     #[must_use]
     pub fn loss_grace(mut self, grace: Duration) -> Self {
         self.loss_grace = grace;
         self
     }
 
-    /// Sets how long the key remains locked after a lease that its holder did not release. The
-    /// store keeps such a lease for its TTL plus this delay. Default: no delay.
+    /// Sets how long a key remains locked after a lease has expired because its holder did not
+    /// release it. The store keeps a lease that is not renewed for its TTL plus the lock delay.
+    /// Default: no delay.
     ///
-    /// Use this option for resources that cannot check fencing tokens. With a delay, requests that
-    /// a holder sent before it crashed or was disconnected can still arrive before the next holder
-    /// acquires the key. A release by the holder or by an operator frees the key immediately.
+    /// Use `lock_delay` for resources that cannot check fencing tokens. With a lock delay, requests
+    /// that a holder sent before it crashed or was disconnected can still arrive before the next
+    /// holder acquires the key. A release by the holder or by an operator frees the key
+    /// immediately.
     #[must_use]
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.lock_delay = delay;
@@ -311,8 +315,8 @@ impl LockOptions {
     /// Sets whether the callers of all processes are served in order of arrival, through a queue in
     /// the store. Default: `false`.
     ///
-    /// Without this option, each process has its own queue, and hands off a mutex among its own
-    /// callers for up to 20 ms. The store decides which process is next.
+    /// Without `fair`, each process has its own queue, and hands off a mutex among its own callers
+    /// for up to 20 ms, before the store decides which process is next.
     ///
     /// Leasehold clients never overtake the queue, even if their own locks are not fair. A crashed
     /// waiter blocks later waiters for at most [`LockOptions::PLACE_TTL`]. A waiter that gives up
@@ -333,11 +337,10 @@ impl LockOptions {
     /// caller can receive a lease by hand-off only if it was already waiting when the lease was
     /// granted.
     ///
-    /// If the client has received a notification for a lease, it releases the lease instead of
+    /// If the client has received a notification about a lease, it releases the lease instead of
     /// handing it off, because the lease may be lost. If the store does not send notifications for
     /// the lease ([`Feature::Push`], [`Grant::without_news`](crate::backend::Grant::without_news)),
-    /// the lease is handed off only within 50 ms after its last confirmation by the store. After
-    /// these 50 ms, the client renews a lease that was handed off.
+    /// the lease is handed off only within 50 ms after its last confirmation by the store.
     ///
     /// A lease is handed off only if the watchdog renews it, and only between callers with the same
     /// options. The options [`max_hold`](Self::max_hold), [`min_hold`](Self::min_hold),
@@ -433,7 +436,6 @@ impl LockOptions {
         self
     }
 
-    /// Returns the options for an election.
     pub(crate) fn of_election(&self) -> Self {
         let ElectionLimits { wait, max_hold } = self.election;
         Self { wait, max_hold, ..self.clone() }

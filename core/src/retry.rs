@@ -15,8 +15,8 @@ use crate::contract::error::{Error, ErrorKind};
 /// therefore matter most for stores without notifications.
 ///
 /// With the default policy, a caller does not poll if the store has queued its claim and will
-/// [notify](crate::backend::CalledBy) the caller when the claim can be granted. The caller only
-/// refreshes its queue entry every few seconds.
+/// [notify](crate::backend::CalledBy) the caller when the claim can be granted. A queued caller
+/// only refreshes its queue entry every few seconds.
 ///
 /// ```
 /// use std::time::Duration;
@@ -80,7 +80,7 @@ struct Own(Arc<dyn RetryPolicy>);
 
 impl Tried {
     /// Returns the number of attempts so far, which is at least 1. Attempts that follow a
-    /// notification do not count.
+    /// notification are not included in the number.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
@@ -114,7 +114,7 @@ enum Pause {
 
 impl Retry {
     /// The default minimum pause, which is about as long as a critical section with a few round
-    /// trips. The upper bound of the first pause is twice this time.
+    /// trips. The upper bound of the first pause is twice the minimum pause.
     const DEFAULT_MIN: Duration = Duration::from_millis(25);
 
     /// The default maximum pause. If the store sends notifications, polling is only a fallback.
@@ -141,8 +141,8 @@ impl Retry {
     ///
     /// A retry counts as an attempt only if it follows a complete pause. For example, a retry that
     /// follows a notification does not count. Waiting callers of the same client share their
-    /// attempts, so each attempt counts for all these callers. A caller therefore gives up as early
-    /// as it would without the other callers.
+    /// attempts, so each attempt counts for all of them. A caller that shares attempts therefore
+    /// gives up as early as it would alone.
     pub const fn attempts(attempts: u32) -> Self {
         let mut retry = Self::unlimited();
         retry.attempts = Some(match NonZeroU32::new(attempts) {

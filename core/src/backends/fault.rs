@@ -131,13 +131,13 @@ impl Faults {
         pending.entry((operation, key)).or_default().extend(std::iter::repeat_n(fault, times));
     }
 
-    /// Injects `fault` into every call that does not have a different fault. To stop injecting this
-    /// fault, pass `None` or call [`heal`](Self::heal).
+    /// Injects `fault` into every call for which no other fault was injected. To stop injecting
+    /// this fault, pass `None` or call [`heal`](Self::heal).
     pub fn set_lasting(&self, fault: Option<Fault>) {
         *lock(&self.0.lasting) = fault;
     }
 
-    /// Removes all faults that have not occurred yet, including the lasting fault.
+    /// Removes all faults that have not occurred yet, including a fault that applies to every call.
     pub fn heal(&self) {
         lock(&self.0.pending).clear();
         self.set_lasting(None);
@@ -158,8 +158,8 @@ impl Faults {
         lock(&self.0.calls).get(&operation).copied().unwrap_or_default()
     }
 
-    /// Returns the number of distinct leases for which an attempt has returned, regardless of its
-    /// outcome.
+    /// Returns the number of distinct leases for which at least one attempt has completed,
+    /// regardless of its outcome.
     pub fn asked_for(&self) -> usize {
         lock(&self.0.asked_for).len()
     }
@@ -180,7 +180,7 @@ impl<B: LockBackend> FaultBackend<B> {
         Self { inner: Arc::new(inner), clock, faults: Faults::default() }
     }
 
-    /// Sets the clock that delays use, which should be the clients' clock.
+    /// Sets the clock that measures injected delays, which should be the clients' clock.
     #[must_use]
     pub fn with_clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);

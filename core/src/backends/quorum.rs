@@ -47,44 +47,52 @@ const CONNECTING: u32 = 8;
 ///
 /// A quorum uses the Redlock algorithm, extended with ordered tokens. The members do not
 /// communicate with each other. A client sends its requests to all members at the same time. A lock
-/// is granted when a majority has granted its lease. A quorum of three tolerates one slow or failed
-/// member without delay, and a quorum of five tolerates two. If a majority does not grant a lock,
-/// the lock is released on all members.
+/// is granted when a majority of the members has granted its lease. A quorum of three members
+/// tolerates one slow or failed member without delay, and a quorum of five members tolerates two.
+/// If no majority grants a lock, the client releases the lock on all members.
 ///
 /// # Guarantees
 ///
 /// - **Exclusion.** Two clients never consider themselves the holder of a key at the same time.
-///   This guarantee requires that a majority of the members keeps each lease for its TTL, and that
-///   the clocks of the members and the client run at the same rate. The deadline of a lease is
+///   Exclusion requires that a majority of the members keeps each lease for its TTL, and that the
+///   clocks of the members and the client run at the same rate. The deadline of a lease is
 ///   calculated from the time before the first request.
+///
 /// - **Tokens.** The [fencing tokens](crate::FencingToken) of a key strictly increase, even if
 ///   members fail, restart, or lose their data one after another. A token is larger than all tokens
-///   that a majority has ever granted. Before the caller receives a token, a majority of the
-///   members has recorded the token as the minimum token. The model in `core/tests/quorum/model.rs`
-///   checks this rule for all states of a small quorum.
+///   that a majority has ever granted, because a majority of the members records each token as the
+///   minimum before the caller receives the token. The model in `core/tests/quorum/model.rs` checks
+///   the order of tokens for all states of a small quorum.
+///
 /// - **Lost data.** A member that has lost its data does not have a vote for the duration of the
-///   longest TTL. After that, the member adopts the minimum token of a majority of the other
-///   members and gets its vote back.
+///   longest TTL. To get its vote back, the member then adopts the minimum token of a majority of
+///   the other members.
+///
 /// - **Long holds.** When a majority confirms a renewal, members that lost the lease are asked to
-///   grant it again. A lock therefore survives if all members restart one after another.
+///   grant it again. A lock therefore survives even if all members restart, one after another.
 ///
 /// # Limits
 ///
 /// - If only a bare majority of the members holds a lease, a clock jump on one of these members
 ///   breaks exclusion, because the member expires the lease early and can grant the key to another
 ///   client. If all members hold the lease, exclusion breaks only if the clocks of a majority jump.
+///
 /// - If all members lose their data at the same time, the quorum starts over as if it were new.
-///   Earlier holders notice the loss at their next renewal. If a majority of the members loses its
-///   data, but some members keep theirs, the quorum is unavailable for the longest TTL. After that,
-///   the quorum needs all members to resume.
+///   Earlier holders notice the loss of their leases at their next renewal. If a majority of the
+///   members loses its data, but some members keep their data, the quorum is unavailable for the
+///   longest TTL, and then needs all members to resume.
+///
 /// - A server that replaces a member under the same name must be empty, and the previous server
 ///   must be shut down.
+///
 /// - A quorum supports mutexes only. A majority is enough to exclude a second holder, but a
 ///   semaphore with k permits would need more than k / (k + 1) of the members.
-/// - Waiting clients are not served in a fair order. A client that was rejected waits in the queue
-///   of a single member, which is the first member that responds. A client that has not encountered
-///   contention yet sends its request to all members at the same time and may overtake queued
-///   clients.
+///
+/// - Waiting clients are not served in a fair order. A client that finds a key locked waits in the
+///   queue of a single member, which is the first member that responds. A client that has not
+///   encountered contention yet sends its request to all members at the same time and may overtake
+///   queued clients.
+///
 /// - Acquiring a mutex sends a request to every member. A consensus store such as etcd provides
 ///   stronger guarantees with fewer requests. Use a quorum if you have several independent stores
 ///   but no consensus store.
@@ -92,10 +100,10 @@ const CONNECTING: u32 = 8;
 /// # Membership
 ///
 /// The members store the [quorum configuration](crate::backend::Charter), which consists of the
-/// list of names and the longest TTL. The first lock fails with
+/// list of names and the longest TTL. Acquiring the first lock fails with
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the client uses different names or a
 /// different TTL, if two names refer to the same server, or if a member belongs to a different
-/// quorum. The first lock in a new quorum needs all members.
+/// quorum. Acquiring the first lock in a new quorum requires all members.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -135,7 +143,7 @@ impl<B: LockBackend> Quorum<B> {
     /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a member belongs to a different
     /// quorum, or if two names refer to the same server. Returns
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if a majority does not have a vote
-    /// yet. If a majority does not reply, returns the members' errors.
+    /// yet. If a majority of the members does not reply, returns the members' errors.
     ///
     /// # Cancel safety
     ///

@@ -113,14 +113,14 @@ impl Drop for Ending {
     }
 }
 
-/// Returns whether this thread may block. A thread must not block in async code or while it is
-/// exiting, because tokio cannot block an exiting thread.
+/// Returns whether this thread is allowed to block. A thread must not block in async code or while
+/// it is exiting, because tokio cannot block an exiting thread.
 fn may_block() -> bool {
     Handle::try_current().is_err_and(|error| error.is_missing_context())
 }
 
-/// A runtime that can be dropped anywhere. If its thread cannot be started, the code that creates
-/// the client drops the runtime, and this code may be async.
+/// A runtime that can be dropped anywhere. If the runtime's thread cannot be started, the code that
+/// creates the client drops the runtime, and that code may be async.
 struct Owned(Option<Runtime>);
 
 impl Owned {

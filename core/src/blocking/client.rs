@@ -42,7 +42,7 @@ pub struct LockClient {
 impl LockClient {
     /// Creates a client with default options for a backend that has not opened a connection yet.
     ///
-    /// This method does no I/O and can be called anywhere, including in async code.
+    /// `new` does no I/O and can be called anywhere, including in async code.
     ///
     /// # Errors
     ///
@@ -57,8 +57,8 @@ impl LockClient {
     /// or to connect to a store.
     ///
     /// The method blocks until `build` has finished. `build` runs on the background runtime,
-    /// because the connections that it opens belong to that runtime. No other code may use the
-    /// async client.
+    /// because the connections that it opens belong to that runtime. Do not use the async client in
+    /// any other code.
     ///
     /// ```
     /// use std::time::Duration;
@@ -153,8 +153,8 @@ impl LockClient {
         Ok(Election::new(self.client.election(key)?, self.background.clone()))
     }
 
-    /// Asks the current holders of `key` to finish early. The holders' guards report the request:
-    /// see [`Guard::is_revocation_requested`](super::Guard::is_revocation_requested).
+    /// Asks the current holders of `key` to finish early. The guards of the holders report the
+    /// request: see [`Guard::is_revocation_requested`](super::Guard::is_revocation_requested).
     ///
     /// The method blocks until the store has replied.
     ///
@@ -174,7 +174,8 @@ impl LockClient {
         Admin::new(self.client.admin(), self.background.clone())
     }
 
-    /// Returns the client's options. Use them as the basis for the options of a single lock.
+    /// Returns the client's options. Use the client's options as the basis for the options of a
+    /// single lock.
     pub fn options(&self) -> LockOptions {
         self.client.options()
     }
@@ -200,7 +201,7 @@ impl LockClient {
     /// Rejects new acquisitions and blocks until all locks held through this client and its clones
     /// are released or `within` has elapsed.
     ///
-    /// See [`LockClient::drain`](crate::LockClient::drain) for an example. Call this method from a
+    /// See [`LockClient::drain`](crate::LockClient::drain) for an example. Call `drain` from a
     /// thread that does not hold a lock.
     ///
     /// # Errors

@@ -64,8 +64,8 @@ impl Election {
     /// becomes the leader.
     ///
     /// This method waits indefinitely unless a [`wait`](LockOptions::wait) was set through
-    /// [`with_options`](Self::with_options). The client's own `wait` does not apply, so a standby
-    /// does not give up.
+    /// [`with_options`](Self::with_options). The `wait` option of the client does not apply to
+    /// elections, so a standby candidate does not give up.
     ///
     /// # Errors
     ///
@@ -87,9 +87,9 @@ impl Election {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another candidate is the leader or is waiting to be
-    /// elected, and [`TryLockError::Failed`] with an error from [`campaign`](Self::campaign) if the
-    /// attempt failed. The method does not retry if the store is unreachable. See [`TryLockError`]
-    /// for an example.
+    /// elected, and [`TryLockError::Failed`] with one of the errors of [`campaign`](Self::campaign)
+    /// if the attempt failed. The method does not retry if the store is unreachable. See
+    /// [`TryLockError`] for an example.
     pub fn try_campaign<V>(&self, value: V) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
@@ -103,8 +103,9 @@ impl Election {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another candidate was the leader until the end of the
-    /// wait, and [`TryLockError::Failed`] with an error from [`campaign`](Self::campaign) if the
-    /// store rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// wait, and [`TryLockError::Failed`] with one of the errors of [`campaign`](Self::campaign) if
+    /// the store rejected the request or did not reply in time. See [`TryLockError`] for an
+    /// example.
     pub fn try_campaign_for<V>(&self, value: V, wait: Duration) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
@@ -113,13 +114,13 @@ impl Election {
         self.elected(self.election.try_campaign_for(value, wait))
     }
 
-    /// Blocks until this thread can become the leader and proclaim `value`, giving up at `instant`
-    /// on the client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can become the leader and proclaim `value`, but gives up at
+    /// `instant`, a time on the client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another candidate was the leader until `instant`, and
-    /// [`TryLockError::Failed`] with an error from [`campaign`](Self::campaign) if the store
+    /// [`TryLockError::Failed`] with one of the errors of [`campaign`](Self::campaign) if the store
     /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_campaign_until<V>(
         &self,
@@ -214,8 +215,8 @@ impl Election {
 pub struct Leadership(Guard);
 
 impl Leadership {
-    /// Returns the proclaimed value. If the store has not confirmed the value yet, the next renewal
-    /// sends it.
+    /// Returns the proclaimed value. If the store has not confirmed the proclaimed value yet, the
+    /// next renewal sends the value.
     pub fn value(&self) -> Description {
         self.0.proclaimed()
     }
@@ -235,8 +236,8 @@ impl Leadership {
         self.0.proclaim(value)
     }
 
-    /// Resigns and blocks until the store has confirmed the resignation. The next candidate can
-    /// then be elected immediately.
+    /// Resigns and blocks until the store has confirmed the resignation. After the resignation, the
+    /// next candidate can be elected immediately.
     ///
     /// # Errors
     ///
@@ -285,7 +286,7 @@ pub struct Observer {
 
 impl Observer {
     /// Blocks until the leader changes or `wait` has elapsed, then returns the current leader.
-    /// Returns `None` if nothing changed. The first call returns the current state without waiting
+    /// Returns `None` if nothing changed. The first call returns the current leader without waiting
     /// for a change.
     ///
     /// # Errors

@@ -17,9 +17,9 @@ use crate::locks::guard::LockGuard;
 /// A guard that holds a lease on a key. This is the blocking version of [`LockGuard`].
 ///
 /// The background thread renews the lease while the guard exists. Dropping the guard releases the
-/// lock and blocks for at most two seconds until the store has confirmed the release. Errors during
-/// the drop are only logged. In async code, the drop does not block, and the background thread
-/// completes the release.
+/// lock and blocks for at most two seconds until the store has confirmed the release. If the
+/// release fails during the drop, the error is only logged. In async code, the drop does not block,
+/// and the background thread completes the release.
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,7 +49,7 @@ impl Guard {
         self.guard.key()
     }
 
-    /// Returns the fencing token. Send it with every write to the protected resource.
+    /// Returns the fencing token. Send the token with every write to the protected resource.
     pub fn token(&self) -> &FencingToken {
         self.guard.token()
     }
@@ -95,8 +95,8 @@ impl Guard {
         self.guard.ensure_held(min_left)
     }
 
-    /// Blocks until the lease is lost or `wait` has elapsed. Returns the reason, or `None` if the
-    /// lease was not lost.
+    /// Blocks until the lease is lost or `wait` has elapsed. Returns the reason for the loss, or
+    /// `None` if the lease was not lost.
     ///
     /// A lease is considered lost after its deadline, even if the store or the network hangs. Other
     /// threads can use the guard during the wait. See [`LockGuard::lost`].
@@ -145,8 +145,8 @@ impl Guard {
     ///
     /// Returns the same errors as [`LockGuard::release`], and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
-    /// code](super). After an error, the guard no longer exists, and the release continues in the
-    /// background.
+    /// code](super). The guard is consumed even if the release fails, and the release continues in
+    /// the background.
     pub fn release(self) -> Result<(), Error> {
         self.background.take().block_on(self.guard.release())
     }

@@ -133,8 +133,9 @@ impl MultiLock {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller holds one of the parts, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the attempt failed. The
-    /// method does not retry if the store is unreachable. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the attempt
+    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
+    /// example.
     pub fn try_lock(&self) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock())?;
         Ok(self.guard(guard))
@@ -145,21 +146,21 @@ impl MultiLock {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller held a part until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock_for(wait))?;
         Ok(self.guard(guard))
     }
 
-    /// Blocks until this thread can acquire all parts, giving up at `instant` on the client's
-    /// clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire all parts, but gives up at `instant`, a time on the
+    /// client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller held a part until `instant`, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock_until(instant))?;
         Ok(self.guard(guard))
@@ -191,7 +192,7 @@ impl MultiLock {
         self.lock()?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire all parts and, if successful, runs `work` like
+    /// Makes one attempt to acquire all parts and, if successful, runs `work` in the same way as
     /// [`run`](Self::run).
     ///
     /// # Errors
@@ -204,7 +205,7 @@ impl MultiLock {
     }
 
     /// Attempts to acquire all parts, blocking this thread for at most `wait`, and on success runs
-    /// `work` like [`run`](Self::run).
+    /// `work` in the same way as [`run`](Self::run).
     ///
     /// # Errors
     ///
@@ -257,8 +258,8 @@ impl MultiGuard {
         self.guard.guards().iter().map(LockGuard::token)
     }
 
-    /// Returns the earliest deadline of all parts. At that time, the guard is considered lost
-    /// unless the part is renewed first.
+    /// Returns the earliest deadline of all parts. The guard is considered lost at this deadline
+    /// unless the part with this deadline is renewed first.
     pub fn deadline(&self) -> Instant {
         self.guard.deadline()
     }

@@ -13,7 +13,7 @@ use crate::options::LockOptions;
 /// A lock that one holder at a time can acquire. This is the blocking version of
 /// [`Mutex`](crate::Mutex).
 ///
-/// A thread that holds the mutex and locks it again waits for itself.
+/// A thread that locks the mutex again while holding it deadlocks.
 ///
 /// ```
 /// # fn main() -> Result<(), leasehold_core::Error> {
@@ -43,8 +43,8 @@ impl Mutex {
     }
 
     /// Returns this mutex with different options.
-    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
-    /// client's options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive a lock's options
+    /// from the client's options.
     ///
     /// # Errors
     ///
@@ -80,8 +80,9 @@ impl Mutex {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller holds the lock, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the attempt failed. The
-    /// method does not retry if the store is unreachable. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the attempt
+    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
+    /// example.
     pub fn try_lock(&self) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock())
     }
@@ -91,20 +92,20 @@ impl Mutex {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if other callers held the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock, giving up at `instant` on the client's clock,
-    /// for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock, but gives up at `instant`, a time on the
+    /// client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if other callers held the lock until `instant`, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_until(instant))
     }
@@ -134,7 +135,7 @@ impl Mutex {
         self.lock()?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire the lock and, if successful, runs `work` like
+    /// Makes one attempt to acquire the lock and, if successful, runs `work` in the same way as
     /// [`run`](Self::run).
     ///
     /// # Errors
@@ -147,7 +148,7 @@ impl Mutex {
     }
 
     /// Attempts to acquire the lock, blocking this thread for at most `wait`, and on success runs
-    /// `work` like [`run`](Self::run).
+    /// `work` in the same way as [`run`](Self::run).
     ///
     /// # Errors
     ///

@@ -44,8 +44,8 @@ impl ReentrantMutex {
     }
 
     /// Returns this mutex with different options.
-    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
-    /// client's options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive a lock's options
+    /// from the client's options.
     ///
     /// # Errors
     ///
@@ -83,8 +83,8 @@ impl ReentrantMutex {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another owner holds the lock, and [`TryLockError::Failed`]
-    /// with an error from [`lock`](Self::lock) if the attempt failed. The method does not retry if
-    /// the store is unreachable. See [`TryLockError`] for an example.
+    /// with one of the errors of [`lock`](Self::lock) if the attempt failed. The method does not
+    /// retry if the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_lock(&self) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock())
     }
@@ -95,21 +95,21 @@ impl ReentrantMutex {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another owner held the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock, giving up at `instant` on the client's clock,
-    /// for example `client.now() + wait`. If the owner already holds the lock, the method returns
-    /// another guard immediately.
+    /// Blocks until this thread can acquire the lock, but gives up at `instant`, a time on the
+    /// client's clock such as `client.now() + wait`. If the owner already holds the lock, the
+    /// method returns another guard immediately.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another owner held the lock until `instant`, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_until(instant))
     }
@@ -129,7 +129,7 @@ impl ReentrantMutex {
         self.lock()?.run_and_release(work)
     }
 
-    /// Calls [`try_lock`](Self::try_lock) and, if the call succeeds, runs `work` like
+    /// Calls [`try_lock`](Self::try_lock) and, if the call succeeds, runs `work` in the same way as
     /// [`run`](Self::run).
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl ReentrantMutex {
     }
 
     /// Calls [`try_lock_for`](Self::try_lock_for) with `wait` and, if the call succeeds, runs
-    /// `work` like [`run`](Self::run).
+    /// `work` in the same way as [`run`](Self::run).
     ///
     /// # Errors
     ///

@@ -43,8 +43,8 @@ impl RwLock {
     }
 
     /// Returns this lock with different options.
-    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
-    /// client's options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive a lock's options
+    /// from the client's options.
     ///
     /// # Errors
     ///
@@ -58,8 +58,9 @@ impl RwLock {
     /// Returns a reentrant handle to this lock, which the thread that holds the lock can lock
     /// again.
     ///
-    /// A reader can then acquire the lock again as a reader, and a writer can acquire it again as a
-    /// reader or writer. See [`RwLock::reentrant`](crate::RwLock::reentrant) for an example.
+    /// With the reentrant handle, a reader can acquire the lock again as a reader, and a writer can
+    /// acquire the lock again as a reader or writer. See
+    /// [`RwLock::reentrant`](crate::RwLock::reentrant) for an example.
     #[must_use]
     pub fn reentrant(self) -> Self {
         Self { lock: self.lock.reentrant(), ..self }
@@ -90,8 +91,9 @@ impl RwLock {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if a writer holds the lock or is waiting for it, and
-    /// [`TryLockError::Failed`] with an error from [`read`](Self::read) if the attempt failed. The
-    /// method does not retry if the store is unreachable. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`read`](Self::read) if the attempt
+    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
+    /// example.
     pub fn try_read(&self) -> Result<Guard, TryLockError> {
         self.background.lock(self.lock.try_read())
     }
@@ -101,20 +103,20 @@ impl RwLock {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if a writer held the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error from [`read`](Self::read) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`read`](Self::read) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_read_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.lock.try_read_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock as a reader, giving up at `instant` on the
-    /// client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock as a reader, but gives up at `instant`, a time
+    /// on the client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if a writer held the lock until `instant`, and
-    /// [`TryLockError::Failed`] with an error from [`read`](Self::read) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`read`](Self::read) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_read_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.lock.try_read_until(instant))
     }
@@ -140,8 +142,9 @@ impl RwLock {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller holds the lock or is waiting for it, and
-    /// [`TryLockError::Failed`] with an error from [`write`](Self::write) if the attempt failed.
-    /// The method does not retry if the store is unreachable. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`write`](Self::write) if the attempt
+    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
+    /// example.
     pub fn try_write(&self) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write())
     }
@@ -151,20 +154,20 @@ impl RwLock {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if other callers held the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error from [`write`](Self::write) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`write`](Self::write) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_write_for(&self, wait: Duration) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write_for(wait))
     }
 
-    /// Blocks until this thread can acquire the lock as the writer, giving up at `instant` on the
-    /// client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire the lock as the writer, but gives up at `instant`, a
+    /// time on the client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if other callers held the lock until `instant`, and
-    /// [`TryLockError::Failed`] with an error from [`write`](Self::write) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`write`](Self::write) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_write_until(&self, instant: Instant) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write_until(instant))
     }
@@ -193,8 +196,8 @@ impl RwLock {
         self.read()?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire the lock as a reader and, if successful, runs `work` like
-    /// [`run_read`](Self::run_read).
+    /// Makes one attempt to acquire the lock as a reader and, if successful, runs `work` in the
+    /// same way as [`run_read`](Self::run_read).
     ///
     /// # Errors
     ///
@@ -206,7 +209,7 @@ impl RwLock {
     }
 
     /// Attempts to acquire the lock as a reader, blocking this thread for at most `wait`, and on
-    /// success runs `work` like [`run_read`](Self::run_read).
+    /// success runs `work` in the same way as [`run_read`](Self::run_read).
     ///
     /// # Errors
     ///
@@ -221,7 +224,7 @@ impl RwLock {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Runs `work` as the writer and then releases the lock. The example of
+    /// Runs `work` as the writer and then releases the lock. The example for
     /// [`run_read`](Self::run_read) shows both methods.
     ///
     /// `work` is not cancelled if the lease is lost. If `work` panics, the lock is released in the
@@ -236,8 +239,8 @@ impl RwLock {
         self.write()?.0.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire the lock as the writer and, if successful, runs `work` like
-    /// [`run_write`](Self::run_write).
+    /// Makes one attempt to acquire the lock as the writer and, if successful, runs `work` in the
+    /// same way as [`run_write`](Self::run_write).
     ///
     /// # Errors
     ///
@@ -249,7 +252,7 @@ impl RwLock {
     }
 
     /// Attempts to acquire the lock as the writer, blocking this thread for at most `wait`, and on
-    /// success runs `work` like [`run_write`](Self::run_write).
+    /// success runs `work` in the same way as [`run_write`](Self::run_write).
     ///
     /// # Errors
     ///
@@ -304,7 +307,7 @@ pub struct WriteGuard(Guard);
 
 impl WriteGuard {
     /// Turns the writer into a reader and returns a reader's guard. No other writer can acquire the
-    /// lock in between.
+    /// lock during the downgrade.
     ///
     /// The method blocks until the store has replied.
     ///
@@ -312,7 +315,7 @@ impl WriteGuard {
     ///
     /// Returns the same errors as [`WriteGuard::downgrade`](crate::WriteGuard::downgrade), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
-    /// code](super). The guard is also dropped if the call fails.
+    /// code](super). If the downgrade fails, the guard is dropped.
     pub fn downgrade(self) -> Result<Guard, Error> {
         self.0.share_with_readers()
     }

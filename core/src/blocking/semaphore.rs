@@ -37,8 +37,8 @@ impl Semaphore {
     }
 
     /// Returns this semaphore with different options.
-    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
-    /// client's options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive a lock's options
+    /// from the client's options.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if the store cannot grant `permits` permits immediately, and
-    /// [`TryLockError::Failed`] with an error from [`acquire`](Self::acquire) if the attempt
+    /// [`TryLockError::Failed`] with one of the errors of [`acquire`](Self::acquire) if the attempt
     /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
     /// example.
     pub fn try_acquire(&self, permits: u32) -> Result<Guard, TryLockError> {
@@ -91,20 +91,20 @@ impl Semaphore {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if too few permits became free in time, and
-    /// [`TryLockError::Failed`] with an error from [`acquire`](Self::acquire) if the store rejected
-    /// the request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`acquire`](Self::acquire) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_acquire_for(&self, permits: u32, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.semaphore.try_acquire_for(permits, wait))
     }
 
-    /// Blocks until this thread can acquire `permits` permits, giving up at `instant` on the
-    /// client's clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire `permits` permits, but gives up at `instant`, a time on
+    /// the client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if too few permits became free in time, and
-    /// [`TryLockError::Failed`] with an error from [`acquire`](Self::acquire) if the store rejected
-    /// the request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`acquire`](Self::acquire) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_acquire_until(&self, permits: u32, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.semaphore.try_acquire_until(permits, instant))
     }
@@ -124,8 +124,8 @@ impl Semaphore {
         self.acquire(permits)?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire `permits` permits and, if successful, runs `work` like
-    /// [`run`](Self::run).
+    /// Makes one attempt to acquire `permits` permits and, if successful, runs `work` in the same
+    /// way as [`run`](Self::run).
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl Semaphore {
     }
 
     /// Attempts to acquire `permits` permits, blocking this thread for at most `wait`, and on
-    /// success runs `work` like [`run`](Self::run).
+    /// success runs `work` in the same way as [`run`](Self::run).
     ///
     /// # Errors
     ///

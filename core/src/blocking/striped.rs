@@ -38,8 +38,8 @@ impl Striped {
     }
 
     /// Returns this lock with different options.
-    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
-    /// client's options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive a lock's options
+    /// from the client's options.
     ///
     /// # Errors
     ///
@@ -50,12 +50,14 @@ impl Striped {
         Ok(Self { striped: self.striped.with_options(options)?, ..self })
     }
 
-    /// Returns the key from which the segment keys are derived. This key itself is never locked.
+    /// Returns the key from which the segment keys are derived. No caller ever locks this key
+    /// itself.
     pub fn key(&self) -> &LockKey {
         self.striped.key()
     }
 
-    /// Returns the segment keys. The position of a key is the index of its segment.
+    /// Returns the segment keys. The key at each position of the slice belongs to the segment with
+    /// that index.
     pub fn segments(&self) -> &[LockKey] {
         self.striped.segments()
     }
@@ -81,8 +83,8 @@ impl Striped {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if all segments are held, and [`TryLockError::Failed`] with
-    /// an error from [`lock`](Self::lock) if the attempt failed. The method does not retry if the
-    /// store is unreachable. See [`TryLockError`] for an example.
+    /// one of the errors of [`lock`](Self::lock) if the attempt failed. The method does not retry
+    /// if the store is unreachable. See [`TryLockError`] for an example.
     pub fn try_lock(&self) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock())?;
         Ok(self.guard(guard))
@@ -93,21 +95,21 @@ impl Striped {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if no segment became free in time, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected a
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
+    /// rejected a request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock_for(wait))?;
         Ok(self.guard(guard))
     }
 
-    /// Blocks until this thread can acquire a segment, giving up at `instant` on the client's
-    /// clock, for example `client.now() + wait`.
+    /// Blocks until this thread can acquire a segment, but gives up at `instant`, a time on the
+    /// client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if no segment became free in time, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected a
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
+    /// rejected a request or did not reply in time. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock_until(instant))?;
         Ok(self.guard(guard))
@@ -137,7 +139,7 @@ impl Striped {
         self.lock()?.run_and_release(work)
     }
 
-    /// Makes one attempt to acquire a segment and, if successful, runs `work` like
+    /// Makes one attempt to acquire a segment and, if successful, runs `work` in the same way as
     /// [`run`](Self::run).
     ///
     /// # Errors
@@ -150,7 +152,7 @@ impl Striped {
     }
 
     /// Attempts to acquire a segment, blocking this thread for at most `wait`, and on success runs
-    /// `work` like [`run`](Self::run).
+    /// `work` in the same way as [`run`](Self::run).
     ///
     /// # Errors
     ///

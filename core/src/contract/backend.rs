@@ -1,8 +1,8 @@
 //! The contract between Leasehold and a store: the [`LockBackend`] trait, its requests and its
 //! replies.
 //!
-//! You need this module to write a backend. Code that only uses locks does not need this module,
-//! except for `Arc<dyn LockBackend>`, which can hold any backend.
+//! Use this module to write a backend for another store. Code that only uses locks does not need
+//! this module, except for `Arc<dyn LockBackend>`, which can hold any backend.
 
 mod attempt;
 mod capabilities;
@@ -58,40 +58,45 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 /// [`capabilities`](Self::capabilities), [`try_acquire`](Self::try_acquire), [`renew`](Self::renew)
 /// and [`release`](Self::release). All other methods have defaults.
 ///
-/// A backend sends requests to its store and returns the replies. A backend itself does not wait
-/// for a key, retry, sleep, renew leases automatically, or count holders. The core of Leasehold
-/// performs these tasks for all stores.
+/// A backend sends requests to its store and returns the replies. Waiting for a key, retrying,
+/// renewing leases and counting holders are tasks of Leasehold's core, not of a backend.
 ///
 /// # Correctness
 ///
 /// The core relies on the following rules, which the conformance suite checks.
 ///
 /// - **Atomic steps.** Each `try_acquire`, `renew` or `release` is one atomic step in the store.
-///   The step compares the complete lease id, or another value that identifies the lease just as
-///   uniquely.
+///   Each step compares the complete lease id, or a different value that is unique to the lease.
+///
 /// - **Idempotent acquisition.** If `try_acquire` is called again with the same [`LeaseId`] while
 ///   that lease is in force, the lease is granted again with a full TTL.
+///
 /// - **Expiry by the store's clock.** A lease that is not renewed expires soon after its TTL and
 ///   never earlier, as measured by the store's clock. The TTL starts when the store receives the
-///   request. A [kept](crate::backend::Tenure::Kept) lease may stay in force as long as the client
-///   renews its other leases.
+///   request. A [kept](crate::backend::Tenure::Kept) lease, which its holder keeps renewing, may
+///   stay in force as long as the client renews any of its leases.
+///
 /// - **Honest errors.** Return [`ErrorKind::Unavailable`] only if the request was certainly not
 ///   applied, and [`ErrorKind::Indeterminate`] if the reply was lost. Never report a failed request
-///   as an outcome, such as [`Attempt::Held`]. Map each error of the client library explicitly.
+///   as an outcome, such as [`Attempt::Held`]. Map each error of the client library to an
+///   `ErrorKind` explicitly.
+///
 /// - **No hidden retries.** The client library must not retry a request unless the retry is proven
 ///   to be harmless.
+///
 /// - **One queue per claim.** A backend that wraps several stores queues each claim in at most one
-///   of them. It forwards [queue entries](Contention::with_place) and [individual
-///   notifications](CalledBy::Name) only from the store that queued the claim. If several stores
-///   queued the same claims in different orders, callers would wait for each other.
+///   of the stores, and forwards [queue entries](Contention::with_place) and [individual
+///   notifications](CalledBy::Name) only from that store. If several stores queued the same claims
+///   in different orders, callers would wait for each other.
+///
 /// - **Bounded time.** Every call returns within a bounded time. The caller may drop the future of
 ///   a call at any point. If the future is dropped, the store may or may not have applied the
 ///   request.
 ///
 /// # Guarantees
 ///
-/// Together, the backend and the core provide these guarantees. Each guarantee is checked by the
-/// listed cases of the conformance suite.
+/// Together, a backend and Leasehold's core provide the following guarantees. Each guarantee is
+/// checked by the listed cases of the conformance suite.
 ///
 /// | guarantee | checked by |
 /// | --- | --- |
@@ -106,8 +111,9 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 ///
 /// # Example
 ///
-/// This backend wraps another backend and prints every attempt. `examples/custom_backend.rs` is a
-/// complete backend with its own store, and also runs the conformance suite.
+/// The following backend wraps another backend and prints every attempt.
+/// `examples/custom_backend.rs` is a complete backend with its own store, and also runs the
+/// conformance suite.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -178,15 +184,15 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// [`try_acquire`](Self::try_acquire). A claim is granted again if its own lease is already in
     /// force, and does not overtake queued claims.
     ///
-    /// A refusal names the first claim that cannot be granted, and changes nothing. In particular,
-    /// a refusal does not add any claim to the [queue](crate::backend::Patience::Queues).
+    /// A refusal names the first claim that cannot be granted, changes nothing in the store, and
+    /// does not add any claim to the [queue](crate::backend::Patience::Queues).
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unsupported`], without sending a request, if the backend does not
     /// declare [`Feature::Together`]. A backend that declares the feature may still return this
     /// error for more than 64 claims or for claims of [units](crate::backend::Share::Units). After
-    /// this error, the caller acquires the leases one at a time.
+    /// an `Unsupported` error, the caller acquires the leases one at a time.
     ///
     /// Returns [`ErrorKind::WrongType`], with the key, if a key is in use as a different type of
     /// lock.
@@ -298,7 +304,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// A key is in use if it has leases or queued claims. `prefix` may be empty. To get the next
     /// page, pass the [`next`](KeyPage::next) value of the previous page as `after`. Both the size
-    /// of a page and the work to produce it are bounded.
+    /// of a page and the work to produce the page are bounded.
     ///
     /// A key that stays in use during the whole listing appears on at least one page and may appear
     /// on several. A key that is in use for only part of the listing may be missing. The keys are
@@ -339,10 +345,10 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// The next renewal of each of these holders returns [`Renewal::RevocationRequested`]. The
     /// request changes nothing else.
     ///
-    /// The request remains until all leases that are in force now would have expired without
-    /// renewal, or until the key is free, whichever comes first. A request to a single holder ends
-    /// when the holder's lease ends, or possibly earlier, when that lease would have expired
-    /// without renewal.
+    /// The revocation request remains until all leases that are in force at the time of the request
+    /// would have expired without renewal, or until the key is free, whichever comes first. A
+    /// request to a single holder ends when the holder's lease ends, or possibly earlier, when that
+    /// lease would have expired without renewal.
     ///
     /// # Errors
     ///
@@ -383,7 +389,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Sends one cheap request that changes nothing, to check whether the store responds.
     ///
-    /// The request is not combined with other requests. The default implementation calls
+    /// The health check is not batched with other requests. The default implementation calls
     /// [`inspect`](Self::inspect).
     ///
     /// # Errors

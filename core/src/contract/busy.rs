@@ -12,8 +12,8 @@ use crate::contract::key::LockKey;
 /// The reason why a `try_` method did not acquire the lock: another owner holds the lock or was
 /// waiting for it first.
 ///
-/// [`TryLockError::Busy`](crate::TryLockError::Busy) contains this value, which includes the holder
-/// if the store reports one.
+/// The error [`TryLockError::Busy`](crate::TryLockError::Busy) contains a `Busy` value, which
+/// includes the holder if the store reports one.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

@@ -100,7 +100,7 @@ pub enum ErrorKind {
     WrongType,
 }
 
-/// The operation that failed with an [`Error`].
+/// The operation that produced an [`Error`].
 ///
 /// See [`Error`](crate::Error) for an example.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -256,7 +256,7 @@ impl Error {
         self.0.holder.as_ref()
     }
 
-    /// Returns whether the same request may succeed later without any other change.
+    /// Returns whether retrying the same request later may succeed.
     ///
     /// The kinds [`ErrorKind::Unavailable`], [`ErrorKind::NotWritable`] and
     /// [`ErrorKind::Indeterminate`] are retryable.

@@ -51,7 +51,7 @@ pub enum LockKind {
 }
 
 impl LockKind {
-    /// Returns the lock type whose claims request `share`.
+    /// Returns the type of lock that requests `share`.
     pub fn of(share: Share) -> Self {
         match share {
             Share::Whole => Self::Mutex,
@@ -75,7 +75,7 @@ impl LockKind {
 }
 
 impl Holder {
-    /// Creates the holder of the lease with this fingerprint.
+    /// Creates the lease holder that has this fingerprint.
     pub fn new(fingerprint: Fingerprint) -> Self {
         Self {
             fingerprint,
@@ -142,8 +142,8 @@ impl Holder {
 
     /// Returns the time until the lease expires if it is not renewed.
     ///
-    /// Returns `None` if the lease never expires, or if the holder was named in a refusal that did
-    /// not contain this time.
+    /// Returns `None` if the lease never expires, or if the store did not report when the lease
+    /// expires.
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining
     }
@@ -167,8 +167,8 @@ impl Holder {
         self.token
     }
 
-    /// Returns how long ago the lease was granted, if the store reports it. The time is measured by
-    /// the store's clock, with a precision of 0.1 s.
+    /// Returns how long ago the lease was granted, if the store reports it. The age of the lease is
+    /// measured by the store's clock, with a precision of 0.1 s.
     pub fn held_for(&self) -> Option<Duration> {
         self.held_for
     }

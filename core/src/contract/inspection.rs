@@ -48,8 +48,8 @@ impl Waiter {
         self
     }
 
-    /// Returns the fingerprint of the claim. If the claim is granted, its lease has the same
-    /// fingerprint.
+    /// Returns the fingerprint of the claim. When the waiter's claim is granted, the lease has the
+    /// same fingerprint.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
@@ -99,13 +99,13 @@ pub struct MemberView {
 }
 
 impl MemberView {
-    /// Creates a view of the key on the member `name`. If the member did not respond, `view`
+    /// Creates the view of a key on the quorum member `name`. If the member did not respond, `view`
     /// contains the error.
     pub fn new(name: impl Into<String>, has_vote: bool, view: Result<&Inspection, &Error>) -> Self {
         Self { name: name.into(), has_vote, view: view.cloned().map_err(ToString::to_string) }
     }
 
-    /// Returns the name of the member. All clients use the same member names.
+    /// Returns the name of the member. All clients of a quorum use the same member names.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -139,7 +139,7 @@ impl Inspection {
         }
     }
 
-    /// Adds a lease in force, and adds the units of the lease to the units in use.
+    /// Adds an active lease, and adds its units to the units in use.
     #[must_use]
     pub fn with_holder(mut self, holder: Holder) -> Self {
         self.units += u64::from(holder.units());
@@ -147,7 +147,8 @@ impl Inspection {
         self
     }
 
-    /// Sets how many units are in use. Call this method if the list of holders is incomplete.
+    /// Sets how many units of the key are in use. Set the number of units if the list of holders is
+    /// incomplete.
     #[must_use]
     pub fn with_units(mut self, units: u64) -> Self {
         self.units = units;
@@ -214,8 +215,8 @@ impl Inspection {
 
     /// Returns an upper bound for all tokens of the key so far, if the store records one.
     ///
-    /// If the key is held as a mutex, this number is the holder's token. If several keys share a
-    /// token counter, the number may be slightly larger than the holder's token.
+    /// If the key is held as a mutex, the upper bound is the holder's token. If several keys share
+    /// a token counter, the upper bound may be slightly larger than the holder's token.
     pub fn last_token(&self) -> Option<u64> {
         self.last_token
     }

@@ -50,8 +50,8 @@ static HASHES: LazyLock<BuildHasherDefault<std::hash::DefaultHasher>> =
 impl LockKey {
     /// The maximum length of a name in bytes, before encoding.
     ///
-    /// The limit is large enough for a path or a URL, and small enough to keep keys cheap in every
-    /// store.
+    /// The maximum length is large enough for a path or a URL, and small enough to keep keys cheap
+    /// in every store.
     pub const MAX_LEN: usize = 512;
 
     /// Returns the key that health checks inspect and that is never locked.

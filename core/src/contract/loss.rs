@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The state of a lease as known to the holder's process, without a request to the store.
+/// The state of a lease, as far as the holder's process knows it without a request to the store.
 ///
 /// ```
 /// use leasehold_core::{LeaseState, LockGuard};

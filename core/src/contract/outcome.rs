@@ -37,8 +37,9 @@ impl ForcedRelease {
         self
     }
 
-    /// Sets the minimum token. All later tokens of the key are at least this large, and all earlier
-    /// tokens are smaller. Call this method only if no lease of the key is left.
+    /// Sets the minimum token. All later tokens of the key are greater than or equal to the minimum
+    /// token, and all earlier tokens are smaller. Set the minimum token only if no lease of the key
+    /// is left.
     #[must_use]
     pub fn with_min_token(mut self, number: u64) -> Self {
         self.min_token = Some(number);
@@ -50,11 +51,11 @@ impl ForcedRelease {
         &self.ended
     }
 
-    /// Returns the minimum token. All later tokens of the key are at least this large, and all
-    /// earlier tokens are smaller.
+    /// Returns the minimum token. All later tokens of the key are greater than or equal to the
+    /// minimum token, and all earlier tokens are smaller.
     ///
-    /// If you pass this number to the protected resource, the resource immediately rejects writes
-    /// from the former holder.
+    /// If you pass the minimum token to the protected resource, the resource immediately rejects
+    /// writes from the former holder.
     ///
     /// Returns `None` if no lease was ended. Also returns `None` if other leases of the key are
     /// still in force, because their tokens are smaller.

@@ -4,17 +4,17 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 
-/// The owner of a [`ReentrantMutex`](crate::ReentrantMutex). An owner can acquire the mutex again
-/// while holding it.
+/// The owner of a [`ReentrantMutex`](crate::ReentrantMutex). An owner of a reentrant mutex can
+/// acquire the mutex again while holding it.
 ///
-/// The owner is the innermost [scope](OwnerId::scope) around the call. Without a scope, the owner
-/// is the tokio task. Outside a task, the owner is the thread. Futures that are joined or selected
-/// within one task have the same owner, so one future can acquire a mutex that another future
-/// holds. To make the futures separate owners, give each future its own scope.
+/// The owner of a lock is the innermost [scope](OwnerId::scope) around the call that acquires it.
+/// Without a scope, the owner is the tokio task or, outside a task, the thread. Futures that are
+/// joined or selected within one task have the same owner, so one future can acquire a mutex that
+/// another future holds. To make joined futures separate owners, give each future its own scope.
 ///
 /// Tasks are recognized only on tokio. On other executors, all tasks on a thread share the same
-/// owner, and a task's owner changes if the task moves to a different thread. On those executors,
-/// give each task its own scope.
+/// owner, and a task's owner changes if the task moves to a different thread. On executors other
+/// than tokio, give each task its own scope.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -41,7 +41,7 @@ tokio::task_local! {
 }
 
 impl OwnerId {
-    /// Creates a new owner, which differs from all other owners.
+    /// Creates an owner that differs from all other owners.
     #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -54,9 +54,9 @@ impl OwnerId {
         SCOPE.scope(self, future).await
     }
 
-    /// Runs `work` on this thread with this owner.
+    /// Runs `work` on the current thread with this owner.
     ///
-    /// Use this method to make several threads act as one owner, or one thread act as several
+    /// Use `sync_scope` to make several threads act as one owner, or one thread act as several
     /// owners:
     ///
     /// ```
@@ -71,7 +71,7 @@ impl OwnerId {
         SCOPE.sync_scope(self, work)
     }
 
-    /// Returns the owner of any lock that is acquired at this point.
+    /// Returns the owner that a lock acquired by the calling code would have.
     pub fn current() -> Self {
         SCOPE.try_with(|owner| *owner).unwrap_or_else(|_| {
             Self(match tokio::task::try_id() {

@@ -42,7 +42,7 @@ impl FencingToken {
         &self.key
     }
 
-    /// Returns the number of the token. Send this number with every write.
+    /// Returns the number of the token. Send the number of the token with every write.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -83,7 +83,7 @@ impl fmt::Display for FencingToken {
 
 /// Remembers the largest token of each key and rejects smaller tokens.
 ///
-/// A resource uses this check to reject late writes. An equal token is admitted, because a holder
+/// A resource uses a `Fence` to reject late writes. An equal token is admitted, because a holder
 /// may write more than once. If the data is in a database, perform the check in the statement that
 /// writes the data (`… WHERE fence <= $token`).
 ///

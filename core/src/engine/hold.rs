@@ -90,10 +90,8 @@ pub(crate) struct Granted {
 /// A lease that is being handed off to the next holder.
 #[derive(Debug)]
 pub(crate) struct Passed {
-    /// The next holder.
     pub(crate) waiter: Waiter<Next<Hold>>,
     pub(crate) term: Term,
-    /// The previous owner.
     pub(crate) owner: Option<OwnerId>,
     /// How long the previous holder held the lease.
     pub(crate) held: Duration,
@@ -186,12 +184,10 @@ impl Hold {
         &self.lease
     }
 
-    /// Returns the token for the holder in `term`.
     pub(crate) fn token(&self, term: Term) -> FencingToken {
         FencingToken::new(self.lease.key(), self.number(term))
     }
 
-    /// Returns the number of the token for `term`.
     pub(crate) fn number(&self, term: Term) -> u64 {
         self.token + u64::from(term.0)
     }
@@ -200,7 +196,6 @@ impl Hold {
         self.kind
     }
 
-    /// Returns the current owner.
     pub(crate) fn owner(&self) -> Option<OwnerId> {
         lock(&self.state).owner
     }
@@ -311,7 +306,6 @@ impl Hold {
         is_owed && self.wanted(&lock(&self.state)).tenure() == Tenure::Kept
     }
 
-    /// Returns the lease's share of the key.
     pub(crate) fn share(&self) -> Share {
         self.wanted(&lock(&self.state)).share()
     }

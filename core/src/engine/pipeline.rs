@@ -1,7 +1,7 @@
 //! The pipeline, which processes one `lock()` call from its first stage to its last.
 //!
-//! Two stages report back to earlier stages. Stage 3 reports the store's replies to the queue of
-//! stage 2. A guard that is dropped or released is removed from stages 4, 2 and 1.
+//! Stage 3 reports the store's replies to the queue of stage 2. A guard that is dropped or released
+//! is removed from stages 4, 2 and 1.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -42,7 +42,6 @@ pub(crate) struct Engine {
     pub(super) closing: Notify,
 }
 
-/// The outcome of a call.
 pub(crate) enum Outcome {
     /// One guard per request, in the same order.
     Granted(Few<LockGuard>),

@@ -14,7 +14,6 @@ use crate::options::LockOptions;
 pub(crate) struct LockRequest<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) options: &'a Arc<LockOptions>,
-    /// The requested share of the key.
     pub(crate) share: Share,
     /// The lock type to report in events.
     pub(crate) kind: AskedKind,

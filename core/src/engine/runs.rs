@@ -1,5 +1,5 @@
-//! The locks under which the current code runs. If the code waited for one of these locks, it would
-//! wait for itself.
+//! The locks under which the current code runs. Code that waited for a lock under which it runs
+//! would deadlock.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! Sends releases from a thread after the last runtime has ended. Drops wait for this thread for a
-//! short time.
+//! Sends releases from a thread after the last runtime has ended. Dropping a guard waits briefly
+//! for the thread to send the release.
 //!
 //! When a program exits, it drops its last guards and then its runtime, including the tasks that
 //! would have sent the releases. Dropping the last task therefore waits for the pending releases.
-//! Later drops of guards that were held by other tasks on the same runtime also wait.
+//! Guards that other tasks on the same runtime held, and that are dropped later, also wait.
 
 use std::pin::pin;
 use std::sync::Arc;

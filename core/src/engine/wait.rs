@@ -1,4 +1,4 @@
-//! The time that a call may wait.
+//! The time that a call is allowed to wait.
 
 use std::time::Duration;
 

@@ -1,10 +1,9 @@
 //! Stage 4 of the pipeline: the watchdog, which renews all leases of a client in batches and ends
 //! leases whose deadline has passed.
 //!
-//! A new lease is only an entry in a list. The list does not contain due times, and notifications
-//! about a new lease do not wake a task. After 50 ms, the watchdog starts to handle the lease.
-//! Detecting a loss does not depend on the watchdog, because every query of a hold compares the
-//! deadline with the clock.
+//! During its first 50 ms, a lease is only an entry in a list, and the watchdog neither schedules
+//! its renewal nor handles its notifications. The detection of a loss does not depend on the
+//! watchdog, because every query of a lease's state compares the deadline with the clock.
 
 mod pause;
 mod schedule;

@@ -55,9 +55,9 @@ use crate::options::LockOptions;
 ///
 /// # The proclaimed value
 ///
-/// The leader *proclaims* a short text, such as its address. The store keeps the text with the
-/// lease from the moment of the election, and every client can read the text. The text is a
-/// [`Description`] of 1 to [`Description::MAX_LEN`] bytes without control characters. The
+/// The leader *proclaims* a short text, such as its address. From the moment of the election, the
+/// store keeps the leader's text with the lease, and every client can read the text. The leader's
+/// text is a [`Description`] of 1 to [`Description::MAX_LEN`] bytes without control characters. The
 /// proclaimed value replaces [`LockOptions::description`].
 ///
 /// # Order
@@ -69,10 +69,11 @@ use crate::options::LockOptions;
 /// # Safety
 ///
 /// There is at most one leader if every process stops acting as the leader when its lease is lost.
-/// A paused process cannot stop in time. Check the [fencing token](LockGuard::token) in every write
-/// that must not come from a former leader. The token increases with each new leader.
+/// A leader whose process is paused cannot stop in time. Check the [fencing
+/// token](LockGuard::token) in every write that must not come from a former leader. The token
+/// increases with each new leader.
 ///
-/// Use the key only for elections. If the key is in use as a mutex, candidates get
+/// Use the key of an election only for elections. If the key is in use as a mutex, candidates get
 /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType).
 #[derive(Clone, Debug)]
 pub struct Election(Face);
@@ -93,8 +94,8 @@ impl Election {
     /// Returns this election with different options.
     ///
     /// [`wait`](LockOptions::wait) and [`max_hold`](LockOptions::max_hold) apply to an election
-    /// only if they were set after the options were obtained from the client. Limits that apply to
-    /// the whole client would otherwise end campaigns and leaderships, which are meant to last.
+    /// only if they were set after the options were obtained from the client. Limits that are set
+    /// for the whole client do not apply, because campaigns and leaderships are meant to last.
     ///
     /// # Errors
     ///
@@ -113,8 +114,8 @@ impl Election {
     /// Waits to be elected, and proclaims `value` as soon as this candidate becomes the leader.
     ///
     /// This method waits indefinitely unless a [`wait`](LockOptions::wait) was set through
-    /// [`with_options`](Self::with_options). The client's own `wait` does not apply, so a standby
-    /// does not give up.
+    /// [`with_options`](Self::with_options). The `wait` option of the client does not apply to
+    /// elections, so a standby candidate does not give up.
     ///
     /// # Errors
     ///
@@ -141,9 +142,9 @@ impl Election {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another candidate is the leader or is waiting to be
-    /// elected, and [`TryLockError::Failed`] with an error from [`campaign`](Self::campaign) if the
-    /// attempt failed. The method does not retry if the store is unreachable. See [`TryLockError`]
-    /// for an example.
+    /// elected, and [`TryLockError::Failed`] with one of the errors of [`campaign`](Self::campaign)
+    /// if the attempt failed. The method does not retry if the store is unreachable. See
+    /// [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -162,8 +163,9 @@ impl Election {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another candidate was the leader until the end of the
-    /// wait, and [`TryLockError::Failed`] with an error from [`campaign`](Self::campaign) if the
-    /// store rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// wait, and [`TryLockError::Failed`] with one of the errors of [`campaign`](Self::campaign) if
+    /// the store rejected the request or did not reply in time. See [`TryLockError`] for an
+    /// example.
     ///
     /// # Cancel safety
     ///
@@ -181,13 +183,13 @@ impl Election {
         self.candidate(value)?.try_lock_for(LEADER, None, wait).await.map(Leadership)
     }
 
-    /// Waits to become the leader and to proclaim `value`, giving up at `instant` on the client's
-    /// clock, for example `client.now() + wait`.
+    /// Waits to become the leader and to proclaim `value`, but gives up at `instant`, a time on the
+    /// client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another candidate was the leader until `instant`, and
-    /// [`TryLockError::Failed`] with an error from [`campaign`](Self::campaign) if the store
+    /// [`TryLockError::Failed`] with one of the errors of [`campaign`](Self::campaign) if the store
     /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
@@ -271,7 +273,7 @@ impl Election {
     /// Asks the store for the current leader. The result may be out of date by the time this method
     /// returns.
     ///
-    /// If the leader has died, this method still returns it until its lease expires in the store.
+    /// A leader that has died is still returned until its lease expires in the store.
     ///
     /// # Errors
     ///
@@ -334,9 +336,9 @@ impl Leadership {
     ///
     /// Returns [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) or
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not reply. The
-    /// next renewal then sends the value, unless [renewal is off](crate::RenewalMode::Off). A
-    /// request that got no reply can still reach the store after a later request. The store then
-    /// returns the older value until the next renewal.
+    /// next renewal then sends the value, unless [renewal is off](crate::RenewalMode::Off). If a
+    /// request without a reply reaches the store after a later request, the store returns the older
+    /// value until the next renewal.
     ///
     /// # Cancel safety
     ///
@@ -350,16 +352,16 @@ impl Leadership {
         self.0.proclaim(value).await
     }
 
-    /// Returns the proclaimed value. If the store has not confirmed the value yet, the next renewal
-    /// sends it.
+    /// Returns the proclaimed value. If the store has not confirmed the proclaimed value yet, the
+    /// next renewal sends the value.
     pub fn value(&self) -> Description {
         self.0.proclaimed()
     }
 
-    /// Resigns and waits until the store has confirmed the resignation. The next candidate can then
-    /// be elected immediately.
+    /// Resigns and waits until the store has confirmed the resignation. After the resignation, the
+    /// next candidate can be elected immediately.
     ///
-    /// With [`LockOptions::min_hold`], no candidate is elected until the minimum hold time has
+    /// If [`LockOptions::min_hold`] is set, no candidate is elected until the minimum hold time has
     /// passed.
     ///
     /// # Errors

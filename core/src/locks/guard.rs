@@ -56,10 +56,10 @@ use crate::options;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Dropping a guard passes the release to a background task, so the drop does not block, and it
-/// never panics. If the client's last runtime has ended or is about to end, one of the client's
-/// threads sends the release, and the drop waits for at most 2 s until the release has completed. A
-/// program can therefore exit while it holds a guard:
+/// Dropping a guard passes the release to a background task, so the drop neither blocks nor panics.
+/// If the client's last tokio runtime has shut down or is shutting down, one of the client's
+/// threads sends the release, and the drop waits at most 2 s for the release to complete. A program
+/// can therefore exit while it holds a guard:
 ///
 /// ```no_run
 /// # use leasehold_core::LockClient;
@@ -106,7 +106,7 @@ impl LockGuard {
         self.hold.lease()
     }
 
-    /// Returns the fencing token. Send it with every write to the protected resource.
+    /// Returns the fencing token. Send the token with every write to the protected resource.
     ///
     /// All guards that one owner has for a [`ReentrantMutex`](crate::ReentrantMutex) share a token.
     /// See [`Fence`](crate::Fence) for an example.
@@ -122,9 +122,8 @@ impl LockGuard {
     /// Returns the instant, on the client's [clock](crate::clock::Clock), at which the lease is
     /// considered lost unless it is renewed first.
     ///
-    /// The deadline is calculated from the time just before the request was sent, minus an
-    /// allowance for clock drift (1 % of the TTL plus 2 ms). The deadline therefore passes before
-    /// the lease expires in the store.
+    /// The deadline is one TTL after the request was sent, minus an allowance for clock drift (1 %
+    /// of the TTL plus 2 ms). The deadline therefore passes before the lease expires in the store.
     pub fn deadline(&self) -> Instant {
         self.hold.deadline()
     }
@@ -138,8 +137,8 @@ impl LockGuard {
     /// Returns the state of the lease, based on local information. See [`LeaseState`] for an
     /// example.
     pub fn state(&self) -> LeaseState {
-        // Check this first, because the mutexes of the lease may stay locked forever in a forked
-        // process.
+        // Check for a fork first, because the mutexes of the lease may stay locked forever in a
+        // forked process.
         if self.upkeep.process().was_left() {
             return LeaseState::Lost(LossReason::Forked);
         }
@@ -157,7 +156,7 @@ impl LockGuard {
 
     /// Checks that the lease is in force, and that at least `min_left` remains before its deadline.
     ///
-    /// Call this method before a step that takes a known time and must finish before the lease
+    /// Call `ensure_held` before a step that takes a known time and must finish before the lease
     /// expires. The check uses the local deadline and does no I/O.
     ///
     /// ```
@@ -199,7 +198,7 @@ impl LockGuard {
     /// The future completes no later than the first poll after the deadline, even if the store, the
     /// network or the watchdog hangs. If several guards share a lease, the future also completes
     /// when the last guard is dropped. The future does not borrow the guard, so a different task
-    /// can await it. The future also does not keep the lease or the client alive.
+    /// can await the future. The future also does not keep the lease or the client alive.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -257,7 +256,8 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. The next call reports the state again.
+    /// This method is cancel safe. As long as the lease is unconfirmed or lost, every call returns
+    /// immediately.
     pub async fn unconfirmed(&self) -> LeaseState {
         if self.upkeep.process().was_left() {
             return LeaseState::Lost(LossReason::Forked);
@@ -269,10 +269,10 @@ impl LockGuard {
     /// finish early, then returns `true`. Returns `false` if the guard is released or dropped
     /// first.
     ///
-    /// The request does not end the lease. The reply to the next renewal notifies the holder. If
-    /// the store sends change events, the renewal is sent immediately. If [renewal is
-    /// off](crate::RenewalMode::Off), the holder is not notified. The future does not borrow the
-    /// guard, so a different task can await it.
+    /// A revocation request does not end the lease. The holder is notified of the request by the
+    /// reply to its next renewal. If the store sends change events, the client sends this renewal
+    /// immediately. If [renewal is off](crate::RenewalMode::Off), the holder is not notified of the
+    /// request. The future does not borrow the guard, so a different task can await the future.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -333,13 +333,13 @@ impl LockGuard {
     /// Returns [`ErrorKind::Invalid`] if the store does not support the TTL, or if the TTL is too
     /// short for [`loss_grace`](crate::LockOptions::loss_grace). Returns [`ErrorKind::LeaseLost`]
     /// if the lease is lost or no longer exists in the store. Returns [`ErrorKind::Indeterminate`]
-    /// or [`ErrorKind::Unavailable`] if the store did not reply. The watchdog then retries until
-    /// the deadline.
+    /// or [`ErrorKind::Unavailable`] if the store did not reply. If the store did not reply, the
+    /// watchdog retries the renewal until the deadline.
     ///
     /// # Cancel safety
     ///
     /// This method is cancel safe. If the future is dropped, the store may have renewed the lease.
-    /// The local deadline is never later than the expiry in the store.
+    /// The local deadline is never later than the lease's expiry in the store.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         let store = self.upkeep.backend().capabilities();
         options::check_ttl("ttl", ttl, &store)?;
@@ -494,7 +494,7 @@ impl LockGuard {
         Some(reason)
     }
 
-    /// Returns some of the guard's permits to the semaphore. Waiting callers can then acquire the
+    /// Returns some of the guard's permits to the semaphore. Waiting callers can acquire the
     /// returned permits.
     ///
     /// The lease and the token stay the same. If the store does not reply, the next renewal returns
@@ -541,9 +541,9 @@ impl LockGuard {
     /// [`LockOptions::hand_over`](crate::LockOptions::hand_over) allows it, the lease is instead
     /// handed off to the next waiting caller in this process.
     ///
-    /// If the owner has more guards of the lease, the lease stays in force until its last guard is
-    /// released. If [`min_hold`](crate::LockOptions::min_hold) is set, the key stays locked for the
-    /// rest of the minimum hold time.
+    /// If the owner has other guards of the same lease, the lease stays in force until the last
+    /// guard is released. If [`min_hold`](crate::LockOptions::min_hold) is set, the key stays
+    /// locked for the rest of the minimum hold time.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -564,10 +564,10 @@ impl LockGuard {
     ///
     /// Returns [`ErrorKind::LeaseLost`] if the lease was lost before the release, in which case
     /// another holder may have worked at the same time. If the client has already noticed the loss,
-    /// it returns the error immediately. Returns [`ErrorKind::Indeterminate`] or
+    /// `release` returns the error immediately. Returns [`ErrorKind::Indeterminate`] or
     /// [`ErrorKind::Unavailable`] if the store did not reply within five seconds or by the
-    /// [deadline](Self::deadline), whichever is earlier. The release is then retried in the
-    /// background until the lease has expired. After any error, the guard no longer exists.
+    /// [deadline](Self::deadline), whichever is earlier. An unconfirmed release is retried in the
+    /// background until the lease has expired. The guard is consumed even if the release fails.
     ///
     /// # Cancel safety
     ///
@@ -600,8 +600,8 @@ impl LockGuard {
         self.reduce(|_| Ok(Share::READER)).await
     }
 
-    /// Reduces the lease to the share that `reduced` returns. Other callers can acquire the rest
-    /// immediately.
+    /// Reduces the lease to the share that `reduced` returns. Other callers can acquire the
+    /// released part immediately.
     async fn reduce(
         &self,
         reduced: impl FnOnce(Share) -> Result<Share, Error>,

@@ -28,8 +28,8 @@ use crate::options::LockOptions;
 /// Several locks that are acquired together, either all or none.
 ///
 /// A multi-lock consists of parts: mutexes, readers, writers and permits. Each part has a different
-/// key and is the same lock that the client creates for that key alone. Callers that use only that
-/// single lock can therefore contend for the part.
+/// key and is the same lock that the client creates for that key alone, so callers that use only
+/// that single lock compete for the part.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -57,22 +57,25 @@ use crate::options::LockOptions;
 /// # How the parts are acquired
 ///
 /// If the store supports [`Feature::Together`], the client first requests all parts in a single
-/// request. If that request is rejected and the caller may wait, the client acquires the parts one
-/// by one, in key order. The order in which the parts were added does not matter.
+/// request. If the store rejects the request for all parts and the caller may wait, the client
+/// acquires the parts one by one, in key order. The order in which the parts were added does not
+/// matter.
 ///
 /// Because every caller acquires the parts in key order, callers of multi-locks cannot deadlock
-/// with each other. However, a caller that already holds one of the keys waits for itself. A caller
-/// that waits for one part already holds all earlier parts.
+/// with each other. However, a caller that already holds one of the keys deadlocks with itself. A
+/// caller that waits for one part holds all earlier parts during the wait.
 ///
 /// If one part cannot be acquired, all earlier parts are released in reverse order, usually before
-/// the call returns. A release that is not confirmed when the wait ends continues in the
+/// the call returns. A release that the store has not confirmed when the wait ends continues in the
 /// background.
 ///
 /// # Options
 ///
 /// - [`LockOptions::wait`] limits the wait for all parts together.
+///
 /// - [`Retry::attempts`](crate::retry::Retry::attempts) and [`LockOptions::outage_wait`] apply
 ///   first to the request for all parts and then to each part separately.
+///
 /// - [`LockOptions::min_hold`] applies only after all parts are held.
 ///
 /// # Tokens
@@ -195,7 +198,7 @@ impl MultiLock {
     /// [`ErrorKind::LeaseLost`] if a part that was already acquired is lost during the wait for
     /// another part.
     ///
-    /// All other errors come from a part: see [`Mutex::lock`](crate::Mutex::lock),
+    /// All other errors are errors of a single part: see [`Mutex::lock`](crate::Mutex::lock),
     /// [`RwLock::read`](crate::RwLock::read) and [`Semaphore::acquire`]. [`Error::key`] returns the
     /// failed part's key, or the first key if a request for all parts failed. After an error, the
     /// caller does not hold any part.
@@ -216,8 +219,9 @@ impl MultiLock {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller holds one of the parts, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the attempt failed. The
-    /// method does not retry if the store is unreachable. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the attempt
+    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
+    /// example.
     ///
     /// # Cancel safety
     ///
@@ -232,8 +236,8 @@ impl MultiLock {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller held a part until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -244,14 +248,14 @@ impl MultiLock {
         self.take(wait).await?.or_busy()
     }
 
-    /// Waits to acquire all parts, giving up at `instant` on the client's clock, for example
+    /// Waits to acquire all parts, but gives up at `instant`, a time on the client's clock such as
     /// `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller held a part until `instant`, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -279,7 +283,7 @@ impl MultiLock {
         self.lock().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire all parts and, if successful, runs `work` like
+    /// Makes one attempt to acquire all parts and, if successful, runs `work` in the same way as
     /// [`run`](Self::run).
     ///
     /// # Errors
@@ -299,7 +303,7 @@ impl MultiLock {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits up to `wait` to acquire all parts and, if successful, runs `work` like
+    /// Waits up to `wait` to acquire all parts and, if successful, runs `work` in the same way as
     /// [`run`](Self::run).
     ///
     /// # Errors

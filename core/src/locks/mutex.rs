@@ -60,7 +60,7 @@ use crate::options::LockOptions;
 ///
 /// # Deadlocks
 ///
-/// A caller that holds the mutex and locks it again waits for itself until its
+/// A caller that locks the mutex again while holding it is deadlocked until its
 /// [wait](LockOptions::wait) ends. Within work that [runs](Self::run) under this mutex, locking the
 /// mutex again fails immediately with
 /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock).
@@ -136,15 +136,20 @@ impl Mutex {
     /// - [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if another caller still held the lock
     ///   when the wait ended or the attempts allowed by [`LockOptions::retry`] were used up. The
     ///   error names the [holder](crate::Error::holder).
+    ///
     /// - [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
     ///   [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the store did not respond
     ///   for [`LockOptions::outage_wait`].
+    ///
     /// - [`ErrorKind::TooManyWaiters`](crate::ErrorKind::TooManyWaiters) immediately if
     ///   [`max_waiters`](crate::Builder::max_waiters) callers in this process are already waiting.
+    ///
     /// - [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) immediately if called within
     ///   work that [runs](Self::run) under this mutex.
+    ///
     /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client was shut down.
-    /// - a different error from the store if a retry cannot succeed.
+    ///
+    /// - the store's error if a retry cannot succeed.
     ///
     /// # Cancel safety
     ///
@@ -182,8 +187,8 @@ impl Mutex {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller holds the lock, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the attempt failed. The
-    /// method does not retry if the store is unreachable.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the attempt
+    /// failed. The method does not retry if the store is unreachable.
     ///
     /// # Cancel safety
     ///
@@ -196,9 +201,9 @@ impl Mutex {
     /// Waits up to `wait` to acquire the lock. If `wait` is zero, the method makes one attempt,
     /// like [`try_lock`](Self::try_lock).
     ///
-    /// The call can last longer than `wait` for two reasons, by up to 50 ms each. A caller whose
-    /// wait has ended leaves the store's queue before this method returns. The method also waits
-    /// for the store's first reply, even if `wait` is shorter.
+    /// The call can last up to 50 ms longer than `wait` because the caller leaves the store's queue
+    /// before this method returns, and up to 50 ms longer because the method waits for the store's
+    /// first reply.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -216,8 +221,8 @@ impl Mutex {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if the lock was held during the entire wait, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) otherwise. If the store
-    /// does not respond, the method returns `Failed` instead of `Busy`.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) otherwise. If the
+    /// store does not respond, the method returns `Failed` instead of `Busy`.
     ///
     /// # Cancel safety
     ///
@@ -227,7 +232,7 @@ impl Mutex {
         self.0.try_lock_for(Share::Whole, None, wait).await
     }
 
-    /// Waits to acquire the lock, giving up at `instant` on the client's clock.
+    /// Waits to acquire the lock, but gives up at `instant`, a time on the client's clock.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -248,8 +253,8 @@ impl Mutex {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if the lock was held during the entire wait, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) otherwise. If the store
-    /// does not respond, the method returns `Failed` instead of `Busy`.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) otherwise. If the
+    /// store does not respond, the method returns `Failed` instead of `Busy`.
     ///
     /// # Cancel safety
     ///
@@ -301,8 +306,8 @@ impl Mutex {
     /// # Returning without waiting for the release
     ///
     /// This method returns after the store has confirmed the release, but waits for at most five
-    /// seconds. To return as soon as the work has finished, hold a guard and drop it. The lock is
-    /// then released in the background:
+    /// seconds. To return as soon as the work has finished, hold a guard and drop the guard after
+    /// the work. The lock is then released in the background:
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -335,7 +340,7 @@ impl Mutex {
         self.lock().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire the lock and, if successful, runs `work` like
+    /// Makes one attempt to acquire the lock and, if successful, runs `work` in the same way as
     /// [`run`](Self::run).
     ///
     /// ```
@@ -371,7 +376,7 @@ impl Mutex {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits up to `wait` to acquire the lock and, if successful, runs `work` like
+    /// Waits up to `wait` to acquire the lock and, if successful, runs `work` in the same way as
     /// [`run`](Self::run).
     ///
     /// ```

@@ -16,10 +16,10 @@ use crate::options::LockOptions;
 
 /// A mutex that its owner can lock again while already holding it.
 ///
-/// The owner is a scope, a tokio task or a thread: see [`OwnerId`]. Locking the mutex again does
-/// not contact the store. The call returns another guard of the same lease, with the same token.
-/// The lease is released together with the last guard, and losing the lease affects all guards.
-/// Guards can be moved to different tasks and released there.
+/// The owner is a scope, a tokio task or a thread: see [`OwnerId`]. Locking the mutex again returns
+/// another guard of the same lease, with the same token, without contacting the store. The lease is
+/// released when the owner's last guard is released or dropped, and a loss of the lease affects all
+/// of the owner's guards. Guards can be moved to different tasks and released there.
 ///
 /// An owner is recognized within one [`LockClient`](crate::LockClient) and its clones. For all
 /// other callers, the lock behaves like a [`Mutex`](crate::Mutex) with the same key.
@@ -55,8 +55,8 @@ impl ReentrantMutex {
     }
 
     /// Returns this mutex with different options.
-    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
-    /// client's options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive a lock's options
+    /// from the client's options.
     ///
     /// # Errors
     ///
@@ -100,8 +100,8 @@ impl ReentrantMutex {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another owner holds the lock, and [`TryLockError::Failed`]
-    /// with an error from [`lock`](Self::lock) if the attempt failed. The method does not retry if
-    /// the store is unreachable. See [`TryLockError`] for an example.
+    /// with one of the errors of [`lock`](Self::lock) if the attempt failed. The method does not
+    /// retry if the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -117,8 +117,8 @@ impl ReentrantMutex {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another owner held the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -128,15 +128,15 @@ impl ReentrantMutex {
         self.0.try_lock_for(Share::Whole, here(), wait).await
     }
 
-    /// Waits to acquire the lock, giving up at `instant` on the client's clock, for example
+    /// Waits to acquire the lock, but gives up at `instant`, a time on the client's clock such as
     /// `client.now() + wait`. If the owner already holds the lock, the method returns another guard
     /// immediately.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another owner held the lock until `instant`, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -174,7 +174,7 @@ impl ReentrantMutex {
         self.lock().await?.run_and_release(work).await
     }
 
-    /// Calls [`try_lock`](Self::try_lock) and, if the call succeeds, runs `work` like
+    /// Calls [`try_lock`](Self::try_lock) and, if the call succeeds, runs `work` in the same way as
     /// [`run`](Self::run).
     ///
     /// # Errors
@@ -195,7 +195,7 @@ impl ReentrantMutex {
     }
 
     /// Calls [`try_lock_for`](Self::try_lock_for) with `wait` and, if the call succeeds, runs
-    /// `work` like [`run`](Self::run).
+    /// `work` in the same way as [`run`](Self::run).
     ///
     /// # Errors
     ///

@@ -19,8 +19,8 @@ use crate::options::LockOptions;
 /// A lock that many readers or one writer can hold.
 ///
 /// The store keeps all waiting readers and writers of a key in one queue, so neither readers nor
-/// writers starve. A caller waits only for earlier callers, in any process. Consecutive readers in
-/// the queue acquire the lock at the same time.
+/// writers starve. A caller waits only for callers that arrived earlier, in any process.
+/// Consecutive readers in the queue acquire the lock at the same time.
 ///
 /// Each reader has its own lease. If a reader dies, writers wait until the reader's lease has
 /// expired.
@@ -50,10 +50,10 @@ use crate::options::LockOptions;
 ///
 /// # Deadlocks
 ///
-/// A caller that holds the lock and locks it again waits for itself. If your code must lock again,
-/// call [`reentrant`](Self::reentrant). A reader can never become the writer, because two readers
-/// that tried to would wait for each other. A writer can become a reader: see
-/// [`WriteGuard::downgrade`].
+/// A caller that acquires the lock again while holding it deadlocks. If your code must acquire the
+/// lock again, call [`reentrant`](Self::reentrant). A reader can never become the writer, because
+/// two readers that tried to become the writer would wait for each other. A writer can become a
+/// reader: see [`WriteGuard::downgrade`].
 ///
 /// # Waiting in one process
 ///
@@ -77,8 +77,8 @@ impl RwLock {
     }
 
     /// Returns this lock with different options.
-    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
-    /// client's options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive a lock's options
+    /// from the client's options.
     ///
     /// # Errors
     ///
@@ -91,10 +91,11 @@ impl RwLock {
 
     /// Returns a reentrant handle to this lock, which its [owner](OwnerId) can lock again.
     ///
-    /// A reader can then acquire the lock again as a reader, and a writer can acquire it again as a
-    /// reader or writer. All guards of an owner share one lease and one token, as with a
-    /// [`ReentrantMutex`](crate::ReentrantMutex). If a reader calls [`write`](Self::write), the
-    /// call fails immediately with [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock).
+    /// With the reentrant handle, a reader can acquire the lock again as a reader, and a writer can
+    /// acquire the lock again as a reader or writer. All guards of an owner share one lease and one
+    /// token, as with a [`ReentrantMutex`](crate::ReentrantMutex). If a reader calls
+    /// [`write`](Self::write), the call fails immediately with
+    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -128,7 +129,7 @@ impl RwLock {
     /// # Errors
     ///
     /// Returns [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the key is in use as a
-    /// mutex. [`Mutex::lock`](crate::Mutex::lock) lists all other errors. A
+    /// mutex. [`Mutex::lock`](crate::Mutex::lock) lists all other errors. Calls on a
     /// [reentrant](Self::reentrant) lock can also return the errors of
     /// [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
     ///
@@ -146,8 +147,9 @@ impl RwLock {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if a writer holds the lock or is waiting for it, and
-    /// [`TryLockError::Failed`] with an error from [`read`](Self::read) if the attempt failed. The
-    /// method does not retry if the store is unreachable. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`read`](Self::read) if the attempt
+    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
+    /// example.
     ///
     /// # Cancel safety
     ///
@@ -162,8 +164,8 @@ impl RwLock {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if a writer held the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error from [`read`](Self::read) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`read`](Self::read) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -173,14 +175,14 @@ impl RwLock {
         self.face.try_lock_for(Share::READER, self.owner(), wait).await
     }
 
-    /// Waits to acquire the lock as a reader, giving up at `instant` on the client's clock, for
-    /// example `client.now() + wait`.
+    /// Waits to acquire the lock as a reader, but gives up at `instant`, a time on the client's
+    /// clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if a writer held the lock until `instant`, and
-    /// [`TryLockError::Failed`] with an error from [`read`](Self::read) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`read`](Self::read) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -215,8 +217,9 @@ impl RwLock {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another caller holds the lock or is waiting for it, and
-    /// [`TryLockError::Failed`] with an error from [`write`](Self::write) if the attempt failed.
-    /// The method does not retry if the store is unreachable. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`write`](Self::write) if the attempt
+    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
+    /// example.
     ///
     /// # Cancel safety
     ///
@@ -231,8 +234,8 @@ impl RwLock {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if other callers held the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with an error from [`write`](Self::write) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`write`](Self::write) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -242,14 +245,14 @@ impl RwLock {
         self.face.try_lock_for(Share::WRITER, self.owner(), wait).await.map(WriteGuard)
     }
 
-    /// Waits to acquire the lock as the writer, giving up at `instant` on the client's clock, for
-    /// example `client.now() + wait`.
+    /// Waits to acquire the lock as the writer, but gives up at `instant`, a time on the client's
+    /// clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if other callers held the lock until `instant`, and
-    /// [`TryLockError::Failed`] with an error from [`write`](Self::write) if the store rejected the
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`write`](Self::write) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -288,8 +291,8 @@ impl RwLock {
         self.read().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire the lock as a reader and, if successful, runs `work` like
-    /// [`run_read`](Self::run_read).
+    /// Makes one attempt to acquire the lock as a reader and, if successful, runs `work` in the
+    /// same way as [`run_read`](Self::run_read).
     ///
     /// # Errors
     ///
@@ -308,8 +311,8 @@ impl RwLock {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits up to `wait` to acquire the lock as a reader and, if successful, runs `work` like
-    /// [`run_read`](Self::run_read).
+    /// Waits up to `wait` to acquire the lock as a reader and, if successful, runs `work` in the
+    /// same way as [`run_read`](Self::run_read).
     ///
     /// # Errors
     ///
@@ -331,7 +334,7 @@ impl RwLock {
 
     /// Runs `work` as the writer. If the lease is lost, `work` is dropped before it finishes.
     ///
-    /// The example of [`run_read`](Self::run_read) shows both methods.
+    /// The example for [`run_read`](Self::run_read) shows both methods.
     ///
     /// # Errors
     ///
@@ -347,8 +350,8 @@ impl RwLock {
         self.write().await?.0.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire the lock as the writer and, if successful, runs `work` like
-    /// [`run_write`](Self::run_write).
+    /// Makes one attempt to acquire the lock as the writer and, if successful, runs `work` in the
+    /// same way as [`run_write`](Self::run_write).
     ///
     /// # Errors
     ///
@@ -367,8 +370,8 @@ impl RwLock {
         Ok(guard.0.run_and_release(work).await?)
     }
 
-    /// Waits up to `wait` to acquire the lock as the writer and, if successful, runs `work` like
-    /// [`run_write`](Self::run_write).
+    /// Waits up to `wait` to acquire the lock as the writer and, if successful, runs `work` in the
+    /// same way as [`run_write`](Self::run_write).
     ///
     /// # Errors
     ///
@@ -427,18 +430,19 @@ pub struct WriteGuard(LockGuard);
 
 impl WriteGuard {
     /// Turns the writer into a reader and returns a reader's guard. No other writer can acquire the
-    /// lock in between.
+    /// lock during the downgrade.
     ///
     /// The lease and the token stay the same, and other readers can acquire the lock. If the store
     /// does not reply, the next renewal repeats the request, and other readers wait until then. If
-    /// [renewal is off](crate::RenewalMode::Off), other readers wait until the lease expires.
+    /// the store does not reply and [renewal is off](crate::RenewalMode::Off), other readers wait
+    /// until the lease expires.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease is lost. Returns
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the lock is
-    /// [reentrant](RwLock::reentrant) and its owner has other guards. If the call fails, the guard
-    /// is dropped.
+    /// [reentrant](RwLock::reentrant) and its owner has other guards. If the downgrade fails, the
+    /// guard is dropped.
     ///
     /// # Cancel safety
     ///

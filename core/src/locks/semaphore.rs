@@ -42,11 +42,12 @@ use crate::options::LockOptions;
 ///
 /// # The limit
 ///
-/// The store does not save the limit. Each request contains the client's limit, and the store
-/// compares that limit with the number of permits in use. Clients can therefore use different
-/// limits, for example during the rollout of a new limit:
+/// The store does not save the limit of a semaphore. Each request contains the client's limit, and
+/// the store compares that limit with the number of permits in use. Clients can therefore use
+/// different limits, for example during the rollout of a new limit:
 ///
 /// - The number of permits in use never exceeds the largest limit of any client.
+///
 /// - A client with a smaller limit waits until enough permits are free under its own limit.
 ///
 /// # Order
@@ -79,8 +80,8 @@ impl Semaphore {
     }
 
     /// Returns this semaphore with different options.
-    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
-    /// client's options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive a lock's options
+    /// from the client's options.
     ///
     /// # Errors
     ///
@@ -126,7 +127,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if the store cannot grant `permits` permits immediately, and
-    /// [`TryLockError::Failed`] with an error from [`acquire`](Self::acquire) if the attempt
+    /// [`TryLockError::Failed`] with one of the errors of [`acquire`](Self::acquire) if the attempt
     /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
     /// example.
     ///
@@ -143,8 +144,8 @@ impl Semaphore {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if too few permits became free in time, and
-    /// [`TryLockError::Failed`] with an error from [`acquire`](Self::acquire) if the store rejected
-    /// the request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`acquire`](Self::acquire) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -158,14 +159,14 @@ impl Semaphore {
         self.face.try_lock_for(self.units(permits)?, None, wait).await
     }
 
-    /// Waits to acquire `permits` permits, giving up at `instant` on the client's clock, for
-    /// example `client.now() + wait`.
+    /// Waits to acquire `permits` permits, but gives up at `instant`, a time on the client's clock
+    /// such as `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if too few permits became free in time, and
-    /// [`TryLockError::Failed`] with an error from [`acquire`](Self::acquire) if the store rejected
-    /// the request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`acquire`](Self::acquire) if the store
+    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -213,8 +214,8 @@ impl Semaphore {
         self.acquire(permits).await?.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire `permits` permits and, if successful, runs `work` like
-    /// [`run`](Self::run).
+    /// Makes one attempt to acquire `permits` permits and, if successful, runs `work` in the same
+    /// way as [`run`](Self::run).
     ///
     /// # Errors
     ///
@@ -234,8 +235,8 @@ impl Semaphore {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits up to `wait` to acquire `permits` permits and, if successful, runs `work` like
-    /// [`run`](Self::run).
+    /// Waits up to `wait` to acquire `permits` permits and, if successful, runs `work` in the same
+    /// way as [`run`](Self::run).
     ///
     /// # Errors
     ///

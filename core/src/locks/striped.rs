@@ -58,12 +58,12 @@ use crate::options::LockOptions;
 ///
 /// A caller tries the segments one by one, starting at a random segment, and acquires the first
 /// free segment. If all segments are held and the caller may wait, the caller queues for one
-/// segment. While it is queued, the caller retries all other segments after each pause of
+/// segment. While the caller is queued, it retries all other segments after each pause of
 /// [`LockOptions::retry`]. The default pauses are random, start at 25 ms or more, and increase to
 /// at most 1 s.
 ///
-/// With many segments, a waiting caller therefore sends many requests. Do not use more segments
-/// than the number of holders that you want at the same time.
+/// A caller that waits for one of many segments therefore sends many requests. Do not use more
+/// segments than the number of holders that you want at the same time.
 #[derive(Clone)]
 pub struct Striped {
     face: Face,
@@ -71,8 +71,8 @@ pub struct Striped {
 }
 
 impl Striped {
-    /// The largest number of segments. The number is limited because a waiting caller may send one
-    /// request per segment in each round.
+    /// The largest number of segments. The number of segments is limited because a waiting caller
+    /// may send one request per segment in each round.
     pub const MAX_SEGMENTS: u32 = 1_024;
 
     pub(crate) fn new(
@@ -91,8 +91,8 @@ impl Striped {
     }
 
     /// Returns this lock with different options.
-    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive them from the
-    /// client's options.
+    /// [`Mutex::with_options`](crate::Mutex::with_options) shows how to derive a lock's options
+    /// from the client's options.
     ///
     /// # Errors
     ///
@@ -103,12 +103,14 @@ impl Striped {
         Ok(Self { face: self.face.with_options(options)?, ..self })
     }
 
-    /// Returns the key from which the segment keys are derived. This key itself is never locked.
+    /// Returns the key from which the segment keys are derived. No caller ever locks this key
+    /// itself.
     pub fn key(&self) -> &LockKey {
         self.face.key()
     }
 
-    /// Returns the segment keys. The position of a key is the index of its segment.
+    /// Returns the segment keys. The key at each position of the slice belongs to the segment with
+    /// that index.
     pub fn segments(&self) -> &[LockKey] {
         &self.segments
     }
@@ -117,8 +119,8 @@ impl Striped {
     ///
     /// By default, this method waits indefinitely. Set [`LockOptions::wait`] to limit the wait, or
     /// call [`try_lock_for`](Self::try_lock_for). The caller waits in the queue of one segment.
-    /// [`Retry::attempts`](crate::retry::Retry::attempts) limits the number of attempts for that
-    /// segment and the number of rounds over all other segments.
+    /// [`Retry::attempts`](crate::retry::Retry::attempts) limits both the number of attempts for
+    /// that segment and the number of rounds in which the caller tries all other segments.
     ///
     /// # Errors
     ///
@@ -144,8 +146,8 @@ impl Striped {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if all segments are held, and [`TryLockError::Failed`] with
-    /// an error from [`lock`](Self::lock) if the attempt failed. The method does not retry if the
-    /// store is unreachable. See [`TryLockError`] for an example.
+    /// one of the errors of [`lock`](Self::lock) if the attempt failed. The method does not retry
+    /// if the store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -160,8 +162,8 @@ impl Striped {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if no segment became free in time, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected a
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
+    /// rejected a request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -172,14 +174,14 @@ impl Striped {
         self.take(wait).await?.or_busy()
     }
 
-    /// Waits to acquire a segment, giving up at `instant` on the client's clock, for example
+    /// Waits to acquire a segment, but gives up at `instant`, a time on the client's clock such as
     /// `client.now() + wait`.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if no segment became free in time, and
-    /// [`TryLockError::Failed`] with an error from [`lock`](Self::lock) if the store rejected a
-    /// request or did not reply in time. See [`TryLockError`] for an example.
+    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
+    /// rejected a request or did not reply in time. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -206,7 +208,7 @@ impl Striped {
         self.lock().await?.run_and_release(work).await
     }
 
-    /// Makes one attempt to acquire a segment and, if successful, runs `work` like
+    /// Makes one attempt to acquire a segment and, if successful, runs `work` in the same way as
     /// [`run`](Self::run).
     ///
     /// # Errors
@@ -226,7 +228,7 @@ impl Striped {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Waits up to `wait` to acquire a segment and, if successful, runs `work` like
+    /// Waits up to `wait` to acquire a segment and, if successful, runs `work` in the same way as
     /// [`run`](Self::run).
     ///
     /// # Errors
@@ -348,7 +350,6 @@ impl Striped {
         }
     }
 
-    /// Requests the lock of one segment.
     async fn request(&self, segment: u32, wait: Wait) -> Result<Locked<StripedGuard>, Error> {
         let face = self.face.at(&self.segments[segment as usize]);
         Ok(match face.lock_within(Share::Whole, wait).await? {

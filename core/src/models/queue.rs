@@ -1,5 +1,5 @@
-//! Models of the local queue. The models check that there is one turn per key, that callers get the
-//! turn in order of arrival, and that no turn is lost when a waiter leaves.
+//! Models of the local queue. The models check that only one caller per key has its turn at a time,
+//! that callers take turns in order of arrival, and that no turn is lost when a waiter leaves.
 
 use std::pin::pin;
 use std::sync::Arc;

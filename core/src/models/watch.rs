@@ -1,5 +1,5 @@
-//! Models of the watch. The models check that no event between a check and the wait is missed, and
-//! that a key is removed after its last watch.
+//! Models of the watch. The models check that a watch does not miss an event that occurs between
+//! its check and its wait, and that a key is removed when its last watch is dropped.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};

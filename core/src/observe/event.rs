@@ -159,7 +159,7 @@ pub struct Refused<'a> {
     pub lock: Subject<'a>,
     /// The reason for the refusal.
     pub why: Refusal<'a>,
-    /// A holder of the lock, if the refusal named one.
+    /// A holder of the lock, if the store reported one.
     pub holder: Option<&'a Holder>,
     /// The time since the call began.
     pub took: Duration,
@@ -229,8 +229,8 @@ pub struct Renewed<'a> {
     pub lock: Subject<'a>,
     /// The token of the holder.
     pub token: u64,
-    /// The time from when the renewal first became due until the store confirmed it. This time is
-    /// normally one round trip, and zero if the renewal was early.
+    /// The time from when the renewal first became due until the store confirmed it. A renewal
+    /// normally takes one round trip; the time is zero if the renewal was early.
     pub lag: Duration,
     /// The time until the new deadline.
     pub remaining: Duration,

@@ -23,7 +23,6 @@ pub(super) fn is_written() -> bool {
     enabled!(target: TARGET, Level::INFO)
 }
 
-/// Writes an event to the log, at the level of the event.
 pub(super) fn write(event: &Event<'_>) {
     match event {
         Event::Waiting(it) => waiting(it),

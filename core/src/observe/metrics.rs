@@ -221,8 +221,8 @@ impl Metrics {
 
     /// Adds the `key` label to all metrics about individual locks.
     ///
-    /// Use this label only if the set of keys is small and fixed. Each key creates additional time
-    /// series, which the recorder never removes.
+    /// Use the `key` label only if the set of keys is small and fixed. Each key creates additional
+    /// time series, which the recorder never removes.
     #[must_use]
     pub fn with_key_label(mut self) -> Self {
         self.with_key = true;

@@ -20,7 +20,6 @@ pub(crate) fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
     mutex.get_mut().expect("a model ends with its first panic")
 }
 
-/// Locks `mutex`.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     MutexGuard(Some(mutex.lock().expect("a model ends with its first panic")))
 }

@@ -189,8 +189,8 @@ impl Machine {
         self.keys.len()
     }
 
-    /// Returns a number that increases with each change of which waiters or observers must be
-    /// notified.
+    /// Returns a number that increases with each change that waiters or observers must be notified
+    /// of.
     pub fn changes(&self) -> u64 {
         self.counts.changes
     }

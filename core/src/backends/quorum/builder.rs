@@ -32,13 +32,13 @@ impl<B: LockBackend> Quorum<B> {
 impl<B: LockBackend> QuorumBuilder<B> {
     /// The default for [`max_ttl`](Self::max_ttl), which is 120 s.
     ///
-    /// After losing its data, a member does not have a vote for this long. The default is long
-    /// enough for the default TTL plus a lock delay, and short enough that a restarted member gets
-    /// its vote back before the next member restarts.
+    /// A member that has lost its data does not have a vote for as long as the longest TTL. The
+    /// default is long enough for the default TTL plus a lock delay, and short enough that a
+    /// restarted member gets its vote back before the next member restarts.
     pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(120);
 
-    /// The default for [`member_timeout`](Self::member_timeout), which is 250 ms, twice a round
-    /// trip around the world.
+    /// The default for [`member_timeout`](Self::member_timeout), which is 250 ms, or about twice a
+    /// round trip around the world.
     pub const DEFAULT_MEMBER_TIMEOUT: Duration = Duration::from_millis(250);
 
     /// The largest number of members. More members would require more requests without making a
@@ -54,8 +54,8 @@ impl<B: LockBackend> QuorumBuilder<B> {
         }
     }
 
-    /// Sets the longest TTL of a lease. After losing its data, a member does not have a vote for
-    /// this long.
+    /// Sets the longest TTL of a lease. A member that has lost its data does not have a vote for as
+    /// long as the longest TTL.
     ///
     /// All clients of a quorum must use the same value. The default is
     /// [`QuorumBuilder::DEFAULT_MAX_TTL`].
@@ -82,8 +82,8 @@ impl<B: LockBackend> QuorumBuilder<B> {
         self
     }
 
-    /// Creates the quorum without any I/O. Acquiring the first lock checks whether the members
-    /// agree.
+    /// Creates the quorum without any I/O. The client checks whether the members agree when it
+    /// acquires the first lock.
     ///
     /// # Errors
     ///

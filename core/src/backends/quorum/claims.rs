@@ -64,7 +64,6 @@ impl Claims {
         Admission { claims: self.clone(), id }
     }
 
-    /// Begins an attempt.
     pub(super) fn begin(&self, id: LeaseId) -> Begun {
         self.with(id, |memory| {
             memory.is_wanted = true;

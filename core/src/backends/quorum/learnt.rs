@@ -1,5 +1,5 @@
 //! The token that all members are asked to grant. If all members grant the same token, no second
-//! round is necessary.
+//! round of requests is necessary.
 
 use std::sync::Arc;
 

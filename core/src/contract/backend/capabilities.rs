@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The optional features of a store and the strength of its fencing tokens.
 ///
 /// The client rejects a call that the store does not support, without sending a request. The
-/// conformance suite checks that each declared feature works. The report of the suite lists the
-/// cases that were skipped because a feature is not declared.
+/// conformance suite checks that each declared feature works. The suite's report lists the cases
+/// that were skipped because the backend does not declare a feature.
 ///
 /// ```
 /// use std::time::Duration;
@@ -85,8 +85,9 @@ pub enum Feature {
     /// The store supports
     /// [`LockBackend::request_revocation`](crate::backend::LockBackend::request_revocation).
     Revocation,
-    /// A client's [kept](crate::backend::Tenure::Kept) leases with the same TTL expire together.
-    /// Renewing all these leases costs as much as renewing a single lease.
+    /// A client's [kept](crate::backend::Tenure::Kept) leases, which the client renews, expire
+    /// together if they have the same TTL. Renewing all of a client's leases with the same TTL
+    /// costs as much as renewing a single lease.
     Sessions,
     /// Grants reserve [spare tokens](crate::backend::Grant::with_spare_tokens) for later holders in
     /// the same process. The first grant of a key may omit spare tokens.
@@ -95,8 +96,9 @@ pub enum Feature {
     /// [`LockBackend::try_acquire_all`](crate::backend::LockBackend::try_acquire_all) for up to 64
     /// exclusive claims.
     Together,
-    /// Claims may request [units](crate::backend::Share::Units) of a key. Semaphores require this
-    /// feature. Reader-writer locks and elections require both this feature and [`Feature::Queue`].
+    /// Claims may request [units](crate::backend::Share::Units) of a key, such as the permits of a
+    /// semaphore. Semaphores require this feature. Reader-writer locks and elections require both
+    /// this feature and [`Feature::Queue`].
     Units,
 }
 

@@ -52,11 +52,11 @@ pub enum Patience {
 }
 
 impl Patience {
-    /// How long a store reserves a free key for a claim that only [waits](Self::Waits), if the
-    /// store queues this type of claim.
+    /// How long a store reserves a free key for a queued claim whose caller [waits](Self::Waits)
+    /// but did not request a queue entry.
     ///
-    /// This time is long enough for a round trip to anywhere in the world. A crashed waiter delays
-    /// other waiters by at most this time.
+    /// The reservation is long enough for a round trip to anywhere in the world. A crashed waiter
+    /// delays other waiters by at most the duration of one reservation.
     pub const RESERVATION: Duration = Duration::from_millis(250);
 }
 
@@ -64,9 +64,10 @@ impl Claim {
     /// How far a [requested minimum token](Self::with_least_token) may be ahead of the store's own
     /// clock.
     ///
-    /// The store interprets the token as a [time](crate::backend::Grant::TOKENS_PER_MICROSECOND).
-    /// The limit is longer than a round trip to anywhere in the world, so a store honors every
-    /// request from a client with a correct clock.
+    /// The store interprets the requested token as a
+    /// [time](crate::backend::Grant::TOKENS_PER_MICROSECOND). The limit is longer than a round trip
+    /// to anywhere in the world, so a store accepts the minimum token of every client with a
+    /// correct clock.
     pub const WISHED_AHEAD: Duration = Duration::from_secs(1);
 
     /// Creates a claim for a caller that does not wait.
@@ -81,8 +82,8 @@ impl Claim {
         self
     }
 
-    /// Sets how many [spare tokens](crate::backend::Grant::with_spare_tokens) the caller can use,
-    /// in addition to the token of the grant.
+    /// Sets how many [spare tokens](crate::backend::Grant::with_spare_tokens) the caller can use
+    /// for further holders, in addition to the token of the grant.
     #[must_use]
     pub fn with_spare_tokens(mut self, count: u32) -> Self {
         self.spare_tokens = count;
@@ -94,9 +95,10 @@ impl Claim {
     ///
     /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) ignores a number
     /// that is more than [`WISHED_AHEAD`](Self::WISHED_AHEAD) ahead of its own clock. A client with
-    /// a wrong clock therefore cannot use up tokens. Any store may ignore the requested minimum if
-    /// the claim does not have a [quorum configuration](Self::with_charter). A store without the
-    /// membership feature may always ignore the requested minimum.
+    /// a wrong clock therefore cannot use up the range of tokens. Any store may ignore the
+    /// requested minimum token if the claim does not have a [quorum
+    /// configuration](Self::with_charter). A store without the membership feature may always ignore
+    /// the requested minimum token.
     #[must_use]
     pub fn with_least_token(mut self, number: u64) -> Self {
         self.least_token = number;
@@ -136,8 +138,8 @@ impl Claim {
         self.lease.share()
     }
 
-    /// Returns how many spare tokens the caller can use. The store may reserve fewer tokens, or
-    /// none.
+    /// Returns how many spare tokens the caller can use. The store may reserve fewer spare tokens,
+    /// or none.
     pub fn spare_tokens(&self) -> u32 {
         self.spare_tokens
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::contract::holder::Holder;
 
-/// Details of a refused claim, as far as the store reports them. The client treats these details as
-/// hints.
+/// Details of a refused claim, as far as the store reports them. The client treats the details of a
+/// refusal as hints.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,7 +41,7 @@ pub enum CalledBy {
 }
 
 impl Contention {
-    /// Creates an empty value, without any details.
+    /// Creates a value without any details of the refusal.
     pub fn new() -> Self {
         Self::default()
     }
@@ -53,9 +53,8 @@ impl Contention {
         self
     }
 
-    /// Sets the time until the expiry of the lease or the earlier queue entry that prevents the
-    /// grant. Call this method if the time may be shorter than the remaining time of the reported
-    /// holder.
+    /// Sets the time until the lease or earlier queue entry that prevents the grant expires. Call
+    /// this method if the key may become free before the reported holder's lease expires.
     #[must_use]
     pub fn with_retry_after(mut self, time: Duration) -> Self {
         self.retry_after = Some(time);
@@ -65,9 +64,8 @@ impl Contention {
     /// Declares that the store has queued the claim, and sets how long the queue entry lasts
     /// without another attempt.
     ///
-    /// Call this method if the store queued a claim that only
-    /// [waits](crate::backend::Patience::Waits) and did not request to be
-    /// [queued](crate::backend::Patience::Queues).
+    /// Call this method if the store [queued](crate::backend::Patience::Queues) a claim that
+    /// [waits](crate::backend::Patience::Waits) but did not request a queue entry.
     #[must_use]
     pub fn with_place(mut self, time: Duration) -> Self {
         self.place = Some(time);
@@ -79,7 +77,7 @@ impl Contention {
     ///
     /// Before this notification, the client retries only when a [lease or queue entry
     /// expires](Self::retry_after), or when its own queue entry must be refreshed. The caller's
-    /// retry policy can add attempts.
+    /// retry policy can add further attempts.
     #[must_use]
     pub fn with_called_by(mut self, by: CalledBy) -> Self {
         self.called_by = Some(by);
@@ -92,7 +90,7 @@ impl Contention {
     }
 
     /// Returns the time until the key may become free, if no holder renews or releases its lease.
-    /// The client retries after this time at the latest.
+    /// The client retries after the returned time at the latest.
     pub fn retry_after(&self) -> Option<Duration> {
         let holder = self.holder.as_ref().and_then(Holder::remaining);
         self.retry_after.into_iter().chain(holder).min()
@@ -105,7 +103,7 @@ impl Contention {
     }
 
     /// Returns how long the queue entry of the claim lasts, if the store queued a claim that did
-    /// not request to be queued. Returns `None` for all other claims.
+    /// not request a queue entry. Returns `None` for all other claims.
     pub fn place(&self) -> Option<Duration> {
         self.place
     }

@@ -44,9 +44,9 @@ impl<A: Clone + PartialEq> Dial<A> {
     /// never responds must not count as connected.
     ///
     /// The address of the last successful connection is tried first. The next address is tried when
-    /// an attempt fails, or after an equal fraction of `time`. Earlier attempts continue in the
-    /// meantime, because a distant server may need more time. The first successful attempt ends all
-    /// other attempts.
+    /// an attempt fails, or when the current address has used its equal part of `time`. Earlier
+    /// attempts continue while the next address is tried, because a distant server may need more
+    /// time. The first successful attempt cancels all other attempts.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl<A: Clone + PartialEq> Dial<A> {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, all attempts end.
+    /// This method is cancel safe. If the future is dropped, all connection attempts are cancelled.
     pub async fn first<T, E, F>(
         &self,
         addresses: impl IntoIterator<Item = A>,

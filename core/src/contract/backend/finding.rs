@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-/// Clock skew larger than this value is reported as a warning, because fencing tokens and minimum
+/// Clock skew larger than this limit is reported as a warning, because fencing tokens and minimum
 /// hold times depend on clocks.
 const SKEW: Duration = Duration::from_secs(1);
 

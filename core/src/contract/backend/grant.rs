@@ -26,7 +26,7 @@ impl Grant {
     ///
     /// One token per microsecond would not be enough, because a process can hand off a lease more
     /// than once per microsecond. Stores whose tokens are compared with each other, such as the
-    /// members of a quorum, must all use this value.
+    /// members of a quorum, must all use the same number of tokens per microsecond.
     pub const TOKENS_PER_MICROSECOND: u64 = 2;
 
     /// Creates a grant with the fencing token `token`.
@@ -36,8 +36,8 @@ impl Grant {
 
     /// Sets the TTL that the store put in force, if it differs from the requested TTL.
     ///
-    /// The client honors a shorter TTL and ignores a longer one. The first renewal requests the
-    /// full TTL.
+    /// The client honors a shorter TTL and ignores a longer one. The first renewal of the lease
+    /// requests the full TTL.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);

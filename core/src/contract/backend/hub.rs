@@ -69,7 +69,6 @@ impl Watched {
         is_new
     }
 
-    /// Removes a watch of `key`.
     pub(super) fn remove(&mut self, key: &LockKey) {
         let watched = self.key(key);
         watched.watches -= 1;

@@ -27,7 +27,7 @@ impl KeyPage {
         Self { keys, next: None }
     }
 
-    /// Sets the position of the next page. Only the store interprets this string.
+    /// Sets the position of the next page. The position is a string that only the store interprets.
     #[must_use]
     pub fn with_next(mut self, next: Option<String>) -> Self {
         self.next = next;

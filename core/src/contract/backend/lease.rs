@@ -33,10 +33,10 @@ pub struct LeaseId {
 impl LeaseId {
     /// Generates a new id from a counter and 122 random bits from the operating system.
     ///
-    /// Random bits are never generated in advance, because a copy of the process would then
-    /// generate the same ids. For example, restoring a snapshot of a virtual machine creates a copy
-    /// of each process. Because of the counter, the ids of a process are unique even if the
-    /// operating system returns the same bits twice.
+    /// The random bits are never generated in advance, because a copy of the process, such as one
+    /// in a restored snapshot of a virtual machine, would then generate the same ids. Because of
+    /// the counter, the ids of a process are unique even if the operating system returns the same
+    /// bits twice.
     ///
     /// # Panics
     ///
@@ -51,8 +51,8 @@ impl LeaseId {
         Self { random, count: COUNT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Returns the secret form of the id. This string is intended only for the store, and does not
-    /// contain spaces.
+    /// Returns the id as a string, which must be kept secret. The string is intended only for the
+    /// store, and does not contain spaces.
     pub fn secret(&self) -> String {
         let mut text = String::with_capacity(2 * size_of::<Self>() + 1);
         self.write_secret(&mut text);
@@ -105,7 +105,7 @@ impl fmt::Debug for LeaseId {
 pub struct Fingerprint(u32);
 
 impl Fingerprint {
-    /// Computes the fingerprint of a lease id from the [secret form](LeaseId::secret) that the
+    /// Computes the fingerprint of a lease id from the [secret string](LeaseId::secret) that the
     /// store contains. The lease id may belong to another client.
     ///
     /// The fingerprint is a 64-bit FNV-1a hash, folded to 32 bits. All versions of Leasehold
@@ -160,9 +160,10 @@ pub enum Tenure {
     /// The holder renews the lease until it releases the lease. The client renews all its kept
     /// leases with the same TTL together.
     ///
-    /// A store may therefore give these leases a shared TTL. With a shared TTL, a lease that is not
-    /// renewed may stay in force as long as the client renews its other leases. A shared TTL must
-    /// not keep a lease in force if its release failed, or if the reply to its grant was lost.
+    /// A store may therefore use a shared TTL for all leases that a client renews together. With a
+    /// shared TTL, a lease that is not renewed may stay in force as long as the client renews its
+    /// other leases. A shared TTL must not keep a lease in force if its release failed, or if the
+    /// reply to its grant was lost.
     Kept,
 }
 
@@ -234,11 +235,11 @@ impl Lease {
     }
 
     /// Sets a minimum token. After a successful renewal with this lease, all later tokens of the
-    /// key are larger.
+    /// key are larger than the minimum token.
     ///
     /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) must apply the
     /// minimum token if it granted the lease under its quorum configuration. Other stores may
-    /// ignore the minimum token. The minimum token does not affect a claim.
+    /// ignore the minimum token. The minimum token affects only renewals, not claims.
     #[must_use]
     pub fn with_floor(mut self, floor: u64) -> Self {
         self.floor = floor;
@@ -277,7 +278,7 @@ impl Lease {
     }
 
     /// Returns the minimum token. After a successful renewal, all later tokens of the key are
-    /// larger than this number. The value 0 means that there is no minimum.
+    /// larger than the minimum token. The value 0 means that there is no minimum.
     pub fn floor(&self) -> u64 {
         self.floor
     }

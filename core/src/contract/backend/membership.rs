@@ -29,8 +29,8 @@ impl StoreId {
         Self(Uuid::new_v4())
     }
 
-    /// Parses the text representation of a store's identity. Returns `None` if `text` is not an
-    /// identity.
+    /// Parses a store's identity from the string in which the store keeps it. Returns `None` if
+    /// `text` is not an identity.
     pub fn parse(text: &str) -> Option<Self> {
         Uuid::try_parse(text).ok().map(Self)
     }
@@ -68,12 +68,12 @@ impl Charter {
         Self(format!("{} for up to {} ms", members.join(", "), max_ttl.as_millis()).into())
     }
 
-    /// Creates a configuration from its text representation in a store.
+    /// Parses a quorum configuration from the string in which a store keeps it.
     pub fn from_text(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// Returns the text representation for a store.
+    /// Returns the quorum configuration as a string, for storage in a member.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -114,15 +114,15 @@ impl Standing {
         self
     }
 
-    /// Sets an upper bound for all tokens that have been granted under the quorum configuration,
-    /// for all keys.
+    /// Sets an upper bound for all tokens that have been granted for any key under the quorum
+    /// configuration.
     #[must_use]
     pub fn with_floor(mut self, floor: u64) -> Self {
         self.floor = floor;
         self
     }
 
-    /// Sets the time for which the store has certainly not lost any confirmed data.
+    /// Sets for how long it is certain that the store has not lost any confirmed data.
     #[must_use]
     pub fn with_age(mut self, age: Duration) -> Self {
         self.age = age;
@@ -140,13 +140,13 @@ impl Standing {
         self.charter.as_ref()
     }
 
-    /// Returns an upper bound for all tokens that have been granted under the quorum configuration,
-    /// for all keys.
+    /// Returns an upper bound for all tokens that have been granted for any key under the quorum
+    /// configuration.
     pub fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// Returns the time for which the store has certainly not lost any confirmed data.
+    /// Returns for how long it is certain that the store has not lost any confirmed data.
     pub fn age(&self) -> Duration {
         self.age
     }
@@ -171,13 +171,13 @@ pub struct Enlistment {
 
 impl Enlistment {
     /// Creates a request for the store with the identity `store`. A store with a different identity
-    /// ignores the request.
+    /// ignores the membership request.
     pub fn new(store: StoreId, charter: Charter) -> Self {
         Self { store, charter, floor: 0 }
     }
 
-    /// Sets the minimum token. All later tokens of all keys under the quorum configuration are
-    /// larger than this number.
+    /// Sets the minimum token. All later tokens that are granted under the quorum configuration,
+    /// for any key, are larger than the minimum token.
     #[must_use]
     pub fn with_floor(mut self, floor: u64) -> Self {
         self.floor = floor;
@@ -194,8 +194,8 @@ impl Enlistment {
         &self.charter
     }
 
-    /// Returns the minimum token. All later tokens of all keys under the quorum configuration are
-    /// larger than this number.
+    /// Returns the minimum token. All later tokens that are granted under the quorum configuration,
+    /// for any key, are larger than the minimum token.
     pub fn floor(&self) -> u64 {
         self.floor
     }

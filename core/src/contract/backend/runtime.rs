@@ -10,8 +10,8 @@ use crate::contract::error::{Error, ErrorKind};
 
 /// Checks that the caller's tokio runtime has a timer.
 ///
-/// A backend calls this function before it connects. Without this check, a task in a runtime
-/// without a timer would panic later, when locks are already held.
+/// A backend calls this function before it connects. Without the check, a task in a runtime without
+/// a timer would panic later, when locks are already held.
 ///
 /// ```
 /// use leasehold_core::ErrorKind;

@@ -1,10 +1,11 @@
 //! How much of a key a claim requests.
 
-/// How much of a key a claim requests. To the store, lock types differ only in this value.
+/// How much of a key a claim requests. A store distinguishes lock types only by the share that
+/// their claims request.
 ///
-/// A mutex requests the key exclusively. A semaphore requests one unit per permit, up to its limit.
-/// A reader requests one unit, and the limit is too large for readers to reach. A writer requests
-/// all units.
+/// A mutex requests the key exclusively. A caller of a semaphore requests one unit per permit, up
+/// to the semaphore's limit. A reader requests one unit, and the limit is too large for readers to
+/// reach. A writer requests all units.
 ///
 /// A claim of units is granted only if all units in use, including its own units, fit within the
 /// limit of the claim. An exclusive claim is granted only if the key is free. Clients can safely

@@ -12,7 +12,7 @@ const LATE: &str = "no reply in time; if the server is far away, increase timeou
 /// Returns why a server cannot be reached, if `error` was caused by an I/O error or a timeout.
 /// Returns `None` for other errors.
 ///
-/// A backend shows this text after the address of the server. The backend omits the rest of the
+/// A backend appends the returned text to the address of the server, and omits the rest of the
 /// error, because the messages in an error chain often repeat each other.
 ///
 /// ```

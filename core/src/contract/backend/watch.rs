@@ -14,7 +14,7 @@ use crate::contract::backend::{CalledBy, LeaseId};
 use crate::contract::key::LockKey;
 use crate::sync::{Mutex, lock};
 
-/// Fires when something about a key may have changed since the watch started or last fired.
+/// Reports that something about a key may have changed since the watch started or last fired.
 ///
 /// If a change occurs between two calls of [`KeyWatch::changed`], the next call reports the change.
 /// A watch may fire without a change, and the store may fail to report a change. Every waiter
@@ -110,8 +110,8 @@ impl KeyWatch {
         Self(Sources::Several { watches, heeded: Some(heeded), _attached: None })
     }
 
-    /// Drops `attached` together with the watch. A backend can use `attached` to stop its own
-    /// observation of the key.
+    /// Drops `attached` together with the watch. A backend can use the drop of `attached` to stop
+    /// observing the key in its store.
     #[must_use]
     pub fn with_attached(self, attached: impl Send + Sync + 'static) -> Self {
         let attached: Box<dyn Send + Sync> = Box::new(attached);

@@ -1,4 +1,4 @@
-//! The alarm with which holds wake the watchdog.
+//! The alarm that wakes the watchdog when a lease needs its attention.
 
 use std::mem;
 use std::sync::Arc;
@@ -15,7 +15,6 @@ pub(crate) struct Alarm<H> {
 }
 
 impl<H> Alarm<H> {
-    /// Wakes the watchdog.
     pub(crate) fn wake(&self) {
         self.wake.notify_waiters();
     }

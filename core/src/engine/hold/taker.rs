@@ -1,7 +1,7 @@
-//! Records which task acquired a lease, as a hint for callers that wait for themselves.
+//! Records which task acquired a lease, as a hint that a waiting caller may be waiting for itself.
 //!
-//! A guard can move to a different task. A task that locks a key again may therefore still succeed,
-//! so the task gets a warning instead of an error.
+//! A task that locks a key again gets a warning instead of an error, because its guard may have
+//! moved to a different task, which can release the key.
 
 use super::Hold;
 use crate::clock::Instant;

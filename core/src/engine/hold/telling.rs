@@ -1,4 +1,4 @@
-//! The events that a hold emits about itself.
+//! The events that report what happens to a lease of this process.
 
 use std::time::Duration;
 

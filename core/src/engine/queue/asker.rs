@@ -1,4 +1,4 @@
-//! The right to send requests to the store, and how this right is given up.
+//! The right to send requests to the store, and how a caller gives up the right.
 
 use std::sync::Arc;
 

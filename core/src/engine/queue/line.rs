@@ -1,4 +1,5 @@
-//! The queue for one key, which contains the caller with the turn and the callers behind it.
+//! The queue for one key: the caller that may send requests to the store, and the callers behind
+//! that caller.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -17,7 +18,6 @@ pub(crate) trait Held: Debug + Send + Sync + 'static {
     /// The guard through which a holder owns the lease.
     type Guard: Debug + Send;
 
-    /// Returns the holder at `now`.
     fn holder(&self, now: Instant) -> Holder;
 
     /// Returns whether the current task acquired the lease.

@@ -2,7 +2,8 @@
 //!
 //! A hypervisor may pause a machine for a snapshot or a migration. The clock since boot stops
 //! during the pause, so a lease would still appear to be in force after the pause. However, once
-//! the time of day is corrected, it has advanced further than the clock since boot.
+//! the time of day has been corrected after a pause, the time of day has advanced further than the
+//! clock since boot.
 
 use std::time::Duration;
 

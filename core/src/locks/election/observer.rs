@@ -1,4 +1,4 @@
-//! An observer that reports an election's leader and changes of the leader.
+//! An observer that reports an election's current leader and every change of leader.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Observer {
         }
     }
 
-    /// Waits for a change and returns the current leader. The first call returns the current state
+    /// Waits for a change and returns the current leader. The first call returns the current leader
     /// without waiting for a change.
     ///
     /// A change is a new leader, a new value, or the end of a leadership. The observer never
@@ -95,7 +95,7 @@ impl Observer {
     /// Returns [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the store has not
     /// replied for [`LockOptions::outage_wait`](crate::LockOptions::outage_wait), and again after
     /// each further `outage_wait`. Returns an error from the store immediately if a retry cannot
-    /// succeed. After such an error, the next call tries again after a pause.
+    /// succeed. After an error, the next call tries again after a pause.
     ///
     /// Returns [`ErrorKind::Closed`] if the client was shut down.
     ///
@@ -118,7 +118,7 @@ impl Observer {
     /// [`ErrorKind::Closed`].
     ///
     /// If the stream has not been polled for a while, its next item may come from an earlier
-    /// request and be outdated. The current state then follows immediately.
+    /// request and be outdated. The current state follows an outdated item immediately.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

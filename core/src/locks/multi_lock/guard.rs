@@ -23,8 +23,8 @@ use crate::locks::guard::{LockGuard, done};
 /// A guard that holds all parts of a [`MultiLock`](crate::MultiLock).
 ///
 /// While the guard exists, the watchdog renews each lease, unless [renewal is
-/// off](crate::RenewalMode::Off). If any part is lost, the guard is considered lost. The remaining
-/// parts are still renewed until the guard is released.
+/// off](crate::RenewalMode::Off). If any part is lost, the guard is considered lost. After the loss
+/// of one part, the remaining parts are still renewed until the guard is released.
 ///
 /// Each part is a [`LockGuard`] with a fencing token. Dropping the guard releases all parts in the
 /// background, in reverse key order.
@@ -101,8 +101,8 @@ impl MultiGuard {
         self.guards.iter().find(|guard| *guard.key() == key)
     }
 
-    /// Returns the earliest [deadline](LockGuard::deadline) of all parts. At that time, the guard
-    /// is considered lost unless the part is renewed first.
+    /// Returns the earliest [deadline](LockGuard::deadline) of all parts. The guard is considered
+    /// lost at this deadline unless the part with this deadline is renewed first.
     pub fn deadline(&self) -> Instant {
         self.guards.iter().map(LockGuard::deadline).min().unwrap_or(Instant::FAR_FUTURE)
     }
@@ -166,12 +166,13 @@ impl MultiGuard {
     /// Waits until any lease is [unconfirmed](crate::LeaseState::Unconfirmed) or lost, then returns
     /// that lease's key and state.
     ///
-    /// The renewal of an unconfirmed lease is overdue. A caller can use this method to finish
-    /// early.
+    /// The renewal of an unconfirmed lease is overdue. Use this method to finish work before a
+    /// lease is lost.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. The next call reports the state again.
+    /// This method is cancel safe. As long as any lease is unconfirmed or lost, every call returns
+    /// immediately.
     pub async fn unconfirmed(&self) -> (LockKey, LeaseState) {
         let parts = self
             .guards
@@ -219,7 +220,7 @@ impl MultiGuard {
     /// # Cancel safety
     ///
     /// This method is cancel safe. If the future is dropped, the store may have renewed some of the
-    /// leases. No local deadline is later than the expiry in the store.
+    /// leases. No local deadline is later than the lease's expiry in the store.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         first_error(join_all(self.guards.iter().map(|guard| guard.extend(ttl))).await)
     }
@@ -285,7 +286,7 @@ impl MultiGuard {
     ///
     /// Returns [`ErrorKind::LeaseLost`] if any part was lost before the release, and otherwise the
     /// first error from [`LockGuard::release`]. If the store does not reply, the method returns an
-    /// error after at most five seconds. After an error, the guard no longer exists.
+    /// error after at most five seconds. The guard is consumed even if the release fails.
     ///
     /// # Cancel safety
     ///
@@ -322,7 +323,6 @@ fn first_error(outcomes: Vec<Result<(), Error>>) -> Result<(), Error> {
     errors.min_by_key(|error| error.kind() != ErrorKind::LeaseLost).map_or(Ok(()), Err)
 }
 
-/// Creates the error for a lost part.
 pub(super) fn lost_error((key, reason): &(LockKey, LossReason), operation: Operation) -> Error {
     Error::lost(*reason).with_operation(operation).with_key(key)
 }
