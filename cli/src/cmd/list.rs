@@ -17,8 +17,8 @@ use crate::out::{self, Report};
 
 /// Lists the locks that are held or have waiters, with their holders.
 ///
-/// A lock that is acquired or released while the list is read may be missing. On Redis, this subcommand scans the whole database and requires
-/// an additional permission, which `leasehold acl --list` prints.
+/// A lock that is acquired or released while the list is being read may be missing from the list. On Redis, this subcommand scans the whole
+/// database and requires an additional permission, which `leasehold acl --list` prints.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// List only locks whose names start with this text.

@@ -27,13 +27,13 @@ use crate::{out, time};
 /// How many locks are inspected at the same time.
 const REQUESTS: usize = 32;
 
-/// End of transmission: a terminal in raw mode sends it for Ctrl-D. Ctrl-C still sends a signal.
+/// The character that a terminal in raw mode sends for Ctrl-D (end of transmission). Ctrl-C still sends a signal.
 const CTRL_D: u8 = 4;
 
 /// Shows a live view of all locks in use, with the most contended locks first.
 ///
-/// Press `q` or Ctrl-C to exit. Without a terminal, or with --json, prints one view and exits. On Redis, each view scans the whole database
-/// and requires an additional permission, which `leasehold acl --list` prints.
+/// Press `q` or Ctrl-C to exit. With --json, or if stdout is not a terminal, prints one view and exits. On Redis, each view scans the whole
+/// database and requires an additional permission, which `leasehold acl --list` prints.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Show only locks whose names start with this text.
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     backend: Backend,
 
-    /// Pause between two views.
+    /// Time between two updates of the view.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time::parse, help_heading = "View")]
     every: time::Time,
 }
@@ -91,7 +91,7 @@ fn io_failure(error: io::Error) -> Failure {
 /// The locks in use.
 #[derive(Debug)]
 struct View {
-    /// The locks that most callers wait for come first, then those that have been held for longest.
+    /// The locks that most callers wait for come first, then the locks that have been held for longest.
     locks: Vec<(LockKey, Inspection)>,
     /// How many locks this user may not inspect.
     unreadable: usize,

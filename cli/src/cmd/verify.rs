@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT", help_heading = "Suite")]
     only: Option<String>,
 
-    /// Also run the cases with many clients at the same time.
+    /// Also run the cases that use many concurrent clients.
     #[arg(long, help_heading = "Suite")]
     load: bool,
 
@@ -60,13 +60,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Suite")]
     junit: Option<PathBuf>,
 
-    /// After the suite, run processes that acquire locks for this long, pause and kill some of them, and check when each process held a lock.
+    /// After the suite, run test processes that acquire locks for this long. Some of the processes are paused or killed. At the end, the
+    /// times at which the processes held locks are checked.
     ///
-    /// All of these processes belong to this command and use keys in the suite's namespace.
+    /// The test processes are started by this command, and use keys in the suite's namespace.
     #[arg(long, value_name = "TIME", value_parser = time::parse, help_heading = "Histories")]
     histories: Option<time::Time>,
 
-    /// Write an HTML report about these processes to this file.
+    /// Write an HTML report about the test processes to this file.
     #[arg(long, value_name = "FILE", requires = "histories", help_heading = "Histories")]
     report: Option<PathBuf>,
 

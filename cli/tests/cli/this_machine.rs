@@ -126,7 +126,7 @@ fn the_help_says_that_the_file_does_not_exclude_other_users() {
     for args in [&["status", "--help"][..], &["run", "--help"], &["elect", "--help"]] {
         let help = home.leasehold().args(args).output().unwrap().stdout;
         let words: Vec<_> = text(&help).split_whitespace().map(ToOwned::to_owned).collect();
-        assert!(words.join(" ").contains("Other users and root have separate files"), "{args:?}");
+        assert!(words.join(" ").contains("Other users, including root, have separate lock files"), "{args:?}");
     }
 }
 
