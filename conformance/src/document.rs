@@ -46,7 +46,7 @@ impl Store {
         let has_all_the_same = store.lacks.iter().find(|need| has(need));
         assert_eq!(
             has_all_the_same, None,
-            "{} declares in LACKS a feature that its backend supports",
+            "the LACKS list of {} contains a feature that its backend supports",
             store.name
         );
         let has = Need::ALL.into_iter().filter(has).collect();

@@ -7,7 +7,7 @@ use crate::profile::Profile;
 use crate::stalls::Ending;
 
 /// The subjects, under the names that the list uses.
-#[expect(non_upper_case_globals, reason = "they read as the words of the list")]
+#[expect(non_upper_case_globals, reason = "these constants are the words of the list below")]
 mod subject {
     use crate::case::Subject;
 

@@ -172,7 +172,7 @@ impl Stalls {
         }
         assert!(
             late <= stalled,
-            "expected within {bound:?}: {event}; it took {took:?}, and the machine stalled for only {stalled:?}"
+            "expected within {bound:?}, but took {took:?}, although the machine stalled for only {stalled:?}: {event}"
         );
         Err(Void { measured: event.to_string(), stalled })
     }
@@ -197,7 +197,8 @@ impl Stalls {
         let due = Instant::now();
         let came = timeout(bound + PATIENCE, future).await;
         self.in_time(&event, due.elapsed(), bound)?;
-        Ok(came.unwrap_or_else(|_| panic!("expected within {bound:?}: {event}; it did not happen")))
+        Ok(came
+            .unwrap_or_else(|_| panic!("expected within {bound:?}, but did not happen: {event}")))
     }
 
     /// Checks that no stall during the last `time` was longer than `limit`, so that the machine was

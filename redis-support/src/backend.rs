@@ -223,7 +223,7 @@ impl<D: Driver> LockBackend for Backend<D> {
         let Some(call) = Call::acquire_all(&self.0.layout, claims) else {
             let most = Call::MAX_TOGETHER;
             return refuse(format!(
-                "one request can acquire at most {most} locks, which must be mutexes"
+                "one request can acquire at most {most} locks, all of them mutexes"
             ));
         };
         let attempt = self.acquire_all(claims, &call).await;
