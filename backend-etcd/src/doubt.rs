@@ -1,4 +1,4 @@
-//! Records entries that a late request may still create.
+//! Records lock entries that a delayed request may still create.
 //!
 //! If the reply to a transaction was lost or not awaited, the transaction may be applied late. A
 //! late transaction could create an entry after the client has deleted the entry as a precaution,

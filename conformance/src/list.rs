@@ -19,7 +19,7 @@ mod subject {
 
 /// Returns all cases for the store of `H`.
 ///
-/// The example of [`Case`] runs cases from this list.
+/// The example for [`Case`] runs cases from this list.
 pub fn cases<H: Harness>() -> Vec<Case> {
     cases_of(Profile::of::<H>())
 }

@@ -33,8 +33,8 @@ use crate::reply::{
 use crate::topology::Topology;
 use crate::watch::News;
 
-/// Locks on Redis or Valkey, through the driver `D`. Supports single servers, Sentinel and Cluster.
-/// Clones share connections.
+/// A backend that keeps locks on Redis or Valkey, through the driver `D`. Supports single servers,
+/// Sentinel and Cluster. Clones share connections.
 ///
 /// The `leasehold-redis` and `leasehold-fred` crates define type aliases for this type and contain
 /// examples.

@@ -1,4 +1,4 @@
-//! Checks the settings and the state of a server that can endanger locks.
+//! Checks whether a server's settings or state can endanger locks.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};

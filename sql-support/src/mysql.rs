@@ -33,8 +33,8 @@ pub use survey::{Survey, has_all_stripes};
 
 use crate::layout::Layout;
 
-/// Returns the statements that create the tables. If the application's user cannot create tables,
-/// an administrator must run these statements.
+/// Returns the statements that create the tables. If the application's user is not allowed to
+/// create tables, an administrator must run these statements.
 ///
 /// Running the statements again is safe.
 ///

@@ -37,8 +37,8 @@ pub use survey::Survey;
 
 use crate::layout::Layout;
 
-/// Returns the statements that create the tables. If the application's user cannot create tables,
-/// an administrator must run these statements.
+/// Returns the statements that create the tables. If the application's user is not allowed to
+/// create tables, an administrator must run these statements.
 ///
 /// Running the statements again is safe.
 ///

@@ -48,11 +48,11 @@ pub struct Granted {
     pub token: u64,
     /// The number of additional tokens of the grant, which is at most the requested number.
     pub spare: u32,
-    /// Queue entries that can be granted now, see [the module](self).
+    /// Queue entries that can be granted now, as defined in [the module](self).
     pub called: Vec<Uuid>,
 }
 
-/// The reason why a claim does not fit.
+/// The reason why a claim cannot be admitted.
 ///
 /// [`Acquired`] contains a value of this type.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -62,7 +62,7 @@ pub struct Refused {
     /// The time until the first queue entry before the claim expires, if the claim may be admitted
     /// then.
     pub first_place_ends: Option<Duration>,
-    /// Queue entries that can be granted now, see [the module](self).
+    /// Queue entries that can be granted now, as defined in [the module](self).
     pub called: Vec<Uuid>,
 }
 
@@ -90,8 +90,8 @@ pub enum Renewed {
     Renewed {
         /// Whether the holder has received a revocation request.
         asked: bool,
-        /// Queue entries that can be granted now, see [the module](self). Empty unless the renewal
-        /// returned permits.
+        /// Queue entries that can be granted now, as defined in [the module](self). Empty unless
+        /// the renewal returned permits.
         called: Vec<Uuid>,
     },
     /// The lease is not in force, but a different lease on the key is in force in the same mode.
@@ -107,7 +107,7 @@ pub enum Renewed {
 pub struct Released {
     /// Whether the lease was in force. `false` if only a queue entry was removed.
     pub was_held: bool,
-    /// Queue entries that can be granted now, see [the module](self).
+    /// Queue entries that can be granted now, as defined in [the module](self).
     pub called: Vec<Uuid>,
 }
 
@@ -129,7 +129,7 @@ pub struct Forced {
     pub ended: Vec<HolderRow>,
     /// The new token of the lock-table partition, if a lease was revoked.
     pub min_token: Option<u64>,
-    /// Queue entries that can be granted now, see [the module](self).
+    /// Queue entries that can be granted now, as defined in [the module](self).
     pub called: Vec<Uuid>,
 }
 
@@ -169,8 +169,8 @@ pub struct Inspected {
 }
 
 impl Inspected {
-    /// The maximum number of listed holders and of listed queue entries. The lists are longer than
-    /// a screen, and the reply is still short.
+    /// The maximum number of listed holders and of listed queue entries. This number is more than
+    /// fits on a screen, and still keeps the reply short.
     pub const LISTED: usize = 128;
 }
 

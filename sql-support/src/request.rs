@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 /// A key and its lock-table partition.
 ///
-/// The example of [`postgres`](crate::postgres) creates a key.
+/// The example for [`postgres`](crate::postgres) creates a key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Key {
     /// The row of `leasehold_stripe` that serializes transactions on this key.
@@ -47,7 +47,7 @@ pub struct Acquire {
     pub capacity: u32,
     /// How long the lease is in force.
     pub ttl: Duration,
-    /// How many additional tokens are useful.
+    /// How many additional tokens the client can use.
     pub spare: u32,
     /// The queue entry for the claim if it cannot be granted, or `None` if the claim must not be
     /// queued.
@@ -180,7 +180,8 @@ impl Place {
 }
 
 impl Renew {
-    /// The maximum number of leases in one statement, which takes the database a few milliseconds.
+    /// The maximum number of leases in one statement. The database needs a few milliseconds for
+    /// such a statement.
     pub const MAX_TOGETHER: usize = 512;
 
     /// Creates the renewal of a lease from the backend contract.

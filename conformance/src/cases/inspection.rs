@@ -1,4 +1,4 @@
-//! What the store shows to operators.
+//! Checks the information about locks that the store provides to operators.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

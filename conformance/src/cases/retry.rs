@@ -1,4 +1,4 @@
-//! Retries end and do no harm.
+//! Retries stop eventually and do not cause harm.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ const CLEARING: u8 = 8;
 
 /// Creates the query batches of all transactions on the tables of one layout.
 ///
-/// The example of [`mysql`](super) creates a query batch.
+/// The example for [`mysql`](super) creates a query batch.
 #[derive(Clone, Debug)]
 pub struct Statements {
     layout: Layout,

@@ -1,11 +1,11 @@
-//! The statements that query batches consist of.
+//! The SQL statements from which query batches are assembled.
 //!
 //! `{name}` is a table, which [`Layout::fill`](crate::Layout::fill) replaces. `:name` is a value.
-//! Each row of the reply starts with a word that `rows.rs` expects. Each batch assigns every
-//! session variable that it uses. A variable that depends on a second variable needs a separate
-//! `SET`, because a `SET` evaluates all values before the first assignment. Writes specify an
-//! index, because a scan would wait for rows of other keys. Writes change a single table, because
-//! MariaDB stores the rows of a join in a file until it writes them.
+//! Each row of the reply starts with a word by which `rows.rs` recognizes the row. Each batch
+//! assigns every session variable that it uses. A variable that depends on a second variable needs
+//! a separate `SET`, because a `SET` evaluates all values before the first assignment. Writes
+//! specify an index, because a scan would wait for rows of other keys. Writes change a single
+//! table, because MariaDB stores the rows of a join in a file until it writes them.
 
 /// Sets all session settings that the meaning of a batch depends on, because the defaults of the
 /// session are unknown.

@@ -70,8 +70,7 @@ pub fn no_connection(mut failures: Vec<RunError>) -> RunError {
     failures.pop().unwrap_or_else(late)
 }
 
-/// A connection to a database. Dropping the value closes the connection, even in the middle of a
-/// reply.
+/// A connection to a database. Dropping a connection closes it, even while a reply is arriving.
 ///
 /// The `leasehold-postgres` and `leasehold-mysql` crates contain complete implementations.
 #[async_trait]
