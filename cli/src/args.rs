@@ -363,4 +363,4 @@ leasehold run --permits 3 import ./import.sh
 leasehold status nightly                   # holder and waiters
 leasehold list                             # all locks in use
 leasehold release --ask nightly            # ask the holder to finish
-leasehold release --force nightly          # release it without its holder";
+leasehold release --force nightly          # release it immediately";

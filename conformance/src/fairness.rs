@@ -50,7 +50,7 @@ const PROCESSES: usize = 4;
 /// The number of clients in each process.
 const CLIENTS: usize = 4;
 
-/// A contest of sixteen clients in four processes for one lock.
+/// A contest in which sixteen clients in four processes compete for one lock.
 ///
 /// The example for [`fairness`](self) runs a contest.
 #[derive(Clone, Copy, Debug)]

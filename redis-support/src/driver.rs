@@ -112,8 +112,8 @@ impl<'a> From<&'a Address> for Destination<'a> {
 
 /// A connection to one server. Clones share the connection, and dropping the last clone closes it.
 ///
-/// An error means that the requests may have been sent. After an error, the connection is not used
-/// again. A connection must never send a request twice.
+/// If [`send`](Self::send) returns an error, the server may have received the requests, and the
+/// connection is not used again. A connection must never send a request twice.
 ///
 /// The `leasehold-redis` and `leasehold-fred` crates contain complete implementations.
 pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::slot::{self, Tag};
 
-/// The names of all keys on the server, which start with one prefix.
+/// The names of all keys on the server, which start with a common prefix.
 ///
 /// ```
 /// use leasehold_core::LockKey;

@@ -46,7 +46,7 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// `core/src/backends/memory/machine/` is the specification, and the conformance suite compares
 /// backends with a model of the specification. The following rules describe the specification in
 /// terms of the rows of one key, after expired rows have been deleted. *Holders* are the rows
-/// without a `place`. The *queue* consists of the rows with a `place`, in this order.
+/// without a `place`. The *queue* consists of the rows with a `place`, ordered by `place`.
 ///
 /// - **Waking**: `acquire` wakes queue entries in its first step, and `release` wakes them after it
 ///   has released a lease in force. To wake queue entries, go through the queue and add each row's
@@ -57,8 +57,8 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///   key is in use as a different lock type, and nothing changes.
 /// - **Admission**: A claim is admitted if the row with its tag is already a holder, or if enough
 ///   permits are free: the units of all holders, of all queue entries *before the claim's entry*,
-///   and of the claim do not exceed its [capacity](Acquire::capacity). A claim without an entry
-///   counts as the last entry.
+///   and of the claim do not exceed its [capacity](Acquire::capacity). A claim without a queue
+///   entry is treated as the last entry of the queue.
 /// - **Grant**: The row becomes or stays a holder with `place` null, `ends = now + ttl` and a new
 ///   token. A lease that is already in force never gets more permits (`units`). A new holder gets
 ///   the largest `asked` of all existing holders.
@@ -71,7 +71,7 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///   `clock` is the [token](crate::request::token_at) for the current time, on a clock that keeps
 ///   running for years. The first token of the grant is `greatest(last + 1, token - spare)`, and
 ///   the partition stores `token`. Tokens therefore remain in order even if the counter is lost,
-///   and spare tokens are never ahead of the clock.
+///   and additional tokens are never ahead of the clock.
 /// - **Requested minimum token**: The claim's [requested minimum
 ///   token](crate::request::Acquire::least_token) replaces `clock` if the requested token is larger
 ///   but not too far ahead of `clock`.
@@ -119,9 +119,9 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// # Time limits
 ///
 /// Every call returns within a bounded time. The time limits for locks, statements and idle
-/// transactions are set per transaction, so that the database gives up before the client. Most
-/// failed transactions are therefore certainly not applied. Renewals and releases use separate
-/// connections, which acquisitions cannot use.
+/// transactions are set per transaction, so that the database gives up before the client.
+/// Therefore, most failed transactions are known not to have been applied. Renewals and releases
+/// use separate connections, which acquisitions cannot use.
 ///
 /// # Notifications
 ///

@@ -33,7 +33,7 @@ pub enum Acquired {
 pub enum AcquiredAll {
     /// All leases are in force. There is one entry per claim, in order.
     Granted(Vec<Granted>),
-    /// The claim with this index does not fit. All earlier claims fit.
+    /// The claim with this index cannot be admitted. All earlier claims can be admitted.
     Refused(usize, Refused),
     /// The key of the claim with this index is held as a different lock type.
     OtherKind(usize),
@@ -59,8 +59,8 @@ pub struct Granted {
 pub struct Refused {
     /// The holder whose lease expires first.
     pub holder: Option<HolderRow>,
-    /// The time until the first queue entry before the claim expires, if the claim may be admitted
-    /// then.
+    /// The time until the first queue entry ahead of the claim expires, if the claim may then be
+    /// admitted.
     pub first_place_ends: Option<Duration>,
     /// Queue entries that can be granted now, as defined in [the module](self).
     pub called: Vec<Uuid>,
@@ -133,7 +133,7 @@ pub struct Forced {
     pub called: Vec<Uuid>,
 }
 
-/// A row of a key, with everything that is shown to operators.
+/// A row of a key, with all information that operators can see.
 ///
 /// [`Inspected`] contains values of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -72,7 +72,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let mut is_at_its_limit = false;
     if told.is_ok() {
         let ended = async {
-            // Nothing runs here that could handle the other signals.
+            // USR1 and USR2 have no effect, because there is no command to which they could be passed on.
             while matches!(signals.next().await, Signal::USR1 | Signal::USR2) {}
         };
         tokio::select! {
@@ -117,7 +117,8 @@ impl Parent {
         Self(getppid())
     }
 
-    /// Waits until it exits. The kernel could send a signal, but does so when the thread exits that started this process.
+    /// Waits until the parent process exits. A signal from the kernel is not used, because the kernel sends it when the thread that started
+    /// this process exits.
     async fn exits(&self) {
         while getppid() == self.0 {
             sleep(PARENT_CHECK).await;

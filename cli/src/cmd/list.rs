@@ -59,11 +59,11 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
 /// The outcome of one key.
 enum Shown {
     Listed,
-    /// The lock is free by now and has no waiters.
+    /// The lock has become free in the meantime and has no waiters.
     Gone,
     /// Not a lock, or not a lock that this user may inspect.
     Foreign,
-    /// The reader has gone.
+    /// The reader of the output has exited.
     Unread,
 }
 

@@ -128,7 +128,7 @@ impl View {
         Ok(())
     }
 
-    /// A heading and one line per lock, as far as they fit.
+    /// A heading and one line per lock, limited to the space of the terminal.
     fn lines(&self, rows: usize, columns: usize) -> String {
         let room = rows.saturating_sub(2);
         let shown: Vec<Line> = self.locks.iter().take(room).map(Line::of).collect();
@@ -193,7 +193,7 @@ fn shorten(text: &str, width: usize) -> String {
     text.chars().take(width - 1).chain(['…']).collect()
 }
 
-/// The other screen of the terminal, with keys that arrive as they are typed. Dropped, all is as before.
+/// The terminal's alternate screen, in raw mode. Dropping this value restores the terminal.
 struct Screen {
     before: Termios,
 }
@@ -220,14 +220,14 @@ impl Screen {
     fn show(&self, lines: &str) -> io::Result<()> {
         let columns = out::columns(stdout());
         let lines = lines.lines().map(|line| out::cut(line, columns) + "\r\n");
-        // Without wrapping, so that a lock has one line also where characters are wide.
+        // Line wrapping is disabled, so that each lock has one line even if it contains wide characters.
         write_out(&format!("\x1b[?7l\x1b[H\x1b[2J{}\x1b[?7h", lines.collect::<String>()))
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // There is no one to tell if the terminal has gone.
+        // If the terminal is gone, the error cannot be reported.
         drop(write_out("\x1b[?25h\x1b[?1049l"));
         let _result = tcsetattr(stdout(), OptionalActions::Now, &self.before);
     }
@@ -239,7 +239,7 @@ fn write_out(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// The keys that are pressed. They come from the terminal, even if stdin is something else. The thread ends with the process.
+/// The keys that the user presses, read from the terminal even if stdin is redirected. The reading thread ends with the process.
 fn typed() -> UnboundedReceiver<u8> {
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::spawn(move || {
@@ -261,7 +261,7 @@ mod tests {
 
     use super::*;
 
-    // Time stands still between the looks at two locks: both are held for as long.
+    // The clock does not advance between two inspections, so all locks have been held for equally long.
     #[tokio::test(start_paused = true)]
     async fn the_most_wanted_lock_comes_first() {
         let clock = TokioClock::new();

@@ -28,7 +28,7 @@ use crate::help::Help;
 use crate::out;
 use crate::time;
 
-/// The default number of cases that run at the same time. Most of them wait most of the time.
+/// The default number of cases that run at the same time. Most cases spend most of their time waiting.
 const AT_ONCE: usize = 4;
 
 /// The argument of a client process whose history is checked.
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", requires = "histories", help_heading = "Histories")]
     report: Option<PathBuf>,
 
-    /// Run as one of these processes.
+    /// Run as one of the test processes of --histories.
     #[arg(long = "client-of-histories", hide = true)]
     is_client: bool,
 }
@@ -111,7 +111,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let url = args.backend.url()?;
     let scratch = Scratch::of(&url)?;
     let backend = Backend::named(scratch.url());
-    // If the store cannot be reached, there is one error and not one for each case.
+    // If the store cannot be reached, a single error is reported, instead of one error per case.
     let client = backend.connect().await?;
     let store = client.backend().capabilities().name();
 

@@ -114,9 +114,9 @@ impl<D: Driver> Config<D> {
 
     /// Sets the time limit for a call. The default is [`Config::DEFAULT_TIMEOUT`].
     ///
-    /// The server gets a slightly shorter limit, so that most calls that time out have certainly
-    /// not been applied. MySQL waits for locks in whole seconds, so a limit below 3 s increases the
-    /// number of calls with an unknown outcome on MySQL.
+    /// The server gets a slightly shorter limit, so that most calls that time out are known not to
+    /// have been applied. MySQL waits for locks in whole seconds, so a limit below 3 s increases
+    /// the number of calls with an unknown outcome on MySQL.
     ///
     /// # Errors
     ///
