@@ -190,7 +190,7 @@ fn of_status(status: Status) -> Failure {
             )
         }
         Code::PermissionDenied => {
-            let message = "the user lacks a permission; it must be allowed to read and write all keys with the prefix";
+            let message = "the user lacks a permission; allow the user to read and write all keys with the prefix";
             Failure::Final(error(ErrorKind::Denied, message).with_source(words(&status)))
         }
         Code::InvalidArgument if is("authentication failed") || is("user name is empty") => {

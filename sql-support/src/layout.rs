@@ -116,7 +116,7 @@ fn checked(option: &str, name: String) -> Result<String, Error> {
     let plain = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
     if !plain || first.is_ascii_digit() || name.len() > Layout::MAX_NAME {
         let message = format!(
-            "{option} must consist of 1 to {} of the characters a-z 0-9 _, and must not start with a digit",
+            "{option} must be 1 to {} characters long, may contain only a-z, 0-9 and _, and must not start with a digit",
             Layout::MAX_NAME
         );
         return Err(Error::new(ErrorKind::Invalid, message));

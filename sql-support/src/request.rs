@@ -55,8 +55,8 @@ pub struct Acquire {
     /// The quorum configuration that the store must have joined, or `None` if the store does not
     /// have to be a member.
     pub charter: Option<Charter>,
-    /// The requested minimum token of the partition, or 0 if there is none. The token exceeds the
-    /// clock's token by at most [`Claim::WISHED_AHEAD`].
+    /// The requested minimum token of the partition, or 0 if there is none. The token is not ahead
+    /// of the clock by more than [`Claim::WISHED_AHEAD`].
     pub least_token: i64,
 }
 
