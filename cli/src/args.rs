@@ -116,7 +116,7 @@ pub(crate) struct Backend {
     #[arg(long, value_name = "TEXT", env = "LEASEHOLD_PREFIX")]
     pub(crate) prefix: Option<String>,
 
-    /// Fail if no store is specified, instead of using a lock file on this machine.
+    /// Fail if no store is specified, or if the store is `local`, instead of using a lock file on this machine.
     #[arg(long)]
     pub(crate) shared: bool,
 }
