@@ -55,7 +55,7 @@ pub use service::LockService;
 /// | `locks` | profiles by lock name; fields that a profile omits come from `defaults` | none |
 ///
 /// In the name of a profile, each `*` matches any text, including an empty string. If several
-/// profiles match a lock, the profile with the longest text outside its stars applies.
+/// profiles match a lock, the profile whose name has the most characters besides `*` applies.
 ///
 /// A duration is a string such as `"30s"`, `"200ms"` or `"1h 30m"`. Unknown fields and invalid
 /// settings are rejected. The error for such a field contains the field's path.
@@ -79,7 +79,7 @@ pub struct Config {
 
 /// The type and options of a lock. All fields are optional.
 ///
-/// The example of [`Config`] contains profiles for a mutex and for a semaphore.
+/// The example for [`Config`] contains profiles for a mutex and for a semaphore.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
@@ -88,43 +88,43 @@ pub struct Profile {
     pub kind: Option<Kind>,
     /// The total number of permits of a semaphore.
     pub limit: Option<u32>,
-    /// The TTL of a lease, see [`LockOptions::ttl`].
+    /// The TTL of a lease. See [`LockOptions::ttl`].
     #[serde(deserialize_with = "human::time")]
     pub ttl: Option<Duration>,
-    /// The longest time to wait for the lock, see [`LockOptions::wait`]. `"0s"` makes a single
+    /// The longest time to wait for the lock. See [`LockOptions::wait`]. `"0s"` makes a single
     /// attempt.
     #[serde(deserialize_with = "human::time")]
     pub wait: Option<Duration>,
-    /// The longest time to wait for the store during an outage, see [`LockOptions::outage_wait`].
+    /// The longest time to wait for the store during an outage. See [`LockOptions::outage_wait`].
     #[serde(deserialize_with = "human::time")]
     pub outage_wait: Option<Duration>,
-    /// The shortest time for which the lock stays held, see [`LockOptions::min_hold`].
+    /// The shortest time for which the lock stays held. See [`LockOptions::min_hold`].
     #[serde(deserialize_with = "human::time")]
     pub min_hold: Option<Duration>,
-    /// The longest time for which a lease is renewed, see [`LockOptions::max_hold`].
+    /// The longest time for which a lease is renewed. See [`LockOptions::max_hold`].
     #[serde(deserialize_with = "human::time")]
     pub max_hold: Option<Duration>,
-    /// The shortest validity of an acquired lease, see [`LockOptions::min_validity`].
+    /// The shortest validity of an acquired lease. See [`LockOptions::min_validity`].
     #[serde(deserialize_with = "human::time")]
     pub min_validity: Option<Duration>,
-    /// How long the work may continue after the loss notification, see [`LockOptions::loss_grace`].
+    /// How long the work may continue after the loss notification. See [`LockOptions::loss_grace`].
     #[serde(deserialize_with = "human::time")]
     pub loss_grace: Option<Duration>,
-    /// How long a key stays locked after its lease has expired, see [`LockOptions::lock_delay`].
+    /// How long a key stays locked after its lease has expired. See [`LockOptions::lock_delay`].
     #[serde(deserialize_with = "human::time")]
     pub lock_delay: Option<Duration>,
-    /// Whether callers acquire the lock in order of arrival, see [`LockOptions::fair`].
+    /// Whether callers acquire the lock in order of arrival. See [`LockOptions::fair`].
     pub fair: Option<bool>,
-    /// The maximum number of attempts, see [`Retry::attempts`].
+    /// The maximum number of attempts. See [`Retry::attempts`].
     pub attempts: Option<u32>,
-    /// The pause between two attempts, see [`Retry::every`].
+    /// The pause between two attempts. See [`Retry::every`].
     #[serde(deserialize_with = "human::time")]
     pub every: Option<Duration>,
 }
 
 /// The type of a lock in a [`Profile`].
 ///
-/// The example of [`Config`] selects a semaphore with `kind = "semaphore"`.
+/// The example for [`Config`] selects a semaphore with `kind = "semaphore"`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]

@@ -35,9 +35,9 @@ pub(crate) use stores::redis_lazily;
 /// | `zookeeper://[user:password@]host[:port][,host[:port]…][/prefix]` | a ZooKeeper ensemble; list some or all of its servers | `zookeeper`; also `zookeeper-sasl` for `auth=sasl` |
 /// | `zookeepers://…` | a ZooKeeper ensemble, over TLS | `zookeeper-tls` |
 ///
-/// All Redis URLs may use `valkey` and `valkeys` instead of `redis` and `rediss`. If both the
-/// `redis` and the `fred` feature are enabled, URLs use the `redis` crate unless they contain
-/// `client=fred`.
+/// All Redis URLs can also use the schemes with `valkey` and `valkeys` instead of `redis` and
+/// `rediss`. If both the `redis` and the `fred` feature are enabled, URLs use the `redis` crate
+/// unless they contain `client=fred`.
 ///
 /// The remaining parameters, after `?`, are described at `EtcdConfig::from_url`,
 /// `FredConfig::from_url`, `MysqlConfig::from_url`, `PostgresConfig::from_url`,

@@ -57,9 +57,9 @@ impl EtcdConfig {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the URL is not valid, and [`ErrorKind::Unsupported`] if it
-    /// requires TLS and the `tls` Cargo feature is disabled. No error shows the URL, because it may
-    /// contain a password.
+    /// Returns [`ErrorKind::Invalid`] if the URL is not valid, and [`ErrorKind::Unsupported`] if
+    /// the URL requires TLS and the `tls` Cargo feature is disabled. No error shows the URL,
+    /// because it may contain a password.
     ///
     /// ```
     /// use std::time::Duration;
@@ -104,8 +104,8 @@ impl EtcdConfig {
 
     /// Sets the prefix of all keys. The default is `lock/`.
     ///
-    /// Applications that share a cluster need different prefixes. A prefix must not begin with a
-    /// different application's prefix.
+    /// Applications that share a cluster need different prefixes. The prefix of one application
+    /// must not start with the prefix of another application.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl EtcdConfig {
         Ok(self)
     }
 
-    /// Sets the clock that measures the validity of sessions. Use the clock of the
+    /// Sets the clock that measures the validity of sessions. Use the same clock as the
     /// [client](leasehold_core::Builder::clock). Network timeouts always use real time. The default
     /// is [`SystemClock`].
     #[must_use]

@@ -399,7 +399,7 @@ impl Connection {
 fn judge(status: &StatusResponse) -> Vec<Finding> {
     let version = format!("etcd {}", status.version());
     let version = if version::is_unsafe(status.version()) {
-        let risk = "a paused leader may revoke live leases; use 3.4.31, 3.5.13 or newer";
+        let risk = "a paused leader may revoke live leases; use etcd 3.4.31, 3.5.13 or newer";
         Finding::warning("version", format!("{version}: {risk}"))
     } else {
         Finding::ok("version", version)
@@ -410,7 +410,7 @@ fn judge(status: &StatusResponse) -> Vec<Finding> {
     } else if status.is_learner() {
         Finding::failed(
             "role",
-            "learner; a learner does not grant locks; use the URLs of the voting members",
+            "learner, which does not grant locks; use the URLs of the voting members",
         )
     } else if status.leader() == myself {
         Finding::ok("role", "leader")

@@ -1,4 +1,5 @@
-//! Entries, which are the etcd keys of holders and waiters, and the meaning of their values.
+//! Defines entries, which are the etcd keys of holders and waiters, and the meaning of their
+//! values.
 
 use std::str;
 

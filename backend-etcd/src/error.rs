@@ -137,7 +137,7 @@ pub(crate) fn connect(error: EtcdError) -> Failure {
 
 /// The message for a network error without a known reason. The usual reason is that the address
 /// belongs to a server that is not etcd.
-const UNREACHABLE: &str = "cannot reach the server; check that it is etcd, and that it uses TLS if and only if the URL says so";
+const UNREACHABLE: &str = "cannot reach the server; check that it is etcd, and that TLS is used on both sides or on neither";
 
 /// Returns the error for an unreachable member.
 pub(crate) fn unreachable(cause: impl StdError + Send + Sync + 'static) -> Error {
@@ -190,7 +190,7 @@ fn of_status(status: Status) -> Failure {
             )
         }
         Code::PermissionDenied => {
-            let message = "the user lacks a permission; it must be allowed to read and write all keys with the prefix";
+            let message = "the user lacks a permission; allow the user to read and write all keys with the prefix";
             Failure::Final(error(ErrorKind::Denied, message).with_source(words(&status)))
         }
         Code::InvalidArgument if is("authentication failed") || is("user name is empty") => {

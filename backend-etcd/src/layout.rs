@@ -29,7 +29,7 @@ impl Layout {
         let plain = LockKey::new(&prefix).is_ok_and(|key| key.as_str() == prefix);
         if !plain || prefix.len() > Self::MAX_PREFIX {
             let message = format!(
-                "a prefix must consist of 1 to {} of the characters A-Z a-z 0-9 . _ - : / @ + = ,",
+                "a prefix must be 1 to {} characters long and may contain only A-Z a-z 0-9 . _ - : / @ + = ,",
                 Self::MAX_PREFIX
             );
             return Err(Error::new(ErrorKind::Invalid, message));

@@ -133,7 +133,7 @@ impl Queue {
     }
 
     /// Returns the last entry before the claim, which the claim waits for. Returns `None` if
-    /// several entries must be removed before the claim fits.
+    /// several entries must be removed before the claim can be admitted.
     pub(crate) fn predecessor(&self, claim: &Claim, tag: &str) -> Option<&Entry> {
         if !claim.share().is_whole() {
             return self.before(tag).next_back();

@@ -11,7 +11,7 @@ pub(crate) const BACKEND: &str = "fred";
 /// certificates or keys.
 #[cfg(feature = "tls")]
 pub(crate) fn certificates(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::new(ErrorKind::Invalid, "cannot use the certificates or the key")
+    Error::new(ErrorKind::Invalid, "cannot use the TLS certificates or the private key")
         .with_backend(BACKEND)
         .with_source(error)
 }

@@ -29,8 +29,7 @@ pub struct Connector {
     dial: Dial<Option<IpAddr>>,
 }
 
-/// A connection. Dropping the value closes the connection immediately, even in the middle of a
-/// reply.
+/// A connection. Dropping a connection closes it immediately, even while a reply is arriving.
 ///
 /// [`Connector`] opens connections. The crate's example shows how to connect.
 #[derive(Debug)]

@@ -57,7 +57,7 @@ impl Driver for Postgres {
     ) -> Result<Opened<Self>, Error> {
         let survey = ready(run, settings).await?;
         let schema = survey.schema.ok_or_else(|| {
-            Failure::Layout.error("the user's search path does not contain a schema; set one")
+            Failure::Layout.error("the user's search path does not contain a schema; add one to it")
         })?;
         let layout = settings
             .layout

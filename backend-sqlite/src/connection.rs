@@ -58,7 +58,9 @@ pub(crate) fn look(paths: &Paths) -> Result<(Option<File>, Connection), Stop> {
     // A killed process may have left commits in the log. Without an index, these commits cannot be
     // read.
     if fs::metadata(&paths.log).is_ok_and(|log| log.len() > 0) {
-        return Err(Stop::Failed(Failure::Denied.error("a log without an index cannot be read")));
+        return Err(Stop::Failed(
+            Failure::Denied.error("SQLite's log cannot be read without its index file"),
+        ));
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     Ok((None, open(Path::new(&immutable(&paths.database)), flags)?))
@@ -136,7 +138,8 @@ fn check_length(connection: &Connection, log: &Path) -> rusqlite::Result<()> {
 /// Returns the error for damage to the log or the index. The damage disappears once all other
 /// processes have closed their connections.
 fn in_use(damage: String, error: rusqlite::Error) -> Stop {
-    let message = format!("{damage} while other processes have the lock file open; stop them");
+    let message =
+        format!("{damage} while other processes have the lock file open; stop these processes");
     Stop::Busy(Failure::NotApplied.because(message, error))
 }
 
@@ -164,7 +167,7 @@ fn create_log_and_index(paths: &Paths) -> Result<(), Stop> {
     let created = file::create_log_and_index(paths);
     drop(connection);
     created.map_err(|error| {
-        let why = "cannot create the files next to the lock file";
+        let why = "cannot create SQLite's files next to the lock file";
         Stop::Failed(file::access::cannot_open(why, error))
     })
 }

@@ -33,8 +33,8 @@ pub(crate) struct Now {
 }
 
 impl Host {
-    /// Creates a host from a machine ID, the boot ID of its current run, and a clock. All processes
-    /// must use the same clock, which must not go backwards within a run.
+    /// Creates a host from a machine ID, the machine's current boot ID, and a clock. All processes
+    /// must use the same clock, which must not go backwards between two restarts of the machine.
     pub fn new(
         machine: impl Into<String>,
         boot: impl Into<String>,
@@ -55,7 +55,7 @@ impl Host {
     pub fn this() -> Result<Self, Error> {
         let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
         if has_offset(&offsets) {
-            let message = "this process is in a time namespace with its own clock, but a lock file requires the clock of the machine";
+            let message = "this process is in a time namespace with its own clock, but a lock file requires the machine's clock";
             return Err(Error::new(leasehold_core::ErrorKind::Unsupported, message));
         }
         Ok(Self::new(machine(), boot()?, since_boot))

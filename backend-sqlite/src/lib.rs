@@ -25,15 +25,15 @@
 //! Locks in a file have the guarantees of an in-memory store, for all processes on one machine.
 //! Holders, waiters and the file use a single clock. This clock keeps running while the machine is
 //! suspended and cannot be set, so locks do not depend on the time of day. Restarting the machine
-//! frees all keys immediately. Fencing tokens are strict, even after a power failure: a larger
-//! upper bound is on the disk before a token is granted. The bound covers the tokens of one minute,
-//! so only one commit per minute waits for the disk.
+//! frees all keys immediately. Fencing tokens are strict, even after a power failure, because an
+//! upper bound for the tokens is written to the disk before a token is granted. The bound covers
+//! the tokens of one minute, so only one commit per minute waits for the disk.
 //!
 //! If the file is deleted or replaced, the store loses its data. The next call creates a new file.
 //! Former holders are notified within 250 ms, and tokens continue from the time of day. The log
-//! (`-wal`) and the index (`-shm`) that SQLite keeps next to the file belong to the store. If they
-//! are deleted, no lease is lost, but a new client waits until all clients of the former files have
-//! noticed.
+//! (`-wal`) and the index (`-shm`) that SQLite keeps next to the file belong to the store. If the
+//! log or the index is deleted, no lease is lost, but a new client waits until all existing clients
+//! have noticed the deletion.
 //!
 //! On Linux, a file can be a member of a [`Quorum`](leasehold_core::quorum::Quorum) whose clients
 //! all run on this machine. Restarting the machine ends the membership and all leases.
@@ -59,11 +59,11 @@
 //!
 //! # How it works
 //!
-//! One thread owns the connection, and runs renewals and releases first. Each request is a `BEGIN
-//! IMMEDIATE` transaction. If another process keeps the file busy, the call retries for a limited
-//! time and then returns [`Unavailable`](leasehold_core::ErrorKind::Unavailable), so that the
-//! client retries later. The thread also checks for changes by other processes (`PRAGMA
-//! data_version`):
+//! One thread owns the connection, and runs renewals and releases before other requests. Each
+//! request is a `BEGIN IMMEDIATE` transaction. If another process keeps the file busy, the call
+//! retries for a limited time and then returns
+//! [`Unavailable`](leasehold_core::ErrorKind::Unavailable), so that the client retries later. The
+//! thread also checks for changes by other processes (`PRAGMA data_version`):
 //!
 //! - While callers wait, the thread checks every 5 to 10 ms.
 //! - While there are only holders, the thread checks every 100 to 200 ms.

@@ -338,6 +338,7 @@ pub(crate) fn after(now: i64, span: Duration) -> i64 {
 /// Returns the error for a missing row. Without the row, the earlier tokens or the machine are
 /// unknown, so nothing may be granted.
 fn emptied(table: &str) -> Stop {
-    let message = format!("a row of the table {table} is missing; restore the file, or delete it");
+    let message =
+        format!("a row is missing from the table {table}; restore the file, or delete it");
     Stop::Failed(Failure::Layout.error(message))
 }

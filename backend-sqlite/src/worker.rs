@@ -106,12 +106,10 @@ impl Worker {
             Ok(Err(_)) => {
                 Err(Failure::Unknown.error("the thread that accesses the file has terminated"))
             }
-            Err(_) if waiting.0.take() => {
-                Err(Failure::NotApplied.error("the file was still busy with earlier calls"))
-            }
-            Err(_) => {
-                Err(Failure::Unknown.error("the disk took too long, so the outcome is unknown"))
-            }
+            Err(_) if waiting.0.take() => Err(Failure::NotApplied
+                .error("earlier calls kept the file busy for longer than the timeout")),
+            Err(_) => Err(Failure::Unknown
+                .error("the disk did not respond in time, so the outcome is unknown")),
         }
     }
 

@@ -163,7 +163,7 @@ fn a_user_who_may_only_read_sees_locks_and_gets_none() {
     assert_eq!([&*said[0], &said[1], &said[3]], ["granted", "free", "held"]);
     for refused in [&said[2], &said[4]] {
         assert!(
-            refused.starts_with("Denied: ") && refused.contains("user 1 may not write"),
+            refused.starts_with("Denied: ") && refused.contains("user 1 is not allowed to write"),
             "{said:?}"
         );
     }

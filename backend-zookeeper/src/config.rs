@@ -56,8 +56,8 @@ impl ZooKeeperConfig {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`] if the URL is not valid. Returns [`ErrorKind::Unsupported`]
-    /// if it requires TLS or SASL and the `tls` or `sasl` Cargo feature is disabled. No error shows
-    /// the URL, because it may contain a password.
+    /// if the URL requires TLS or SASL and the `tls` or `sasl` Cargo feature is disabled. No error
+    /// shows the URL, because it may contain a password.
     ///
     /// ```
     /// use std::time::Duration;
@@ -145,7 +145,7 @@ impl ZooKeeperConfig {
         Ok(self)
     }
 
-    /// Sets the clock that measures the validity of sessions. Use the clock of the
+    /// Sets the clock that measures the validity of sessions. Use the same clock as the
     /// [client](leasehold_core::Builder::clock). Network timeouts always use real time. The default
     /// is [`SystemClock`].
     #[must_use]

@@ -1,4 +1,5 @@
-//! Entries, which are the nodes of holders and waiters, and the meaning of their data.
+//! Defines entries, which are the ZooKeeper nodes of holders and waiters, and the meaning of their
+//! data.
 
 use std::str;
 use std::time::Duration;

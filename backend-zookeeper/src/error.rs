@@ -37,7 +37,7 @@ impl Failure {
             | Self::SessionGone(error)
             | Self::Final(error) => error,
             Self::Mismatch(error) => {
-                let message = "the lock changed while the request ran; try again";
+                let message = "the lock changed during the request; try again";
                 Error::new(ErrorKind::Unavailable, message).with_source(error)
             }
         }

@@ -34,7 +34,7 @@ impl Layout {
         let is_reserved = prefix == "/zookeeper" || prefix.starts_with("/zookeeper/");
         if !plain || !is_absolute || is_reserved || prefix.len() > Self::MAX_PREFIX {
             let message = format!(
-                "a prefix must be the path of a node, such as /app/lock, and must consist of at most {} of the characters A-Z a-z 0-9 . _ - : / @ + = ,",
+                "a prefix must be the path of a node, such as /app/lock, must be at most {} characters long, and may contain only A-Z a-z 0-9 . _ - : / @ + = ,",
                 Self::MAX_PREFIX
             );
             return Err(Error::new(ErrorKind::Invalid, message));

@@ -7,9 +7,9 @@
 //! the leader must confirm and which restarts the session time. A write on the same connection
 //! shows that the leader is still the leader.
 //!
-//! A connection is closed soon, because servers limit the number of connections per address, and
-//! all clients need connections for their renewals. The client crate does not send pings on such a
-//! short-lived connection, so only renewals keep a session alive.
+//! A connection is closed soon after its use, because servers limit the number of connections per
+//! address, and all clients need connections for their renewals. The client crate does not send
+//! pings on such a short-lived connection, so only renewals keep a session alive.
 
 use std::collections::HashMap;
 use std::fmt;

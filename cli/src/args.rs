@@ -14,8 +14,9 @@ use crate::time::{self, Time};
 
 /// Runs commands while holding distributed locks.
 ///
-/// Locks are kept in a store, such as a Redis server or a database. If no store is specified, locks are kept in a file and shared by your
-/// processes on this machine. Other users and root have separate files, so your locks do not exclude their commands.
+/// Locks are kept in a store, such as a Redis server or a database. If no store is specified, locks are kept in a file that only your own
+/// processes on this machine share. Other users, including root, have separate lock files, so your locks do not keep their commands from
+/// running at the same time.
 #[derive(Debug, Parser)]
 #[command(
     name = "leasehold",
@@ -89,7 +90,7 @@ pub(crate) struct Style {
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
-    /// Print debug messages; use twice for trace messages. By default, prints warnings, or what RUST_LOG selects.
+    /// Print debug messages; specify twice to print trace messages. By default, warnings are printed, or the events that RUST_LOG selects.
     #[arg(long, short, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
@@ -102,11 +103,12 @@ pub(crate) struct Style {
 #[derive(ClapArgs, Clone, Debug)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct Backend {
-    /// Store to use, such as redis://127.0.0.1. By default, locks are kept in a file and shared by your processes on this machine; `local`
-    /// selects this file explicitly.
+    /// Store to use, such as redis://127.0.0.1. By default, locks are kept in a file that only your own processes on this machine share;
+    /// `local` selects this file explicitly.
     ///
-    /// Other users and root have separate files, so your locks do not exclude their commands. If the URL contains a password, set the
-    /// environment variable instead, because command lines are visible to other users. See `leasehold --help` for the supported URLs.
+    /// Other users, including root, have separate lock files, so your locks do not keep their commands from running at the same time. If
+    /// the URL contains a password, set the environment variable instead of this option, because command lines are visible to other users.
+    /// See `leasehold --help` for the supported URLs.
     #[arg(long = "backend", value_name = "URL", env = "LEASEHOLD_BACKEND")]
     pub(crate) url: Option<String>,
 
@@ -114,7 +116,7 @@ pub(crate) struct Backend {
     #[arg(long, value_name = "TEXT", env = "LEASEHOLD_PREFIX")]
     pub(crate) prefix: Option<String>,
 
-    /// Require a store that several machines can share, and fail instead of using a lock file on this machine.
+    /// Fail if no store is specified, or if the store is `local`, instead of using a lock file on this machine.
     #[arg(long)]
     pub(crate) shared: bool,
 }
@@ -123,7 +125,8 @@ pub(crate) struct Backend {
 #[derive(ClapArgs, Clone, Debug)]
 #[command(next_help_heading = "Waiting")]
 pub(crate) struct WaitArgs {
-    /// How long to wait for the lock, and for a store that is down. By default, waits indefinitely for the lock and 10s for the store.
+    /// How long to wait for the lock, and for a store that is down. By default, leasehold waits indefinitely for a busy lock, and 10s for a
+    /// store that is down.
     #[arg(long, short, value_name = "TIME", value_parser = time::parse_wait, env = "LEASEHOLD_WAIT")]
     wait: Option<Time>,
 
@@ -131,7 +134,7 @@ pub(crate) struct WaitArgs {
     #[arg(long, short)]
     pub(crate) no_wait: bool,
 
-    /// Acquire the lock in order of arrival, across all machines.
+    /// Queue for the lock, so that waiting commands on all machines acquire it in order of arrival.
     #[arg(long)]
     fair: bool,
 }
@@ -155,18 +158,17 @@ pub(crate) struct LeaseArgs {
 
     /// Keep the lock for at least this long, even if the command exits sooner.
     ///
-    /// Together with --no-wait, this makes a cron job run only once across many machines. Use a time longer than the maximum clock skew
-    /// between the machines. If this process is killed, the lock expires after its TTL; to cover this case too, use a --ttl of at least
-    /// --min-hold.
+    /// With --min-hold and --no-wait, a cron job on many machines runs only once. The time must be longer than the maximum clock skew
+    /// between the machines. If this process is killed, the lock expires after its TTL, even if --min-hold is longer.
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     min_hold: Option<Time>,
 
-    /// Stop the command if it holds the lock for longer than this.
+    /// Stop the command if it holds the lock for longer than this time.
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     max_hold: Option<Time>,
 
-    /// After a crash or a network failure, keep the lock for this much longer than its TTL, so that late requests from the command can still
-    /// arrive.
+    /// After a crash or a network failure, keep the lock for this additional time after its TTL, so that late requests from the command
+    /// arrive before the next holder's requests.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time::parse)]
     lock_delay: Time,
 }
@@ -257,7 +259,7 @@ pub(crate) struct LockArgs {
 #[derive(ClapArgs, Clone, Debug)]
 #[command(next_help_heading = "Lock type (default: a mutex)")]
 pub(crate) struct TypeArgs {
-    /// Acquire one of N permits, so that at most N commands run at a time. All users of the lock must use the same N.
+    /// Acquire one of N permits, so that at most N commands run at a time. All commands that use the lock must specify the same N.
     #[arg(long, value_name = "N", conflicts_with_all = ["read", "write"])]
     pub(crate) permits: Option<u32>,
 
@@ -269,8 +271,8 @@ pub(crate) struct TypeArgs {
     #[arg(long)]
     pub(crate) write: bool,
 
-    /// Also acquire this lock, with the same lock type. May be repeated. The command runs only when all locks are held; their order does not
-    /// matter.
+    /// Also acquire this lock, with the same lock type. This option may be repeated, in any order. The command runs only when all locks are
+    /// held.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub(crate) also: Vec<OsString>,
 }
@@ -358,7 +360,7 @@ leasehold run nightly ./report.sh          # one at a time
 leasehold run --no-wait --min-hold 1m --max-hold 6h nightly ./report.sh
                                            # once, on many machines
 leasehold run --permits 3 import ./import.sh
-leasehold status nightly                   # its holder and its waiters
+leasehold status nightly                   # holder and waiters
 leasehold list                             # all locks in use
 leasehold release --ask nightly            # ask the holder to finish
-leasehold release --force nightly          # release it for its holder";
+leasehold release --force nightly          # release it immediately";

@@ -35,7 +35,7 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// As in shells.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// How far a subcommand goes. Each activity includes those before it.
+/// What a subcommand does. Each activity includes all activities before it.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Activity {
     /// It does not connect to a store.
@@ -93,7 +93,7 @@ impl Failure {
         Self { code, message: message.into(), details: Value::Null, passes: false }
     }
 
-    /// A signal ended the wait. Its sender needs no message.
+    /// A signal ended the wait. The sender of the signal does not need a message.
     pub(crate) fn signal(signal: rustix::process::Signal) -> Self {
         Self::new(128 + u8::try_from(signal.as_raw()).unwrap_or(0), "")
     }
@@ -117,7 +117,7 @@ impl Failure {
         Self { code, ..self }
     }
 
-    /// Adds to the reason what the user may do.
+    /// Adds advice for the user to the reason.
     #[cfg(feature = "sqlite")]
     pub(crate) fn with_remedy(mut self, remedy: &str) -> Self {
         self.message += &format!("; {remedy}");
@@ -171,7 +171,7 @@ fn code_of(error: &Error) -> u8 {
         ErrorKind::LeaseLost => LOST,
         ErrorKind::Timeout => BUSY,
         ErrorKind::Indeterminate | ErrorKind::Unavailable => {
-            // If the last attempt had no answer, the answer to an earlier one says more.
+            // If the last attempt received no reply, the reply to an earlier attempt is more useful.
             let cause = error.source().and_then(|cause| cause.downcast_ref());
             cause.map_or(UNAVAILABLE, code_of)
         }

@@ -28,7 +28,7 @@ pub(crate) struct Help {
 }
 
 impl Help {
-    /// For a subcommand that does not connect to a store.
+    /// The help for a subcommand that does not connect to a store.
     pub(crate) const OFFLINE: Self = Self::of(Activity::Prints);
 
     /// For a subcommand that connects to a store.

@@ -16,7 +16,7 @@ use crate::key::Key;
 pub(crate) struct Style {
     /// One line of JSON per result, and per failure.
     pub(crate) json: bool,
-    /// Nothing about a lock that is busy, and no notes.
+    /// Whether to suppress notes and messages about a busy lock.
     pub(crate) quiet: bool,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
     print(format!("{value}\n").as_bytes())
 }
 
-/// Prints a result. A reader that has exited has read enough, so this is not an error.
+/// Prints a result. It is not an error if the reader of the output has exited.
 pub(crate) fn print(text: &[u8]) -> Result<(), Failure> {
     print_on(text).map(|_is_read| ())
 }
@@ -88,7 +88,7 @@ fn not_written(error: &io::Error) -> Failure {
     Failure::new(exit::NOT_WRITTEN, format!("cannot write the result: {error}"))
 }
 
-/// Prints a message that is not a result. A message that cannot be written is no reason to stop.
+/// Prints a message that is not a result. An error while writing the message is ignored.
 pub(crate) fn note(message: impl std::fmt::Display) {
     if !style().quiet {
         insist(message);

@@ -33,7 +33,7 @@ pub(crate) fn parse(text: &str) -> Result<Time, String> {
 /// Reads the time of `--wait`.
 pub(crate) fn parse_wait(text: &str) -> Result<Time, String> {
     let hint = |why: String| match why.starts_with("not a time") {
-        true => format!("{why}. To wait indefinitely, leave --wait out"),
+        true => format!("{why}. To wait indefinitely, omit --wait"),
         false => why,
     };
     parse(text).map_err(hint)

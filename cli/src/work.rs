@@ -45,8 +45,8 @@ pub(crate) struct StopArgs {
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnAsked::Term)]
     pub(crate) on_asked: OnAsked,
 
-    /// Time between SIGTERM and SIGKILL when the lock is about to be lost. Limited to one third of the TTL or of --max-hold, whichever is
-    /// shorter.
+    /// Time between SIGTERM and SIGKILL when the lock is about to be lost. The time is limited to one third of the TTL or of --max-hold,
+    /// whichever is shorter.
     ///
     /// [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
@@ -58,8 +58,8 @@ pub(crate) struct StopArgs {
 
     /// Remove LEASEHOLD_BACKEND, the URL of the store, from the environment of the command.
     ///
-    /// Use this option if the URL contains a password that the command should not see. If the command itself calls `leasehold`, that call then
-    /// needs its own --backend.
+    /// Use this option if the URL contains a password that the command should not see. If the command itself calls `leasehold`, that call
+    /// then needs a --backend option.
     #[arg(long)]
     pub(crate) hide_backend: bool,
 }
@@ -67,7 +67,7 @@ pub(crate) struct StopArgs {
 /// When the lock is released.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Until {
-    /// When the command exits. Processes that it leaves behind continue without the lock.
+    /// When the command exits. Background processes of the command continue without the lock.
     Command,
     /// When all processes that the command started have exited, including background processes.
     All,
@@ -76,8 +76,8 @@ pub(crate) enum Until {
 /// What to do with a command whose lock is lost.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum OnLost {
-    /// If the lease is about to expire, send SIGTERM, then SIGKILL before it expires. If the lease has already ended, for example after a
-    /// forced release, send SIGKILL immediately.
+    /// If the lease is about to expire, send SIGTERM, and send SIGKILL before it expires. If the lease has already ended, for example after
+    /// a forced release, send SIGKILL immediately.
     Term,
     /// Let the command continue without the lock.
     Ignore,

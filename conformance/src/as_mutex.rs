@@ -10,12 +10,12 @@ use leasehold_core::{Error, LockKey};
 
 use crate::case::Need;
 
-/// A backend whose mutexes use a different lock type of `B`, so that the complete suite can test
-/// that lock type.
+/// A backend whose mutexes are implemented with a different lock type of `B`, so that the complete
+/// suite can test that lock type.
 ///
 /// The backend does not declare permits, a queue, several keys at a time or quorum membership,
-/// because the suite tests these features on `B` itself. The backend does not declare spare tokens,
-/// because only mutexes use them.
+/// because the suite tests these features on `B` itself. The backend does not declare that it can
+/// reserve fencing tokens, because only mutexes use reserved tokens.
 ///
 /// ```
 /// use leasehold_conformance::AsMutex;

@@ -42,9 +42,10 @@ pub struct Case {
     /// The numbers of the hazards that the case covers, from the catalogue in `docs/hazards.md` of
     /// the repository.
     pub numbers: &'static [u16],
-    /// The features that the backend must declare and the hooks that the harness must support.
+    /// The features and hooks that the case requires: the backend must declare the features, and
+    /// the harness must support the hooks.
     pub needs: &'static [Need],
-    /// Why this harness skips the case, if its constants alone decide that.
+    /// The reason why this harness skips the case, if the harness's constants exclude the case.
     pub skips: Option<Need>,
     pub(crate) store: Profile,
     pub(crate) body: Body,
@@ -79,7 +80,7 @@ impl Case {
 /// The code of a case.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Body {
-    /// The case uses a scene that is created for it.
+    /// The case uses a scene that is created for this case only.
     OnScene(for<'a> fn(&'a Scene) -> Running<'a>),
     /// The case creates its own scene.
     Model(fn(Profile) -> Outcome),

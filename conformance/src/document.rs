@@ -1,4 +1,4 @@
-//! Describes the suite as a page of documentation, and checks that the page is up to date.
+//! Generates the documentation page about the suite, and checks that the page is up to date.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::pool::Sharing;
 use crate::profile::Profile;
 use crate::scene::Scene;
 
-/// A row of the page's table of stores.
+/// A row of the table of stores on the documentation page.
 ///
 /// [`assert_documented`] compares this row with the page.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -46,7 +46,7 @@ impl Store {
         let has_all_the_same = store.lacks.iter().find(|need| has(need));
         assert_eq!(
             has_all_the_same, None,
-            "{} declares in LACKS a feature that its backend supports",
+            "the LACKS list of {} contains a feature that its backend supports",
             store.name
         );
         let has = Need::ALL.into_iter().filter(has).collect();

@@ -1,5 +1,5 @@
-//! Driven time: the suite advances the clocks of the client and the store together, and only while
-//! no call is in progress.
+//! Implements driven time, in which the suite advances the clocks of the client and the store
+//! together, and only while no call is in progress.
 
 mod calls;
 mod clock;

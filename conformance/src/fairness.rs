@@ -1,7 +1,7 @@
 //! Checks that a lock is first come, first served across processes.
 //!
-//! A test starts its own program several times. Each process runs a second test, in which clients
-//! [`take_turns`](Contest::take_turns):
+//! A test starts its own test binary several times. Each process runs a second test, in which
+//! clients [`take_turns`](Contest::take_turns):
 //!
 //! ```no_run
 //! use leasehold_conformance::fairness::Contest;
@@ -50,9 +50,9 @@ const PROCESSES: usize = 4;
 /// The number of clients in each process.
 const CLIENTS: usize = 4;
 
-/// A contest of sixteen clients in four processes for one lock.
+/// A contest in which sixteen clients in four processes compete for one lock.
 ///
-/// The example of [`fairness`](self) runs a contest.
+/// The example for [`fairness`](self) runs a contest.
 #[derive(Clone, Copy, Debug)]
 pub struct Contest {
     rounds: usize,
@@ -80,9 +80,9 @@ impl Contest {
     ///
     /// # Cancel safety
     ///
-    /// If this method is dropped, it stops printing. Acquisitions in progress are cancelled and the
-    /// lock is released in the background, as long as the runtime exists. Without a runtime, the
-    /// lease expires after its TTL.
+    /// If the future is dropped, the clients stop printing. Acquisitions in progress are cancelled
+    /// and the lock is released in the background, as long as the runtime exists. If the runtime no
+    /// longer exists, the lease expires after its TTL.
     pub async fn take_turns<B: LockBackend>(
         self,
         options: LockOptions,
@@ -96,17 +96,17 @@ impl Contest {
         clients.join_all().await;
     }
 
-    /// Runs several processes of this program, each with the test `test`. The test `test` must call
-    /// [`take_turns`](Self::take_turns) with `server`.
+    /// Starts this test binary several times. Each process runs the test `test`. The test `test`
+    /// must call [`take_turns`](Self::take_turns) with `server`.
     ///
     /// # Panics
     ///
-    /// Panics if a process fails. Also panics if a claim was served before a claim whose queue
-    /// entry the store had acknowledged earlier.
+    /// Panics if a process fails. Also panics if the store granted a claim before a claim that it
+    /// had acknowledged as queued earlier.
     ///
     /// # Cancel safety
     ///
-    /// If this method is dropped, the processes continue until they finish.
+    /// If the future is dropped, the processes continue until they finish.
     pub async fn assert_first_come_first_served(self, test: &str, server: &str) {
         let process = || {
             let program = env::current_exe().expect("a test knows its program");

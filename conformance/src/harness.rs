@@ -174,7 +174,7 @@ pub enum Time {
 }
 
 impl Time {
-    /// Returns the part of a long case's rounds that runs with this kind of time.
+    /// Returns how many rounds of a long case run with this kind of time.
     pub const fn rounds(self) -> Rounds {
         match self {
             Self::Driven => Rounds::Many,
@@ -185,8 +185,8 @@ impl Time {
 
     /// Returns the subjects of the cases that are useful with this kind of time.
     ///
-    /// For cases that test the client, a store is only latency, so these cases run where waiting
-    /// takes no time. Network faults and load need real time.
+    /// For cases that test the client, a real store only adds latency, so these cases run in
+    /// virtual time. Network faults and load need real time.
     pub const fn subjects(self) -> &'static [Subject] {
         match self {
             Self::Driven => &[Subject::Store],
@@ -196,11 +196,11 @@ impl Time {
     }
 }
 
-/// The part of a long case's rounds that runs. Long cases make thousands of grants, run random
-/// operations or repeat races. Each run uses different operations and orders.
+/// How many rounds of a long case run. Long cases make thousands of grants, run random operations
+/// or repeat races. Each run chooses new random operations.
 ///
-/// [`Harness::ROUNDS`] selects the part. If the environment variable `LEASEHOLD_CONFORMANCE_ALL` is
-/// set, all rounds run.
+/// [`Harness::ROUNDS`] selects how many rounds run. If the environment variable
+/// `LEASEHOLD_CONFORMANCE_ALL` is set, all rounds run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rounds {
     /// All rounds, for example 10,000 grants.
@@ -236,14 +236,13 @@ pub enum Groups {
 
 impl Groups {
     /// The groups for a store's additional topologies, in which clients find the server in a
-    /// different way or use several servers, with the consequence that requests and watches move
-    /// between servers.
+    /// different way or use several servers, so that requests and watches can move between servers.
     pub const OF_TOPOLOGY: Self =
         Self::Named(&["fencing", "lost", "mutual_exclusion", "renewal", "waiting"]);
 
     /// The groups for mutexes that are implemented with a different lock type
-    /// ([`AsMutex`](crate::AsMutex)). For such mutexes, only the store's operations on a single
-    /// lease differ.
+    /// ([`AsMutex`](crate::AsMutex)). Such mutexes differ from ordinary mutexes only in the store's
+    /// operations on a single lease.
     pub const OF_KIND: Self = Self::Named(&[
         "expiry",
         "fencing",
@@ -307,8 +306,9 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Returns the limits for real time: a TTL of 8 s, a slack of 3 s, and 250 ms while the machine
-    /// does not stall. The 250 ms leave time for several threads and processes to wait for the CPU.
+    /// Returns the limits for real time: a TTL of 8 s, a slack of 3 s, and a delay of at most 250
+    /// ms while the machine does not stall. A delay of 250 ms allows for several threads and
+    /// processes that wait for the CPU one after another.
     pub const fn new() -> Self {
         Self {
             ttl: Duration::from_secs(8),
@@ -340,7 +340,7 @@ impl Timing {
         Self { ttl, longest: max, ..self }
     }
 
-    /// Sets how late an event may be.
+    /// Sets the maximum delay of an event on a busy machine.
     #[must_use]
     pub const fn with_slack(mut self, slack: Duration) -> Self {
         self.slack = slack;

@@ -43,8 +43,8 @@
 //! and the load. The suite omits the cases for the client, because a store only adds latency to
 //! these cases. Set the environment variable `LEASEHOLD_CONFORMANCE_ALL` to run all cases.
 //!
-//! If a case needs a feature that your backend does not declare ([`Need`]), the case is skipped.
-//! The suite counts it as skipped, never as passed. [`report`] runs the same cases and returns the
+//! If a case needs a feature that your backend does not declare ([`Need`]), the suite skips the
+//! case. A skipped case never counts as passed. [`report`] runs the same cases and returns the
 //! outcomes as data.
 //!
 //! The list of cases and their needs is not covered by semantic versioning, because cases are added

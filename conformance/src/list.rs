@@ -7,7 +7,7 @@ use crate::profile::Profile;
 use crate::stalls::Ending;
 
 /// The subjects, under the names that the list uses.
-#[expect(non_upper_case_globals, reason = "they read as the words of the list")]
+#[expect(non_upper_case_globals, reason = "these constants are the words of the list below")]
 mod subject {
     use crate::case::Subject;
 
@@ -19,7 +19,7 @@ mod subject {
 
 /// Returns all cases for the store of `H`.
 ///
-/// The example of [`Case`] runs cases from this list.
+/// The example for [`Case`] runs cases from this list.
 pub fn cases<H: Harness>() -> Vec<Case> {
     cases_of(Profile::of::<H>())
 }

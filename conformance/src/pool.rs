@@ -225,7 +225,10 @@ mod tests {
                 give_back(&store, used);
             });
             let task = OPENED.lock().unwrap().take().unwrap();
-            assert!(!task.is_finished(), "it ended with the case that opened it");
+            assert!(
+                !task.is_finished(),
+                "the connection was closed at the end of the case that opened it"
+            );
         });
 
         assert_eq!(STOPPED.load(Ordering::Relaxed), 3);

@@ -1,5 +1,5 @@
-//! Records requests and conditions for which a case waited without success. If a stalling machine
-//! explains these waits, it also explains the failure of the case.
+//! Records the requests and conditions that a case waited for in vain. If stalls of the machine
+//! explain these waits, the stalls also explain the failure of the case.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::stalls::{Stalls, Void};
 
-/// The shortest silence that can fail a case.
+/// The shortest wait without a reply that can fail a case.
 const SHORTEST: Duration = Duration::from_millis(250);
 
 /// Stalls explain a silence if they add up to at least one fourth of the silence. A reply depends

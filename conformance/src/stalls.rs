@@ -1,8 +1,9 @@
 //! Measures times reliably, even on a machine that stalls.
 //!
-//! Threads record when the machine does not run them. A check compares a delay with these stalls.
-//! An event that occurs in time passes. A late event fails unless the stalls explain the delay. If
-//! the stalls explain the delay, the measurement is [`Void`] and must be repeated.
+//! Observer threads record the periods in which the machine does not run them. A check compares the
+//! delay of an event with these stalls. If the event occurs in time, the check passes. If the event
+//! is late and the stalls do not explain the delay, the check fails. If the stalls explain the
+//! delay, the measurement is [`Void`] and must be repeated.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -35,8 +36,8 @@ use tokio::time::{Instant, timeout};
 use crate::log;
 use processor::{Processor, processors};
 
-/// The interval between two beats, which is much shorter than the limits of checks and much longer
-/// than the work of a beat. Observing a test takes 0.5 % of a core.
+/// The interval between two wake-ups of an observer thread, which is much shorter than the limits
+/// of checks and much longer than the work of a wake-up. Observing a test takes 0.5 % of a core.
 const BEAT: Duration = Duration::from_millis(5);
 
 /// A sleep that is late by up to this time does not count as a stall, because timers are coarse.
@@ -56,7 +57,7 @@ const MEASUREMENTS: usize = 3;
 /// threads that are waiting for it. All observations in a process share the processors' threads,
 /// which end with the last observation.
 ///
-/// The example of [`stalls`](self) observes a short sleep.
+/// The example for [`stalls`](self) observes a short sleep.
 #[derive(Debug)]
 pub struct Stalls(Vec<Witness>);
 
@@ -152,8 +153,8 @@ impl Stalls {
         Self(Vec::new())
     }
 
-    /// Checks an event that has just occurred, `took` after it was due. The event should have
-    /// occurred within `bound`.
+    /// Checks the delay of an event that has just occurred, `took` after the event was due. The
+    /// event should have occurred within `bound`.
     ///
     /// # Errors
     ///
@@ -172,7 +173,7 @@ impl Stalls {
         }
         assert!(
             late <= stalled,
-            "expected within {bound:?}: {event}; it took {took:?}, and the machine stalled for only {stalled:?}"
+            "expected within {bound:?}, but took {took:?}, although the machine stalled for only {stalled:?}: {event}"
         );
         Err(Void { measured: event.to_string(), stalled })
     }
@@ -197,11 +198,12 @@ impl Stalls {
         let due = Instant::now();
         let came = timeout(bound + PATIENCE, future).await;
         self.in_time(&event, due.elapsed(), bound)?;
-        Ok(came.unwrap_or_else(|_| panic!("expected within {bound:?}: {event}; it did not happen")))
+        Ok(came
+            .unwrap_or_else(|_| panic!("expected within {bound:?}, but did not happen: {event}")))
     }
 
-    /// Checks that no stall during the last `time` was longer than `limit`, so that the machine was
-    /// able to keep something alive, such as a lease.
+    /// Checks that no stall during the last `time` was longer than `limit`. During a longer stall,
+    /// a client may be unable to renew its leases.
     ///
     /// # Errors
     ///
@@ -353,12 +355,12 @@ fn lock(beats: &Mutex<Beats>) -> MutexGuard<'_, Beats> {
 ///
 /// # Panics
 ///
-/// Panics if the measurement panics, or if it is void all three times because the machine is
-/// unsuitable.
+/// Panics if the measurement panics, or if the measurement is void all three times because the
+/// machine stalls too often.
 ///
 /// # Examples
 ///
-/// The example of [`stalls`](self) measures a short sleep.
+/// The example for [`stalls`](self) measures a short sleep.
 pub async fn measure<T>(measurement: impl AsyncFn() -> Measured<T>) -> T {
     let mut voids = Vec::new();
     while voids.len() < MEASUREMENTS {

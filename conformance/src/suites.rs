@@ -18,10 +18,10 @@ static LOAD: RwLock<()> = RwLock::new(());
 
 /// The suites of a test binary that defines `main` (`harness = false` in `Cargo.toml`).
 ///
-/// Each case becomes a test. A case that the constants of a harness exclude becomes an ignored test,
-/// which starts neither a process nor a store. If the backend turns out not to have a feature, the
-/// case is reported as ignored, with the missing feature as the reason. nextest does not support
-/// such a report, and counts the case as passed.
+/// Each case becomes a test. If the constants of a harness exclude a case, the case becomes an
+/// ignored test, which starts neither a process nor a store. If the backend turns out not to have a
+/// feature, the case is reported as ignored, with the missing feature as the reason. nextest does
+/// not support such a report, and counts the case as passed.
 ///
 /// ```no_run
 /// # use async_trait::async_trait;
@@ -99,8 +99,8 @@ impl Suites {
         self
     }
 
-    /// Lists or runs the tests that the process arguments select. The arguments are compatible with
-    /// Rust's standard test harness, so `cargo test` and `cargo nextest` work.
+    /// Lists or runs the tests that the command-line arguments select. The arguments are compatible
+    /// with Rust's standard test harness, so `cargo test` and `cargo nextest` work.
     pub fn main(self) -> ExitCode {
         let tests = self.tests.into_iter().chain(self.loads).collect();
         pool::used_by(|| libtest_mimic::run(&Arguments::from_args(), tests)).exit_code()

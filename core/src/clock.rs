@@ -218,7 +218,7 @@ pub struct TokioClock {
 
 impl TokioClock {
     /// Creates a clock that starts at zero.
-    #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
+    #[expect(clippy::new_without_default, reason = "two default values would differ")]
     pub fn new() -> Self {
         Self { zero: tokio::time::Instant::now() }
     }

@@ -1,4 +1,4 @@
-//! Templates of keys, which consist of text and of placeholders for arguments.
+//! Parses key templates, which consist of text and of placeholders for arguments.
 
 use syn::Member;
 

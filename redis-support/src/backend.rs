@@ -33,8 +33,8 @@ use crate::reply::{
 use crate::topology::Topology;
 use crate::watch::News;
 
-/// Locks on Redis or Valkey, through the driver `D`. Supports single servers, Sentinel and Cluster.
-/// Clones share connections.
+/// A backend that keeps locks on Redis or Valkey, through the driver `D`. Supports single servers,
+/// Sentinel and Cluster. Clones share connections.
 ///
 /// The `leasehold-redis` and `leasehold-fred` crates define type aliases for this type and contain
 /// examples.
@@ -223,7 +223,7 @@ impl<D: Driver> LockBackend for Backend<D> {
         let Some(call) = Call::acquire_all(&self.0.layout, claims) else {
             let most = Call::MAX_TOGETHER;
             return refuse(format!(
-                "one request can acquire at most {most} locks, which must be mutexes"
+                "one request can acquire at most {most} locks, all of them mutexes"
             ));
         };
         let attempt = self.acquire_all(claims, &call).await;

@@ -1,4 +1,4 @@
-//! Maps operations to calls of scripts.
+//! Maps lock operations to calls of Lua scripts.
 
 mod member;
 
@@ -54,14 +54,14 @@ const SHOWN: [Place<'_>; 7] = [
 ];
 
 impl Call {
-    /// The maximum number of locks in one call. During the call, the server delays all other
-    /// clients.
+    /// The maximum number of locks in one call. The server does not serve any other client during
+    /// the call.
     pub const MAX_TOGETHER: usize = 64;
 
     /// Returns the call that tries to acquire a lock.
     ///
     /// If the client waits for a mutex and listens to `channel`, a release uses this channel to
-    /// notify the client that the key is reserved for it.
+    /// notify the client that the mutex is reserved for the client.
     pub fn acquire(layout: &Layout, claim: &Claim, channel: Option<&str>) -> Self {
         let (of, lease) = (layout.places(claim.key()), claim.lease());
         let id = lease.id().secret();

@@ -16,8 +16,8 @@ use crate::address::{Address, Endpoints};
 use crate::driver::{Access, Driver, Protocol};
 use crate::layout::Layout;
 
-/// The servers for the driver `D`, and the options for their use. `Debug` shows neither users nor
-/// passwords.
+/// The servers to connect to with the driver `D`, and the options for the connections. `Debug`
+/// shows neither users nor passwords.
 ///
 /// The `leasehold-redis` and `leasehold-fred` crates define type aliases for this type and contain
 /// examples.
@@ -89,8 +89,8 @@ impl<D: Driver> Config<D> {
 
     /// Sets the prefix of all keys. The default is `lock:`.
     ///
-    /// Applications that share a server need different prefixes. A prefix must not begin with a
-    /// different application's prefix.
+    /// Applications that share a server need different prefixes. The prefix of one application must
+    /// not start with the prefix of another application.
     ///
     /// # Errors
     ///
@@ -113,7 +113,7 @@ impl<D: Driver> Config<D> {
     }
 
     /// Sets the clock that measures how long replies from sentinels or a cluster are valid. Use the
-    /// clock of the [client](leasehold_core::Builder::clock). Network timeouts always use real
+    /// same clock as the [client](leasehold_core::Builder::clock). Network timeouts always use real
     /// time. The default is [`SystemClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
@@ -138,13 +138,13 @@ impl<D: Driver> Config<D> {
     }
 
     /// Requires that replicas acknowledge every grant within `timeout`, with the `WAIT` command. If
-    /// too few replicas do, the grant is released and the acquisition returns
+    /// too few replicas acknowledge a grant, the grant is released and the acquisition returns
     /// [`NotWritable`](ErrorKind::NotWritable). The default is [`Replicas::None`].
     ///
     /// Waiting for replicas reduces the risk that a failover loses a grant, but does not eliminate
     /// the risk. A replica that has not acknowledged the grant may be promoted, and a replica that
-    /// has acknowledged it may lose its data. In these cases, only the fencing token protects the
-    /// data.
+    /// has acknowledged it may lose its data. If a failover loses a grant, only the fencing token
+    /// protects the data.
     ///
     /// # Errors
     ///

@@ -565,7 +565,7 @@ impl<D: Driver> ConnectionManager<D> {
                 let Some(channel) = self.context.channel() else { return Ok(()) };
                 connection.subscribe(channel).await.inspect_err(|error| {
                     if !error.is_retryable() {
-                        tracing::info!(%error, "the server does not publish reservations; released locks are left free instead");
+                        tracing::info!(%error, "the server cannot notify individual waiters; released locks are left free instead");
                         self.context.stop_reservations();
                     }
                 })

@@ -1,4 +1,4 @@
-//! Checks the settings and the state of a server that can endanger locks.
+//! Checks whether a server's settings or state can endanger locks.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -81,8 +81,7 @@ fn role(info: &Info) -> Finding {
     match field(info, "role") {
         "master" => Finding::ok("role", "primary"),
         role => {
-            let message =
-                format!("{role}; a replica does not grant locks; use the URL of the primary");
+            let message = format!("{role}, which does not grant locks; use the URL of the primary");
             Finding::failed("role", message)
         }
     }
@@ -92,9 +91,8 @@ fn eviction(info: &Info) -> Finding {
     match field(info, "maxmemory_policy") {
         "noeviction" => Finding::ok("eviction", "none"),
         policy if field(info, "maxmemory") == "0" => {
-            let message = format!(
-                "none, because memory has no limit; with a limit, {policy} may evict locks"
-            );
+            let message =
+                format!("none, because maxmemory is 0; with a limit, {policy} may evict locks");
             Finding::ok("eviction", message)
         }
         policy => {

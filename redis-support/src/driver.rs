@@ -2,7 +2,7 @@
 //! forwards push messages.
 //!
 //! The backend chooses the server, limits the time for replies, drops connections and retries
-//! requests. These tasks do not belong to the driver, because locks depend on them and client
+//! requests. The driver does not perform these tasks, because locks depend on them and client
 //! crates handle them differently.
 
 use std::fmt;
@@ -112,8 +112,8 @@ impl<'a> From<&'a Address> for Destination<'a> {
 
 /// A connection to one server. Clones share the connection, and dropping the last clone closes it.
 ///
-/// An error means that the requests may have been sent. After an error, the connection is not used
-/// again. A connection must never send a request twice.
+/// If [`send`](Self::send) returns an error, the server may have received the requests, and the
+/// connection is not used again. A connection must never send a request twice.
 ///
 /// The `leasehold-redis` and `leasehold-fred` crates contain complete implementations.
 pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
@@ -242,7 +242,8 @@ impl fmt::Debug for Run<'_> {
 /// Firewalls and address translators drop idle connections silently, most of them after five
 /// minutes or more. A connection that only receives notifications does not send data on its own.
 /// TCP therefore sends a probe after 15 s and then every 5 s, and closes the connection after three
-/// unanswered probes. A waiter misses notifications for at most 30 s, which is the default TTL.
+/// unanswered probes. If a connection is dropped silently, a waiter therefore misses notifications
+/// for at most 30 s, which is the default TTL.
 ///
 /// ```
 /// use leasehold_redis_support::KeepAlive;

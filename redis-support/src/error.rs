@@ -32,7 +32,7 @@ pub(crate) enum Redirection {
 }
 
 impl ServerError {
-    /// Creates an error from the first word of the reply and the remaining text.
+    /// Creates an error from the first word and the remaining text of an error reply.
     pub fn new(code: impl Into<String>, detail: impl Into<String>) -> Self {
         let (code, detail) = (code.into(), detail.into());
         let (code, detail) = unwrap(&code, &detail).unwrap_or((code, detail));

@@ -1,4 +1,4 @@
-//! A driver for tests, in which functions take the role of servers.
+//! A driver for tests, in which functions act as the servers.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::slot::{self, Tag};
 
-/// The names of all keys on the server, which start with one prefix.
+/// The names of all keys on the server, which start with a common prefix.
 ///
 /// ```
 /// use leasehold_core::LockKey;
@@ -56,7 +56,7 @@ impl Layout {
         let plain = LockKey::new(&prefix).is_ok_and(|key| key.as_str() == prefix);
         if !plain || prefix.len() > Self::MAX_PREFIX {
             let message = format!(
-                "prefix must consist of 1 to {} of the characters A-Z a-z 0-9 . _ - : / @ + = ,",
+                "prefix must be 1 to {} characters long and may contain only A-Z a-z 0-9 . _ - : / @ + = ,",
                 Self::MAX_PREFIX
             );
             return Err(Error::new(ErrorKind::Invalid, message));

@@ -71,8 +71,8 @@ impl<D: Driver> Node<D> {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, the script may have been sent. The script is
-    /// never sent after a later request of the same caller.
+    /// This method is cancel safe. If the future is dropped, the script may have been sent. The
+    /// script is never sent after a later request of the same caller.
     pub(crate) async fn run(&self, call: &Call, wait: Option<&Wait>) -> Result<Answer, Error> {
         if let Some(wait) = wait {
             return self.waiting.run(call, wait).await;

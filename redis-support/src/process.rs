@@ -1,4 +1,5 @@
-//! Identifies the process of a server, and whether it keeps acknowledged data.
+//! Identifies the process that a server runs as, and determines whether a restart of the server
+//! keeps acknowledged data.
 
 use std::collections::HashMap;
 

@@ -37,7 +37,7 @@ pub enum Reply {
 
 /// A reply, or an error reply from the server.
 ///
-/// [`Connection::send`](crate::Connection::send) returns this type. The example of [`Reply`]
+/// [`Connection::send`](crate::Connection::send) returns this type. The example for [`Reply`]
 /// creates a value.
 pub type Received = Result<Reply, ServerError>;
 

@@ -1,4 +1,4 @@
-//! Runs work once for all callers that wait for it.
+//! Runs a task once, on behalf of all callers that wait for the task's outcome.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl<T: Clone + Send + Sync + 'static> SharedTask<T> {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, the task continues.
+    /// This method is cancel safe. If the future is dropped, the task continues.
     pub(crate) async fn outcome<F>(&self, limit: Duration, work: impl FnOnce() -> F) -> Option<T>
     where
         F: Future<Output = T> + Send + 'static,

@@ -1,5 +1,5 @@
-//! Chooses the server for a request, which is the only server, the primary that sentinels report,
-//! or the server that has the key.
+//! Chooses the server for a request: the only server, the primary that sentinels report, or the
+//! owner of the key's hash slot.
 
 mod cluster;
 mod failover;

@@ -5,11 +5,11 @@
 //! key is the lock's key, or a separate notification key if the lock's key is not sufficient. The
 //! server then remembers that this connection has read the key. The server sends one message when a
 //! different client changes or deletes the key, or when the key expires. A failed attempt and a
-//! renewal therefore enable their notification in the same round trip, and the server keeps no
+//! renewal therefore enable notifications without a separate request, and Leasehold stores no
 //! additional data per key.
 //!
-//! Tracking costs the server time, so the script that acquires many locks does not enable tracking.
-//! Instead, the first renewal of each lock enables tracking.
+//! Tracking keys costs the server CPU time, so the script that acquires many locks does not enable
+//! tracking. Instead, the first renewal of each lock enables tracking.
 //!
 //! A queued claim has a separate notification key, which the script that wakes the claim deletes. A
 //! release that reserves a mutex for the first waiter publishes a message on the channel of the

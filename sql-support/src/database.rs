@@ -12,54 +12,56 @@ use crate::news::News;
 use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
 use crate::request::{Acquire, Key, List, Named, Renew};
 
-/// A database that stores leases. Implementations contain the driver-specific part of a backend,
-/// and [`Backend`](crate::Backend) adds everything else.
+/// A database that stores leases. Implementations of this trait contain the driver-specific part of
+/// a backend, and [`Backend`](crate::Backend) adds everything else.
 ///
 /// The `leasehold-sqlite` crate contains a complete implementation.
 ///
 /// # Transactions
 ///
 /// Each method that receives a request runs one transaction. The client sends all statements
-/// together with the `COMMIT`, because a client that is paused between two round trips would keep a
-/// lock-table partition locked, which contains 1/256 of all keys. For a database in the same
+/// together with the `COMMIT`. Otherwise, a client that is paused between two round trips would
+/// keep a lock-table partition locked, and with it 1/256 of all keys. For a database in the same
 /// process, the client may make decisions between the statements instead.
 ///
 /// A transaction that makes a decision must use this order:
 ///
-/// 1. Lock the partition row of the key. For several keys, lock each partition once, in ascending
-///    order. *Fail* if a row is missing, because an empty table must not grant anything.
+/// 1. Lock the row of the key's lock-table partition. For several keys, lock each partition once,
+///    in ascending order. *Fail* if a row is missing, because no lease must be granted from an
+///    incomplete table.
 /// 2. Read the clock in a later statement. All later statements use this single value, `now`.
-/// 3. Delete the rows of the key with `ends <= now`. A condition in later statements would not be
-///    sufficient, because a renewal does not lock the partition. The deletion waits for a
-///    concurrent renewal and then sees its result. A renewal after the deletion does not find the
-///    row.
+/// 3. Delete the rows of the key with `ends <= now`. It is not sufficient to ignore expired rows in
+///    later statements, because a renewal does not lock the partition. The deletion waits for a
+///    concurrent renewal and then sees the renewed row. A renewal after the deletion does not find
+///    the row.
 /// 4. Read the remaining rows in a statement after step 1, and base the decision only on these
 ///    rows.
 ///
-/// [`renew`](Self::renew) does not lock partitions. The exception is leases with a [minimum
-/// token](crate::request::Renew::floor), whose partitions `renew` locks first. `renew` changes rows
-/// with `tag`, `place IS NULL` and `ends > now`, and never increases the number of permits.
+/// [`renew`](Self::renew) locks partitions only for leases with a [minimum
+/// token](crate::request::Renew::floor). `renew` changes the row with the `tag` if `place IS NULL`
+/// and `ends > now`, and never increases the number of permits.
 ///
 /// # Decisions
 ///
 /// `core/src/backends/memory/machine/` is the specification, and the conformance suite compares
 /// backends with a model of the specification. The following rules describe the specification in
 /// terms of the rows of one key, after expired rows have been deleted. *Holders* are the rows
-/// without a `place`. The *queue* consists of the rows with a `place`, in this order.
+/// without a `place`. The *queue* consists of the rows with a `place`, ordered by `place`.
 ///
-/// - **Waking** is the first step of `acquire`. In `release`, waking follows the end of a lease in
-///   force. Go through the queue and add each row's `units` to the units of all holders, as long as
-///   the sum does not exceed the row's `capacity`. The rows whose units were added can be granted
-///   now. Each such row that has a patience gets `ends = least(ends, now + patience)`.
-/// - **Different lock type**: If there are holders whose `whole` differs from the claim's, nothing
-///   changes.
+/// - **Waking**: `acquire` wakes queue entries in its first step, and `release` wakes them after it
+///   has released a lease in force. To wake queue entries, go through the queue and add each row's
+///   `units` to the units of all holders, as long as the sum does not exceed the row's `capacity`.
+///   The rows whose units were added can be granted now. If such a row has a `patience`, its `ends`
+///   becomes `least(ends, now + patience)`.
+/// - **Different lock type**: If the key has holders whose `whole` differs from the claim's, the
+///   key is in use as a different lock type, and nothing changes.
 /// - **Admission**: A claim is admitted if the row with its tag is already a holder, or if enough
 ///   permits are free: the units of all holders, of all queue entries *before the claim's entry*,
-///   and of the claim do not exceed its [capacity](Acquire::capacity). A claim without an entry
-///   counts as the last entry.
+///   and of the claim do not exceed its [capacity](Acquire::capacity). A claim without a queue
+///   entry is treated as the last entry of the queue.
 /// - **Grant**: The row becomes or stays a holder with `place` null, `ends = now + ttl` and a new
-///   token. A row that is already in force never gets more units than it has. A new holder gets the
-///   largest `asked` of all existing holders.
+///   token. A lease that is already in force never gets more permits (`units`). A new holder gets
+///   the largest `asked` of all existing holders.
 /// - **Refusal**: A claim with a [queue entry](Acquire::place) keeps its position, or is appended
 ///   to the queue. The row of a claim with a queue entry gets `ends = now + place.time` and its
 ///   `patience`. A claim without a queue entry leaves no row. The reply contains the holder whose
@@ -69,7 +71,7 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///   `clock` is the [token](crate::request::token_at) for the current time, on a clock that keeps
 ///   running for years. The first token of the grant is `greatest(last + 1, token - spare)`, and
 ///   the partition stores `token`. Tokens therefore remain in order even if the counter is lost,
-///   and spare tokens are never ahead of the clock.
+///   and additional tokens are never ahead of the clock.
 /// - **Requested minimum token**: The claim's [requested minimum
 ///   token](crate::request::Acquire::least_token) replaces `clock` if the requested token is larger
 ///   but not too far ahead of `clock`.
@@ -97,17 +99,17 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///
 /// # Cleanup
 ///
-/// Some keys are never claimed again, so operations on different keys delete their expired rows.
-/// Each granted request deletes up to two rows, of any key, that expired at least one minute ago,
-/// and does not wait for locks. Alternatively, one out of several requests deletes the rows on
-/// behalf of all of them. With two deleted rows per request, expired rows cannot accumulate.
+/// Some keys are never claimed again, so requests also delete expired rows of unrelated keys. Each
+/// granted request deletes up to two rows, of any key, that expired at least one minute ago, and
+/// does not wait for locks. Alternatively, only one of several requests deletes rows, but more rows
+/// at a time. If the requests delete two rows each on average, expired rows cannot accumulate.
 ///
 /// # Errors
 ///
-/// Every failure must be mapped deliberately. [`Failure`](crate::Failure) lists the kinds, and the
-/// modules of the dialects list the error codes. A failure must state whether the transaction was
-/// certainly not committed. If `COMMIT` returns `ROLLBACK`, the transaction was not committed.
-/// Errors do not need to name the key, the operation or the backend, because
+/// Every failure must be mapped to a specific kind. [`Failure`](crate::Failure) lists the kinds,
+/// and the modules of the dialects list the error codes. A failure must state whether the
+/// transaction was certainly not committed. If `COMMIT` returns `ROLLBACK`, the transaction was not
+/// committed. Errors do not need to name the key, the operation or the backend, because
 /// [`Backend`](crate::Backend) adds them.
 ///
 /// A method never retries a transaction that may have been applied. A transaction that fails
@@ -117,9 +119,9 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// # Time limits
 ///
 /// Every call returns within a bounded time. The time limits for locks, statements and idle
-/// transactions are set per transaction, so that the database gives up before the client. Most
-/// failed transactions are therefore certainly not applied. Renewals and releases use separate
-/// connections, which acquisitions cannot use.
+/// transactions are set per transaction, so that the database gives up before the client.
+/// Therefore, most failed transactions are known not to have been applied. Renewals and releases
+/// use separate connections, which acquisitions cannot use.
 ///
 /// # Notifications
 ///

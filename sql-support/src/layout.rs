@@ -78,9 +78,9 @@ impl Layout {
         &self.prefix
     }
 
-    /// Fills in the names in an SQL statement. Replaces each `{name}` with the qualified
-    /// [name](Self::object) of the object, and each `{=name}` with the object's name without a
-    /// schema, which `CREATE INDEX` needs.
+    /// Replaces the placeholders for names in an SQL statement. Replaces each `{name}` with the
+    /// qualified [name](Self::object) of the object, and each `{=name}` with the object's name
+    /// without a schema, which `CREATE INDEX` needs.
     pub fn fill(&self, text: &str, quote: char) -> String {
         let mut parts = text.split('{');
         let mut filled = parts.next().unwrap_or_default().to_owned();
@@ -95,7 +95,7 @@ impl Layout {
         filled
     }
 
-    /// Returns the qualified and quoted name of a table or a different object.
+    /// Returns the qualified and quoted name of a table or another database object.
     pub fn object(&self, name: &str, quote: char) -> String {
         let prefix = &self.prefix;
         match &self.schema {
@@ -116,7 +116,7 @@ fn checked(option: &str, name: String) -> Result<String, Error> {
     let plain = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
     if !plain || first.is_ascii_digit() || name.len() > Layout::MAX_NAME {
         let message = format!(
-            "{option} must consist of 1 to {} of the characters a-z 0-9 _, and must not start with a digit",
+            "{option} must be 1 to {} characters long, may contain only a-z, 0-9 and _, and must not start with a digit",
             Layout::MAX_NAME
         );
         return Err(Error::new(ErrorKind::Invalid, message));

@@ -2,7 +2,7 @@
 //!
 //! A transaction is one query batch of several statements, including the `COMMIT` and all values.
 //! The client sends the batch in one message. The server runs the batch without waiting for the
-//! client, so a paused client does not keep database locks. Unlike in PostgreSQL, a failed
+//! client, so a paused client does not hold database locks. Unlike in PostgreSQL, a failed
 //! statement ends the batch but not the transaction, so the connection must be closed. A `commit`
 //! row precedes the commit, so that the client can distinguish commit errors from earlier errors.
 //!
@@ -33,8 +33,8 @@ pub use survey::{Survey, has_all_stripes};
 
 use crate::layout::Layout;
 
-/// Returns the statements that create the tables. If the application's user cannot create tables,
-/// an administrator must run these statements.
+/// Returns the statements that create the tables. If the application's user is not allowed to
+/// create tables, an administrator must run these statements.
 ///
 /// Running the statements again is safe.
 ///

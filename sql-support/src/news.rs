@@ -64,19 +64,19 @@ pub enum Concerns {
 }
 
 impl News {
-    /// Creates a source for a driver that forwards other clients' changes. Queued claims wait until
-    /// they are [woken](Self::call).
+    /// Creates a notification source for a driver that forwards other clients' changes. Queued
+    /// claims wait until they are [woken](Self::call).
     pub fn new() -> Self {
         Self::with(true, || {})
     }
 
-    /// Creates a source for a driver that polls. `begin` is called for each new watch and must not
-    /// block.
+    /// Creates a notification source for a driver that polls. `begin` is called for each new watch
+    /// and must not block.
     pub fn when_watched(begin: impl Fn() + Send + Sync + 'static) -> Self {
         Self::with(true, begin)
     }
 
-    /// Creates a source that reports only this client's changes. Queued claims poll.
+    /// Creates a notification source that reports only this client's changes. Queued claims poll.
     pub fn local() -> Self {
         Self::with(false, || {})
     }

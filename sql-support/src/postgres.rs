@@ -2,7 +2,7 @@
 //!
 //! A transaction is one query batch of several statements, including all values. The client sends
 //! the batch in one message of the simple query protocol. The server runs the batch as one
-//! transaction without waiting for the client, so a paused client does not keep database locks. A
+//! transaction without waiting for the client, so a paused client does not hold database locks. A
 //! failed statement rolls back the whole batch, and the reply is complete only after the commit.
 //! The batch needs no functions in the database and no session state, so a pooler may run it on any
 //! connection.
@@ -37,8 +37,8 @@ pub use survey::Survey;
 
 use crate::layout::Layout;
 
-/// Returns the statements that create the tables. If the application's user cannot create tables,
-/// an administrator must run these statements.
+/// Returns the statements that create the tables. If the application's user is not allowed to
+/// create tables, an administrator must run these statements.
 ///
 /// Running the statements again is safe.
 ///

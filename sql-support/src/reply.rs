@@ -33,7 +33,7 @@ pub enum Acquired {
 pub enum AcquiredAll {
     /// All leases are in force. There is one entry per claim, in order.
     Granted(Vec<Granted>),
-    /// The claim with this index does not fit. All earlier claims fit.
+    /// The claim with this index cannot be admitted. All earlier claims can be admitted.
     Refused(usize, Refused),
     /// The key of the claim with this index is held as a different lock type.
     OtherKind(usize),
@@ -48,21 +48,21 @@ pub struct Granted {
     pub token: u64,
     /// The number of additional tokens of the grant, which is at most the requested number.
     pub spare: u32,
-    /// Queue entries that can be granted now, see [the module](self).
+    /// Queue entries that can be granted now, as defined in [the module](self).
     pub called: Vec<Uuid>,
 }
 
-/// The reason why a claim does not fit.
+/// The reason why a claim cannot be admitted.
 ///
 /// [`Acquired`] contains a value of this type.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Refused {
     /// The holder whose lease expires first.
     pub holder: Option<HolderRow>,
-    /// The time until the first queue entry before the claim expires, if the claim may be admitted
-    /// then.
+    /// The time until the first queue entry ahead of the claim expires, if the claim may then be
+    /// admitted.
     pub first_place_ends: Option<Duration>,
-    /// Queue entries that can be granted now, see [the module](self).
+    /// Queue entries that can be granted now, as defined in [the module](self).
     pub called: Vec<Uuid>,
 }
 
@@ -90,8 +90,8 @@ pub enum Renewed {
     Renewed {
         /// Whether the holder has received a revocation request.
         asked: bool,
-        /// Queue entries that can be granted now, see [the module](self). Empty unless the renewal
-        /// returned permits.
+        /// Queue entries that can be granted now, as defined in [the module](self). Empty unless
+        /// the renewal returned permits.
         called: Vec<Uuid>,
     },
     /// The lease is not in force, but a different lease on the key is in force in the same mode.
@@ -107,7 +107,7 @@ pub enum Renewed {
 pub struct Released {
     /// Whether the lease was in force. `false` if only a queue entry was removed.
     pub was_held: bool,
-    /// Queue entries that can be granted now, see [the module](self).
+    /// Queue entries that can be granted now, as defined in [the module](self).
     pub called: Vec<Uuid>,
 }
 
@@ -129,11 +129,11 @@ pub struct Forced {
     pub ended: Vec<HolderRow>,
     /// The new token of the lock-table partition, if a lease was revoked.
     pub min_token: Option<u64>,
-    /// Queue entries that can be granted now, see [the module](self).
+    /// Queue entries that can be granted now, as defined in [the module](self).
     pub called: Vec<Uuid>,
 }
 
-/// A row of a key, with everything that is shown to operators.
+/// A row of a key, with all information that operators can see.
 ///
 /// [`Inspected`] contains values of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -169,8 +169,8 @@ pub struct Inspected {
 }
 
 impl Inspected {
-    /// The maximum number of listed holders and of listed queue entries. The lists are longer than
-    /// a screen, and the reply is still short.
+    /// The maximum number of listed holders and of listed queue entries. This number is more than
+    /// fits on a screen, and still keeps the reply short.
     pub const LISTED: usize = 128;
 }
 

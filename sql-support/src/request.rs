@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 /// A key and its lock-table partition.
 ///
-/// The example of [`postgres`](crate::postgres) creates a key.
+/// The example for [`postgres`](crate::postgres) creates a key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Key {
     /// The row of `leasehold_stripe` that serializes transactions on this key.
@@ -17,7 +17,7 @@ pub struct Key {
     pub key: LockKey,
 }
 
-/// The identification of a lease in the table.
+/// Identifies a lease in the table.
 ///
 /// [`Database::release`](crate::Database::release) takes an argument of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -47,7 +47,7 @@ pub struct Acquire {
     pub capacity: u32,
     /// How long the lease is in force.
     pub ttl: Duration,
-    /// How many additional tokens are useful.
+    /// How many additional tokens the client can use.
     pub spare: u32,
     /// The queue entry for the claim if it cannot be granted, or `None` if the claim must not be
     /// queued.
@@ -55,8 +55,8 @@ pub struct Acquire {
     /// The quorum configuration that the store must have joined, or `None` if the store does not
     /// have to be a member.
     pub charter: Option<Charter>,
-    /// The requested minimum token of the partition, or 0 if there is none. The token is at most
-    /// [`Claim::WISHED_AHEAD`] ahead of the clock.
+    /// The requested minimum token of the partition, or 0 if there is none. The token is not ahead
+    /// of the clock by more than [`Claim::WISHED_AHEAD`].
     pub least_token: i64,
 }
 
@@ -147,7 +147,7 @@ impl Acquire {
     /// The maximum number of claims in one transaction.
     pub const MAX_TOGETHER: usize = 64;
 
-    /// Converts a claim from the backend contract.
+    /// Creates the request for a claim of the backend contract.
     pub fn of(claim: &Claim) -> Self {
         let (lease, share) = (claim.lease(), claim.share());
         Self {
@@ -180,10 +180,11 @@ impl Place {
 }
 
 impl Renew {
-    /// The maximum number of leases in one statement, which takes the database a few milliseconds.
+    /// The maximum number of leases in one statement. The database needs a few milliseconds for
+    /// such a statement.
     pub const MAX_TOGETHER: usize = 512;
 
-    /// Creates the renewal of a lease from the backend contract.
+    /// Creates the request that renews a lease of the backend contract.
     pub fn of(lease: &Lease) -> Self {
         Self {
             lease: Named::of(lease),
@@ -202,7 +203,8 @@ pub fn token_at(micros: i64) -> i64 {
     micros.saturating_mul(token(Grant::TOKENS_PER_MICROSECOND))
 }
 
-/// Converts a token to the type of the tables. Tokens in use always fit this type.
+/// Converts a token to the integer type of the tables' columns, which is large enough for all
+/// tokens in use.
 ///
 /// ```
 /// assert_eq!(leasehold_sql_support::request::token(7), 7);
@@ -230,8 +232,8 @@ pub fn tag(secret: &str) -> Uuid {
     Uuid::new_v5(&NAMESPACE, secret.as_bytes())
 }
 
-/// Returns a duration in the unit of the tables, rounded up to microseconds, so that no lease is
-/// shorter than requested.
+/// Returns a duration in microseconds, the unit of the tables. The duration is rounded up, so that
+/// no lease is shorter than requested.
 ///
 /// ```
 /// use std::time::Duration;

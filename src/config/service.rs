@@ -97,7 +97,7 @@ impl LockService {
         &self.client
     }
 
-    /// Acquires the lock `name`. Waits for at most the time that its profile sets.
+    /// Acquires the lock `name`. Waits for at most the time that the lock's profile sets.
     ///
     /// For a semaphore, this method acquires one permit. For a reader-writer lock, it acquires the
     /// write lock.
@@ -109,8 +109,8 @@ impl LockService {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the
-    /// meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn lock(&self, name: &str) -> Result<LockGuard, Error> {
         match self.named(name)? {
             Lock::Mutex(mutex) => mutex.lock().await,
@@ -120,17 +120,17 @@ impl LockService {
         }
     }
 
-    /// Makes one attempt to acquire the lock `name`, even if its profile sets a wait.
+    /// Makes one attempt to acquire the lock `name`, even if the lock's profile sets a wait.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock is held, and [`TryLockError::Failed`] with an
-    /// error of [`lock`](Self::lock) if the attempt failed.
+    /// Returns [`TryLockError::Busy`] if the lock is held, and [`TryLockError::Failed`] with one of
+    /// the errors of [`lock`](Self::lock) if the attempt failed.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If it is dropped, a lease that the store has granted in the
-    /// meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
+    /// the meantime is released in the background.
     pub async fn try_lock(&self, name: &str) -> Result<LockGuard, TryLockError> {
         match self.named(name)? {
             Lock::Mutex(mutex) => mutex.try_lock().await,
@@ -149,8 +149,8 @@ impl LockService {
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the
-    /// background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn run<T>(
         &self,
         name: &str,
@@ -174,8 +174,8 @@ impl LockService {
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the
-    /// background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn try_run<T>(
         &self,
         name: &str,
@@ -190,17 +190,17 @@ impl LockService {
     }
 
     /// Acquires the lock `name` and runs `work`, like [`run`](Self::run). Waits for at most `wait`,
-    /// regardless of the wait in its profile.
+    /// regardless of the wait in the lock's profile.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if the lock was held for the whole wait. Returns
-    /// [`TryLockError::Failed`], with an error of [`run`](Self::run), in all other cases.
+    /// [`TryLockError::Failed`], with one of the errors of [`run`](Self::run), in all other cases.
     ///
     /// # Cancel safety
     ///
-    /// This method is as cancel safe as `work`. If it is dropped, the lock is released in the
-    /// background.
+    /// This method is as cancel safe as `work`. If the future is dropped, the lock is released in
+    /// the background.
     pub async fn try_run_for<T>(
         &self,
         name: &str,
@@ -291,7 +291,7 @@ impl LockService {
                 semaphore.and_then(|it| it.with_options(options)).map(Lock::Semaphore)
             }
             (Kind::Semaphore, None) => {
-                let message = "limit: a semaphore needs the number of its permits";
+                let message = "limit is missing: a semaphore requires the number of its permits";
                 Err(Error::new(ErrorKind::Invalid, message))
             }
         };

@@ -84,7 +84,10 @@ pub(crate) fn redis_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
 }
 
 /// Returns the error for a URL whose store needs a feature that is disabled.
-#[cfg_attr(not(test), allow(dead_code, reason = "a program with all stores refuses none"))]
+#[cfg_attr(
+    not(test),
+    allow(dead_code, reason = "not used if the features of all stores are enabled")
+)]
 pub(super) fn not_built_in(store: &str, feature: &str) -> Error {
     let tls = if feature == "sqlite" { "" } else { &format!(", or \"{feature}-tls\" for TLS") };
     let message = format!(

@@ -61,7 +61,7 @@ impl EtcdBackend {
             return Ok(());
         }
         let message =
-            format!("one request can acquire at most {MAX_TOGETHER} locks, which must be mutexes");
+            format!("one request can acquire at most {MAX_TOGETHER} locks, all of them mutexes");
         let error = Failure::Final(Error::new(ErrorKind::Unsupported, message));
         Err(context(error, Operation::Acquire, claims[0].key()))
     }
@@ -90,7 +90,7 @@ impl EtcdBackend {
                 Ok(AttemptAll::Held { key, contention })
             }
             (Err(failure), Some(_)) => {
-                Err(failure.after("the claim was queued, but the next request was not applied"))
+                Err(failure.after("the claim was queued, but a follow-up request was not applied"))
             }
             (attempt, _) => attempt,
         };

@@ -59,7 +59,7 @@ impl EtcdBackend {
         if in_doubt || ended.is_none() {
             let others = self.delete_others(lease).await;
             let message =
-                "one entry of the lease was deleted, but the next request was not applied";
+                "one entry of the lease was deleted, but a follow-up request was not applied";
             was_held |= match ended {
                 Some(_) => others.map_err(|failure| failure.after(message))?,
                 None => others?,
@@ -336,6 +336,6 @@ impl Drop for Releasing<'_> {
 }
 
 fn too_busy() -> Failure {
-    let message = "the lock changed while the request ran; try again";
+    let message = "the lock changed during the request; try again";
     Failure::Final(Error::new(ErrorKind::Unavailable, message))
 }

@@ -74,7 +74,7 @@ fn with_params(
 
 fn decode(text: &str) -> Result<String, Error> {
     let decoded = percent_decode_str(text).decode_utf8();
-    let decoded = decoded.map_err(|_| invalid("the URL must be UTF-8, percent-encoded"))?;
+    let decoded = decoded.map_err(|_| invalid("the URL must be percent-encoded UTF-8"))?;
     Ok(decoded.into_owned())
 }
 

@@ -58,7 +58,7 @@ fn directory_obstacle(paths: &Paths) -> Option<(Failure, String)> {
             _ => Some((
                 Failure::Denied,
                 format!(
-                    "user {} may not create files in {}, but SQLite needs two more files there; allow the user to create them, or choose another path",
+                    "user {} is not allowed to create files in {}, but SQLite needs two more files there; allow the user to create them, or choose another path",
                     geteuid().as_raw(),
                     path.display()
                 ),
@@ -105,12 +105,12 @@ fn not_writable(paths: &Paths, path: &Path, file: &Metadata, database: &Metadata
     let (group, wanted) = (file.gid(), database.gid());
     if group != wanted {
         return format!(
-            "user {user} may not write {name}, because its group is {group}, but the lock file's group is {wanted}; change the group to {wanted}, and run chmod g+s {} so that new files get the group of their directory",
+            "user {user} is not allowed to write {name}, because its group is {group}, but the lock file's group is {wanted}; change the group to {wanted}, and run chmod g+s {} so that new files get the group of their directory",
             paths.directory().display()
         );
     }
     format!(
-        "user {user} may not write {name} (mode {:o}, owner {}, group {group}); give all users that share locks write access to the lock file, to the files next to it and to their directory, for example through a group",
+        "user {user} is not allowed to write {name} (mode {:o}, owner {}, group {group}); give all users that share locks write access to the lock file, to the files next to it and to their directory, for example through a group",
         file.mode() & 0o7777,
         file.uid(),
     )

@@ -26,7 +26,7 @@ fn names(path: &Path) -> io::Result<Option<String>> {
     let why = if metadata.is_file() && metadata.nlink() > 1 {
         "the file has a second name (a hard link), for which SQLite would create a second log; remove one of the names"
     } else if is_mounted(path)? {
-        "the file is mounted without the log that SQLite keeps next to it; mount its directory instead"
+        "the file is mounted without the log that SQLite keeps next to it; mount the file's directory instead"
     } else {
         return Ok(None);
     };

@@ -45,7 +45,7 @@ impl ZooKeeperBackend {
         let attempt = self.attempt(&mut trial, is_new).await;
         let attempt = match attempt {
             Err(failure) if trial.node.is_some() => Err(failure
-                .after("the node of the claim was created, but the next request was not applied")),
+                .after("the claim's node was created, but a follow-up request was not applied")),
             attempt => attempt,
         };
         let leaves_something = trial.node.is_some()
@@ -217,7 +217,9 @@ impl ZooKeeperBackend {
         {
             session.close();
         }
-        gone.map_err(|failure| failure.after("the node of the claim was created but not deleted"))?;
+        gone.map_err(|failure| {
+            failure.after("the claim's node was created but could not be deleted")
+        })?;
         trial.node = None;
         Ok(())
     }

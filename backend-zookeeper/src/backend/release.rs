@@ -214,6 +214,6 @@ pub(super) fn unknown(failure: Failure) -> Failure {
 }
 
 fn too_busy() -> Failure {
-    let message = "the lock changed while the request ran; try again";
+    let message = "the lock changed during the request; try again";
     Failure::Final(Error::new(ErrorKind::Unavailable, message))
 }

@@ -118,7 +118,7 @@ impl ZooKeeperBackend {
             return Err(Failure::Final(Error::new(ErrorKind::Refused, message)));
         };
         let looked = looked.map_err(|failure| {
-            failure.after("the node of the claim was created, but the next request failed")
+            failure.after("the claim's node was created, but a follow-up request failed")
         });
         let (children, dir) = looked?;
         Ok(Made { own, stat, queue: Queue::new(&children, &dir) })

@@ -19,7 +19,7 @@ use leasehold::{Description, LockClient, TryLockError};
 /// Runs a command while this process is the elected leader.
 ///
 /// One candidate at a time is the leader. The leader publishes a value, such as its address, which `leasehold status` and `leasehold watch`
-/// show. The command is started and stopped in the same way as by `leasehold run`.
+/// show. The command is started and stopped in the same way as with `leasehold run`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Name of the election. Put `--` before a name that starts with `-`.
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT", env = "LEASEHOLD_VALUE", help_heading = "Election")]
     value: Option<String>,
 
-    /// If the leadership is lost, campaign again, and run the command again once elected.
+    /// If leadership is lost, take part in the election again, and rerun the command once elected.
     ///
     /// If the command itself exits, this process exits with the command's exit status.
     #[arg(long, help_heading = "Election")]

@@ -24,7 +24,7 @@ const PARENT_CHECK: Duration = Duration::from_millis(500);
 
 /// Holds a lock until Ctrl-C, SIGTERM, or a request from `leasehold release --ask`.
 ///
-/// Once the lock is held, prints a line with the fencing token. A script can wait for this line. The lock is also released when the process
+/// Once the lock is held, prints a line with the fencing token, which a script can wait for. The lock is also released when the process
 /// that started this command exits, for example because a script was killed.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -72,7 +72,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let mut is_at_its_limit = false;
     if told.is_ok() {
         let ended = async {
-            // Nothing runs here that could handle the other signals.
+            // USR1 and USR2 have no effect, because there is no command to which they could be passed on.
             while matches!(signals.next().await, Signal::USR1 | Signal::USR2) {}
         };
         tokio::select! {
@@ -117,7 +117,8 @@ impl Parent {
         Self(getppid())
     }
 
-    /// Waits until it exits. The kernel could send a signal, but does so when the thread exits that started this process.
+    /// Waits until the parent process exits. A signal from the kernel is not used, because the kernel sends it when the thread that started
+    /// this process exits.
     async fn exits(&self) {
         while getppid() == self.0 {
             sleep(PARENT_CHECK).await;

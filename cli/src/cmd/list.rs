@@ -17,8 +17,8 @@ use crate::out::{self, Report};
 
 /// Lists the locks that are held or have waiters, with their holders.
 ///
-/// A lock that is acquired or released while the list is read may be missing. On Redis, this subcommand scans the whole database and requires
-/// an additional permission, which `leasehold acl --list` prints.
+/// A lock that is acquired or released while the list is being read may be missing from the list. On Redis, this subcommand scans the whole
+/// database and requires an additional permission, which `leasehold acl --list` prints.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// List only locks whose names start with this text.
@@ -59,11 +59,11 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
 /// The outcome of one key.
 enum Shown {
     Listed,
-    /// The lock is free by now and has no waiters.
+    /// The lock has become free in the meantime and has no waiters.
     Gone,
     /// Not a lock, or not a lock that this user may inspect.
     Foreign,
-    /// The reader has gone.
+    /// The reader of the output has exited.
     Unread,
 }
 

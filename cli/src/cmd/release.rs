@@ -17,11 +17,11 @@ use crate::out::{self, Report};
 
 /// Releases the lock of another holder, or asks the holder to release it.
 ///
-/// With --ask, a command under `leasehold run` receives SIGTERM, unless it runs with `--on-asked ignore`. A program that uses the library can
-/// react to the request. Other programs do not notice it.
+/// With --ask, a command under `leasehold run` receives SIGTERM, unless it runs with `--on-asked ignore`. A program that uses the library
+/// can react to the request. Other programs do not notice the request.
 ///
-/// With --force, the lock becomes free immediately. The former holder is notified shortly afterwards, and may continue until then. To prevent
-/// its late writes, make your data store reject fencing tokens smaller than the printed token.
+/// With --force, the lock becomes free immediately. The former holder is notified shortly afterwards, and may continue to work until then.
+/// To prevent late writes from the former holder, make your data store reject fencing tokens smaller than the printed token.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Name of the lock. Put `--` before a name that starts with `-`.
@@ -33,8 +33,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     how: How,
 
-    /// Release only the lease with this fingerprint, which `leasehold status` shows. Newer holders and holders of other permits keep their
-    /// leases.
+    /// Release only the lease with this fingerprint, which `leasehold status` shows. All other leases on the lock remain valid.
     #[arg(long, value_name = "FINGERPRINT", value_parser = fingerprint, help_heading = "Release")]
     lease: Option<Fingerprint>,
 }

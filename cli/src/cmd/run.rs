@@ -53,7 +53,7 @@ LEASEHOLD_KEY_1, LEASEHOLD_TOKEN_1, ...
             "\
 HUP, INT, QUIT and TERM are passed on once to each process of the
 command. USR1 and USR2 are passed on only to the command itself. A
-signal that was also sent to the command is not passed on. If
+signal that the command has already received is not passed on. If
 `leasehold` is killed, or is paused for so long that the lock expires,
 a guardian process ends the command and all processes that it started.",
         ),

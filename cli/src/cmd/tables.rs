@@ -12,9 +12,9 @@ use crate::place::{Place, Store};
 
 /// Prints the SQL statements that create the tables for locks in a database.
 ///
-/// If the application's user may not create tables, run the statements as an administrator, and then run the statements that `leasehold acl`
-/// prints. Then set `tables=exist` in the clients' URL. The statements do not change existing tables. This subcommand does not connect to the
-/// store.
+/// If the application's database user is not allowed to create tables, run these statements as an administrator, followed by the statements
+/// that `leasehold acl` prints. Then add `tables=exist` to the clients' URL. The statements do not change existing tables. This subcommand
+/// does not connect to the store.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -27,13 +27,13 @@ use crate::{out, time};
 /// How many locks are inspected at the same time.
 const REQUESTS: usize = 32;
 
-/// End of transmission: a terminal in raw mode sends it for Ctrl-D. Ctrl-C still sends a signal.
+/// The character that a terminal in raw mode sends for Ctrl-D (end of transmission). Ctrl-C still sends a signal.
 const CTRL_D: u8 = 4;
 
 /// Shows a live view of all locks in use, with the most contended locks first.
 ///
-/// Press `q` or Ctrl-C to exit. Without a terminal, or with --json, prints one view and exits. On Redis, each view scans the whole database
-/// and requires an additional permission, which `leasehold acl --list` prints.
+/// Press `q` or Ctrl-C to exit. With --json, or if stdout is not a terminal, prints one view and exits. On Redis, each view scans the whole
+/// database and requires an additional permission, which `leasehold acl --list` prints.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Show only locks whose names start with this text.
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     backend: Backend,
 
-    /// Pause between two views.
+    /// Time between two updates of the view.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time::parse, help_heading = "View")]
     every: time::Time,
 }
@@ -91,7 +91,7 @@ fn io_failure(error: io::Error) -> Failure {
 /// The locks in use.
 #[derive(Debug)]
 struct View {
-    /// The locks that most callers wait for come first, then those that have been held for longest.
+    /// The locks that most callers wait for come first, then the locks that have been held for longest.
     locks: Vec<(LockKey, Inspection)>,
     /// How many locks this user may not inspect.
     unreadable: usize,
@@ -128,7 +128,7 @@ impl View {
         Ok(())
     }
 
-    /// A heading and one line per lock, as far as they fit.
+    /// A heading and one line per lock, limited to the space of the terminal.
     fn lines(&self, rows: usize, columns: usize) -> String {
         let room = rows.saturating_sub(2);
         let shown: Vec<Line> = self.locks.iter().take(room).map(Line::of).collect();
@@ -193,7 +193,7 @@ fn shorten(text: &str, width: usize) -> String {
     text.chars().take(width - 1).chain(['…']).collect()
 }
 
-/// The other screen of the terminal, with keys that arrive as they are typed. Dropped, all is as before.
+/// The terminal's alternate screen, in raw mode. Dropping this value restores the terminal.
 struct Screen {
     before: Termios,
 }
@@ -220,14 +220,14 @@ impl Screen {
     fn show(&self, lines: &str) -> io::Result<()> {
         let columns = out::columns(stdout());
         let lines = lines.lines().map(|line| out::cut(line, columns) + "\r\n");
-        // Without wrapping, so that a lock has one line also where characters are wide.
+        // Line wrapping is disabled, so that each lock has one line even if it contains wide characters.
         write_out(&format!("\x1b[?7l\x1b[H\x1b[2J{}\x1b[?7h", lines.collect::<String>()))
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // There is no one to tell if the terminal has gone.
+        // If the terminal is gone, the error cannot be reported.
         drop(write_out("\x1b[?25h\x1b[?1049l"));
         let _result = tcsetattr(stdout(), OptionalActions::Now, &self.before);
     }
@@ -239,7 +239,7 @@ fn write_out(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// The keys that are pressed. They come from the terminal, even if stdin is something else. The thread ends with the process.
+/// The keys that the user presses, read from the terminal even if stdin is redirected. The reading thread ends with the process.
 fn typed() -> UnboundedReceiver<u8> {
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::spawn(move || {
@@ -261,7 +261,7 @@ mod tests {
 
     use super::*;
 
-    // Time stands still between the looks at two locks: both are held for as long.
+    // The clock does not advance between two inspections, so all locks have been held for equally long.
     #[tokio::test(start_paused = true)]
     async fn the_most_wanted_lock_comes_first() {
         let clock = TokioClock::new();

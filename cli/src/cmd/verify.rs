@@ -28,7 +28,7 @@ use crate::help::Help;
 use crate::out;
 use crate::time;
 
-/// The default number of cases that run at the same time. Most of them wait most of the time.
+/// The default number of cases that run at the same time. Most cases spend most of their time waiting.
 const AT_ONCE: usize = 4;
 
 /// The argument of a client process whose history is checked.
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT", help_heading = "Suite")]
     only: Option<String>,
 
-    /// Also run the cases with many clients at the same time.
+    /// Also run the cases that use many concurrent clients.
     #[arg(long, help_heading = "Suite")]
     load: bool,
 
@@ -60,17 +60,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Suite")]
     junit: Option<PathBuf>,
 
-    /// After the suite, run processes that acquire locks for this long, pause and kill some of them, and check when each process held a lock.
+    /// After the suite, run test processes that acquire locks for this long. Some of the processes are paused or killed. At the end, the
+    /// times at which the processes held locks are checked.
     ///
-    /// All of these processes belong to this command and use keys in the suite's namespace.
+    /// The test processes are started by this command, and use keys in the suite's namespace.
     #[arg(long, value_name = "TIME", value_parser = time::parse, help_heading = "Histories")]
     histories: Option<time::Time>,
 
-    /// Write an HTML report about these processes to this file.
+    /// Write an HTML report about the test processes to this file.
     #[arg(long, value_name = "FILE", requires = "histories", help_heading = "Histories")]
     report: Option<PathBuf>,
 
-    /// Run as one of these processes.
+    /// Run as one of the test processes of --histories.
     #[arg(long = "client-of-histories", hide = true)]
     is_client: bool,
 }
@@ -110,7 +111,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let url = args.backend.url()?;
     let scratch = Scratch::of(&url)?;
     let backend = Backend::named(scratch.url());
-    // If the store cannot be reached, there is one error and not one for each case.
+    // If the store cannot be reached, a single error is reported, instead of one error per case.
     let client = backend.connect().await?;
     let store = client.backend().capabilities().name();
 

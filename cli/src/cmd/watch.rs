@@ -98,7 +98,7 @@ impl Watched<'_> {
                 Err(error) => return Err(error.into()),
             };
             let line = self.line(&seen);
-            // An equal line means that nothing has changed.
+            // If the line is the same as before, nothing has changed.
             if told.as_ref() != Some(&line) {
                 if !out::print_on(&with_time(&line))? {
                     return Ok(ExitCode::SUCCESS);

@@ -126,7 +126,8 @@ fn the_help_says_that_the_file_does_not_exclude_other_users() {
     for args in [&["status", "--help"][..], &["run", "--help"], &["elect", "--help"]] {
         let help = home.leasehold().args(args).output().unwrap().stdout;
         let words: Vec<_> = text(&help).split_whitespace().map(ToOwned::to_owned).collect();
-        assert!(words.join(" ").contains("Other users and root have separate files"), "{args:?}");
+        let notice = "Other users, including root, have separate lock files";
+        assert!(words.join(" ").contains(notice), "{args:?}");
     }
 }
 
@@ -217,7 +218,7 @@ fn another_user_may_not_lock_in_a_file_that_is_not_shared() {
     }
     command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_leasehold")]);
 
-    fails(&mut command, 77, "user 1 may not write");
+    fails(&mut command, 77, "user 1 is not allowed to write");
 }
 
 #[test]

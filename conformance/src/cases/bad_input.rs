@@ -208,7 +208,7 @@ pub(crate) async fn a_forced_release_of_one_lease_spares_the_other_holders(scene
     assert_eq!(
         forced.min_token(),
         None,
-        "a release of one lease reported a minimum token, although the other holders have lower tokens"
+        "the release of one lease reported a minimum token, although the remaining holders have lower tokens"
     );
     assert_eq!(backend.renew(meant).await.unwrap(), Renewal::Taken);
     for lease in [one, other] {

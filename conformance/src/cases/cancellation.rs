@@ -181,7 +181,7 @@ pub(crate) async fn a_timeout_that_races_the_grant_leaves_a_guard_or_nothing(sce
     }
     assert!(
         granted > 0 && cut_off > 0,
-        "expected both outcomes, but {granted} acquisitions were granted and {cut_off} were cancelled"
+        "expected granted and cancelled acquisitions, but {granted} were granted and {cut_off} cancelled"
     );
 }
 

@@ -46,7 +46,7 @@ async fn tells_of_every_change(
     assert_eq!(
         told(scene, &mut observer, Duration::ZERO).await,
         None,
-        "the observer's first report named a leader, although there was none"
+        "the observer's first report named a leader, although there was no leader"
     );
 
     let mut after = Vec::new();
@@ -86,7 +86,7 @@ pub(crate) async fn at_most_one_leads_at_a_time(scene: &Scene) {
                     assert_eq!(
                         leading.fetch_add(1, Ordering::SeqCst),
                         0,
-                        "two candidates were leader at the same time"
+                        "two candidates were the leader at the same time"
                     );
                     let token = term.token().number();
                     assert!(

@@ -229,7 +229,7 @@ pub(crate) async fn a_waiter_that_gives_up_leaves_the_queue_at_once(scene: &Scen
     let after = scene.now().since(released_at);
     assert!(
         after < scene.slack(),
-        "waiters that have left delayed the next acquisition by {after:?}"
+        "waiters that had left the queue delayed the next acquisition by {after:?}"
     );
     next.release().await.unwrap();
 }

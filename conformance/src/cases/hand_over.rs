@@ -75,7 +75,7 @@ pub(crate) async fn a_lease_passes_to_the_next_task_without_a_request(scene: &Sc
     let guard = other.mutex(&key).unwrap().lock().await.unwrap();
     assert!(
         last < *guard.token(),
-        "the next token of the store is not larger than the tokens of the hand-offs"
+        "the store's next token is not larger than the last token of the hand-offs"
     );
     guard.release().await.unwrap();
 }
@@ -166,7 +166,7 @@ pub(crate) async fn a_loss_is_only_the_present_holders(scene: &Scene) {
     assert_eq!(
         (&mut former).now_or_never(),
         Some(None),
-        "a holder that had handed off its lease was notified of the loss"
+        "a holder that had handed off its lease received a loss notification"
     );
 }
 
@@ -223,7 +223,7 @@ pub(crate) async fn processes_that_want_it_all_the_time_get_fair_shares(scene: &
     let [one, other] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
     assert!(
         one <= other * 2 && other <= one * 2,
-        "the processes did not get fair shares: {one} and {other} acquisitions"
+        "one process acquired the lock much more often: {one} and {other} acquisitions"
     );
 }
 

@@ -1,4 +1,4 @@
-//! What the store shows to operators.
+//! Checks the information about locks that the store provides to operators.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -85,13 +85,13 @@ pub(crate) async fn a_holder_is_seen_to_age(scene: &Scene) {
     if let Some(time) = seen.holders()[0].held_for() {
         assert!(
             time <= at_most + NEARLY,
-            "the reported holding time {time:?} is longer than the actual {at_most:?}"
+            "the reported holding time {time:?} is longer than the actual time, {at_most:?}"
         );
         // In driven time, some stores do not advance their wall clock.
         let at_least = if scene.time() == Time::Driven { Duration::ZERO } else { passed };
         assert!(
             time + NEARLY >= at_least,
-            "the reported holding time {time:?} is shorter than the actual {at_least:?}"
+            "the reported holding time {time:?} is shorter than the actual time, {at_least:?}"
         );
     }
     guard.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! A key stays locked for some time after a loss.
+//! A key stays locked for the configured delay after its lease is lost.
 
 use std::time::Duration;
 

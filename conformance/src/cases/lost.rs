@@ -1,4 +1,4 @@
-//! A loss is reported truthfully, promptly and permanently.
+//! The loss of a lease is reported truthfully, promptly and permanently.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

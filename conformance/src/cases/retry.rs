@@ -1,4 +1,4 @@
-//! Retries end and do no harm.
+//! Retries stop eventually and do not cause harm.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(crate) async fn pauses_grow_and_are_random(scene: &Scene) {
         // which last half of the maximum length on average.
         assert!(
             early >= 5 && all < 80,
-            "expected at least 5 attempts in the first hundredth of the time and fewer than 80 in all, but there were {early} and {all}"
+            "expected at least 5 attempts in the first hundredth of the time and fewer than 80 in total, but there were {early} and {all}"
         );
     }
     assert_ne!(attempts[0], attempts[1], "two callers retried at exactly the same times");

@@ -271,7 +271,7 @@ pub(crate) async fn a_free_permit_is_refused_only_for_the_sake_of_a_waiter(scene
     assert_eq!(
         granted.len(),
         free,
-        "a free permit was granted before a queued claim, or was not granted without a queue"
+        "a free permit was granted although another claim was queued, or was refused although none was queued"
     );
     drop(granted);
     two.release().await.unwrap();

@@ -42,7 +42,7 @@ tokio::task_local! {
 
 impl OwnerId {
     /// Creates an owner that differs from all other owners.
-    #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
+    #[expect(clippy::new_without_default, reason = "two default values would differ")]
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
 

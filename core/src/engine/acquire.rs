@@ -279,7 +279,7 @@ impl Acquisition<'_, '_, '_> {
         let error = match reply {
             Some(Ok(Answer::Granted(grants))) => match self.granted(&grants, sent_at, now) {
                 true => return Attempted::Granted,
-                false => indeterminate("the grant arrived too late to be useful"),
+                false => indeterminate("the reply that granted the lease arrived too late"),
             },
             Some(Ok(Answer::Held(key, contention))) => {
                 self.doubt |= self.keeps_place(&contention, sent_at);

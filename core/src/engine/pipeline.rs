@@ -190,7 +190,8 @@ impl Engine {
         let upkeep = &self.upkeep;
         for request in requests.iter().filter(|request| !request.wait.is_once()) {
             if runs::keep_out(upkeep, request.key, request.share, request.owner) {
-                let message = "the caller already runs under this lock and would wait for itself";
+                let message =
+                    "the caller already holds this lock, so the call would wait for itself";
                 return Err(Error::new(ErrorKind::WouldDeadlock, message).with_key(request.key));
             }
         }
@@ -411,7 +412,7 @@ impl Outcome {
         match self {
             Self::Granted(guards) => Locked::Guard(guards.into_one()),
             Self::Held(busy) => Locked::Held(busy),
-            Self::Apart => unreachable!("it is an outcome of calls for several keys"),
+            Self::Apart => unreachable!("only calls for several keys have this outcome"),
         }
     }
 

@@ -101,7 +101,10 @@ impl Scene {
     /// Runs a caller that is already queued. The second caller leaves without its turn.
     fn run_in_line(self: &Arc<Self>, place: u32) -> JoinHandle<()> {
         let mut waiting = Box::pin(turn(Arc::clone(&self.queue)));
-        assert!(waiting.as_mut().now_or_never().is_none(), "the first caller has the turn");
+        assert!(
+            waiting.as_mut().now_or_never().is_none(),
+            "queued callers wait for the first caller"
+        );
         self.run(move |scene| {
             if place == 2 {
                 return drop(waiting);

@@ -134,7 +134,7 @@ impl LockBackend for Store {
     }
 
     async fn try_acquire(&self, _claim: &Claim) -> Result<Attempt, Error> {
-        unreachable!("callers of the model grant by themselves")
+        unreachable!("the model's callers do not acquire leases from the store")
     }
 
     async fn renew(&self, _lease: &Lease) -> Result<Renewal, Error> {

@@ -39,8 +39,8 @@ impl<D: Driver> Config<D> {
     /// # Errors
     ///
     /// Returns [`Invalid`](leasehold_core::ErrorKind::Invalid) if the URL is not valid. Returns
-    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) if it requires TLS and the `tls`
-    /// Cargo feature is disabled. No error shows the URL, because it may contain a password.
+    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) if the URL requires TLS and the
+    /// `tls` Cargo feature is disabled. No error shows the URL, because it may contain a password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         read(url).map_err(|error| error.with_backend(D::NAME))
     }

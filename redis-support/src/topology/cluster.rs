@@ -1,4 +1,4 @@
-//! A cluster, in which each server has a part of the keys.
+//! A Redis cluster, in which each server stores some of the keys.
 
 mod map;
 mod survey;
@@ -37,8 +37,8 @@ pub(super) const MAX_REDIRECTIONS: usize = 5;
 
 /// The servers of a cluster.
 ///
-/// A primary that is cut off from the cluster keeps replying for some time after its replacement,
-/// and all of these replies are worthless. The map of slot owners is therefore valid only if enough
+/// A primary that is cut off from the cluster keeps replying for some time after it was replaced,
+/// but its replies are no longer valid. The map of slot owners is therefore valid only if enough
 /// owners have confirmed it recently ([`Confirmation`]). The owners are queried again immediately
 /// if a server fails, is slow or reports that the map is outdated. Redirections are followed
 /// immediately.

@@ -1,5 +1,5 @@
-//! Decides how long a server is considered the primary, and which replies may come from a replaced
-//! server.
+//! Decides how long a server is considered the primary, and which replies may come from a server
+//! that has been replaced.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -48,8 +48,8 @@ pub(super) trait Witnesses<D: Driver>: Send + Sync + 'static {
 /// Records whether the last reply about the primaries is still valid. The reply is valid for a
 /// limited time, and only as long as there is no reason to doubt it.
 ///
-/// A server that was replaced while it was frozen or cut off keeps replying, and all of its replies
-/// are worthless. A replaced server cannot know that it was replaced. Calls are therefore sent only
+/// A server that was replaced while it was frozen or cut off keeps replying, but its replies are no
+/// longer valid. A replaced server cannot know that it was replaced. Calls are therefore sent only
 /// to servers that were confirmed recently.
 pub(super) struct Confirmation<D: Driver> {
     context: Arc<Context<D>>,

@@ -29,8 +29,8 @@ use answer::{Answer, Answers, read_others};
 /// The primary that sentinels report.
 ///
 /// A primary that was replaced while it was frozen or cut off keeps replying, but its replies are
-/// worthless. A primary is therefore used only if a majority of all sentinels has confirmed it
-/// recently ([`Confirmation`]). The sentinels also send a notification when they switch to a new
+/// no longer valid. A primary is therefore used only if a majority of all sentinels has confirmed
+/// it recently ([`Confirmation`]). The sentinels also send a notification when they switch to a new
 /// primary. After a failed or slow call, the sentinels are queried again immediately.
 pub(crate) struct Sentinel<D: Driver> {
     master: String,

@@ -5,8 +5,8 @@ use std::error::Error as StdError;
 use crate::failure::Failure;
 use crate::remote::{Row, RunError};
 
-/// Creates the error of a query batch for which the server reported this error number. `rows`
-/// contains the rows that arrived before the error, which show whether the commit failed.
+/// Creates the error for a query batch that failed with this error number. `rows` contains the rows
+/// that arrived before the error, which show whether the commit failed.
 ///
 /// ```
 /// use leasehold_sql_support::{Failure, mysql};

@@ -1,4 +1,4 @@
-//! Checks the settings of a server that can endanger locks.
+//! Checks whether a server's settings can endanger locks.
 
 use leasehold_core::Error;
 use leasehold_core::backend::Finding;

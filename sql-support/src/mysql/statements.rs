@@ -12,13 +12,13 @@ use crate::remote::{self, Rows, Text, bind};
 use crate::reply::Inspected;
 use crate::request::{Acquire, Key, List, Named, Renew, micros, token, token_at};
 
-/// The number of claims of which one deletes expired rows on behalf of all of them. Searching for
-/// expired rows takes one eighth of the time of a lock, even if no row has expired.
+/// One out of this number of claims deletes expired rows, on behalf of all of these claims.
+/// Searching for expired rows takes one eighth of the time of a lock, even if no row has expired.
 const CLEARING: u8 = 8;
 
 /// Creates the query batches of all transactions on the tables of one layout.
 ///
-/// The example of [`mysql`](super) creates a query batch.
+/// The example for [`mysql`](super) creates a query batch.
 #[derive(Clone, Debug)]
 pub struct Statements {
     layout: Layout,

@@ -1,11 +1,11 @@
-//! The statements that query batches consist of.
+//! The SQL statements from which query batches are assembled.
 //!
 //! `{name}` is a table, which [`Layout::fill`](crate::Layout::fill) replaces. `:name` is a value.
-//! Each row of the reply starts with a word that `rows.rs` expects. Each batch assigns every
-//! session variable that it uses. A variable that depends on a second variable needs a separate
-//! `SET`, because a `SET` evaluates all values before the first assignment. Writes specify an
-//! index, because a scan would wait for rows of other keys. Writes change a single table, because
-//! MariaDB stores the rows of a join in a file until it writes them.
+//! Each row of the reply starts with a word by which `rows.rs` recognizes the row. Each batch
+//! assigns every session variable that it uses. A variable that depends on a second variable needs
+//! a separate `SET`, because a `SET` evaluates all values before the first assignment. Writes
+//! specify an index, because a scan would wait for rows of other keys. Writes change a single
+//! table, because MariaDB stores the rows of a join in a file until it writes them.
 
 /// Sets all session settings that the meaning of a batch depends on, because the defaults of the
 /// session are unknown.
@@ -76,9 +76,9 @@ pub(super) const CHARTERED: &str = "SET @enlisted = (SELECT 0 UNION ALL SELECT 1
   WHERE NOT EXISTS (SELECT 1 FROM {member} WHERE charter = :charter AND incarnation = @incarnation));
 ";
 
-/// Deletes expired rows. A condition in later statements would not be sufficient, because only the
-/// deletion waits for a concurrent renewal. After the wait, the deletion skips a row that is in
-/// force again.
+/// Deletes expired rows. It is not sufficient to ignore expired rows in later statements, because
+/// only the deletion waits for a concurrent renewal. After the wait, the deletion skips a row that
+/// is in force again.
 pub(super) const EXPIRE: &str =
     "DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.ends <= @now;
 ";
@@ -87,10 +87,10 @@ pub(super) const EXPIRE: &str =
 pub(super) const BEGIN_ROOM: &str = "SET @queued = TRUE;
 ";
 
-/// Counts the permits in use and the queue entries, and finds the first queue entry that does not
-/// fit. If there were no queue entries, later counts are skipped, because each count visits all
-/// rows that InnoDB has not purged yet. The window function needs a temporary table, which locks
-/// without a queue do not need.
+/// Counts the permits in use and the queue entries, and finds the first queue entry that cannot be
+/// admitted. If there were no queue entries, later counts are skipped, because each count visits
+/// all rows that InnoDB has not purged yet. The window function needs a temporary table, which
+/// locks without a queue do not need.
 pub(super) const ROOM: &str =
     "SELECT COALESCE(SUM(IF(place IS NULL, units, 0)), 0), COUNT(place) INTO @used, @queued FROM {lease}
   WHERE @queued AND `key` = :key;

@@ -5,8 +5,8 @@ use std::error::Error as StdError;
 use crate::failure::Failure;
 use crate::remote::RunError;
 
-/// Creates the error of a query batch for which the server reported this `SQLSTATE`. The
-/// transaction was rolled back, unless the code means that the connection ended as well.
+/// Creates the error for a query batch that failed with this `SQLSTATE`. The transaction was rolled
+/// back, unless the code means that the connection was closed.
 ///
 /// ```
 /// use leasehold_sql_support::{Failure, postgres};

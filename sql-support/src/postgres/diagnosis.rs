@@ -1,4 +1,4 @@
-//! Checks the settings of a server that can endanger locks.
+//! Checks whether a server's settings can endanger locks.
 
 use leasehold_core::Error;
 use leasehold_core::backend::Finding;
@@ -32,7 +32,7 @@ pub(super) fn findings(rows: &Rows) -> Result<Vec<Finding>, Error> {
         if is_standby {
             Finding::failed(
                 "role",
-                "standby; a standby does not grant locks; use the URL of the primary",
+                "standby, which does not grant locks; use the URL of the primary",
             )
         } else if is_read_only == Some("on") {
             let message = "default_transaction_read_only is on, so the server does not grant locks; set it to off";

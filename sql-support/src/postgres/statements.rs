@@ -16,7 +16,7 @@ use crate::request::{Acquire, Key, List, Named, Renew, micros, token, token_at};
 
 /// Creates the query batches of all transactions on the tables of one layout.
 ///
-/// The example of [`postgres`](super) creates a query batch.
+/// The example for [`postgres`](super) creates a query batch.
 #[derive(Clone, Debug)]
 pub struct Statements {
     layout: Layout,

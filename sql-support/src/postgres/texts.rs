@@ -1,8 +1,8 @@
-//! The statements that query batches consist of.
+//! The SQL statements from which query batches are assembled.
 //!
 //! `{name}` is a table, which [`Layout::fill`](crate::Layout::fill) replaces. `:name` is a value.
-//! Each row of the reply starts with a word that `rows.rs` expects. Rows that start with `set`
-//! exist only for the side effects of their functions.
+//! Each row of the reply starts with a word by which `rows.rs` recognizes the row. Rows that start
+//! with `set` exist only for the side effects of their functions.
 
 /// Sets all session settings that the meaning of a batch depends on, because the defaults of the
 /// session are unknown.
@@ -65,9 +65,9 @@ pub(super) const CHARTERED: &str =
     "SELECT 'set', ln(count(*)) FROM {member} WHERE charter = ALL (ARRAY[:charters]) AND incarnation = :incarnation;
 ";
 
-/// Deletes expired rows. A condition in later statements would not be sufficient, because only the
-/// deletion waits for a concurrent renewal. After the wait, the deletion skips a row that is in
-/// force again.
+/// Deletes expired rows. It is not sufficient to ignore expired rows in later statements, because
+/// only the deletion waits for a concurrent renewal. After the wait, the deletion skips a row that
+/// is in force again.
 pub(super) const EXPIRE: &str = "DELETE FROM {lease} WHERE key IN (:keys) AND ends <= :now;
 ";
 
@@ -138,7 +138,7 @@ SELECT CASE WHEN d.other THEN 'other' WHEN d.fits THEN 'granted' ELSE 'refused' 
 FROM decision d LEFT JOIN counted c ON true LEFT JOIN holder h ON NOT d.fits;
 ";
 
-/// Decides several claims. The claims are granted if all of them fit.
+/// Decides several claims. The claims are granted if all of them can be admitted.
 ///
 /// Claims on the same partition share its token counter and get no spare tokens.
 pub(super) const ACQUIRE_ALL: &str = "WITH claim (n, stripe, key, tag, whole, units, capacity, ttl, spare, fingerprint, description) AS (VALUES :claims),

@@ -11,8 +11,8 @@ use leasehold_core::{Error, ErrorKind};
 use crate::layout::Layout;
 use crate::remote::{Driver, Hears, Run};
 
-/// The database of the driver `D`, and the options for its use. `Debug` shows neither the user nor
-/// the password.
+/// The database to connect to with the driver `D`, and the options for the connections. `Debug`
+/// shows neither the user nor the password.
 ///
 /// Each database's crate defines a type alias for this type, for example `PostgresConfig`, and
 /// documents the URL.
@@ -66,9 +66,9 @@ impl<D: Driver> Config<D> {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the URL is not valid, and [`ErrorKind::Unsupported`] if it
-    /// requires TLS and the `tls` Cargo feature is disabled. No error shows the URL, because it may
-    /// contain a password.
+    /// Returns [`ErrorKind::Invalid`] if the URL is not valid, and [`ErrorKind::Unsupported`] if
+    /// the URL requires TLS and the `tls` Cargo feature is disabled. No error shows the URL,
+    /// because it may contain a password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         let mut settings = Settings::new(Self::DEFAULT_TIMEOUT);
         let servers = D::read_url(url, &mut settings).map_err(in_backend::<D>)?;
@@ -114,9 +114,9 @@ impl<D: Driver> Config<D> {
 
     /// Sets the time limit for a call. The default is [`Config::DEFAULT_TIMEOUT`].
     ///
-    /// The server gets a slightly shorter limit, so that most calls that time out have certainly
-    /// not been applied. MySQL waits for locks in whole seconds, so a limit below 3 s increases the
-    /// number of calls with an unknown outcome on MySQL.
+    /// The server gets a slightly shorter limit, so that most calls that time out are known not to
+    /// have been applied. MySQL waits for locks in whole seconds, so a limit below 3 s increases
+    /// the number of calls with an unknown outcome on MySQL.
     ///
     /// # Errors
     ///
@@ -160,8 +160,8 @@ impl<D: Driver> Config<D> {
         self
     }
 
-    /// Returns the statements that create the tables. If the application cannot create tables, an
-    /// administrator must run these statements.
+    /// Returns the statements that create the tables. If the application's user is not allowed to
+    /// create tables, an administrator must run these statements.
     pub fn migration(&self) -> String {
         D::migration(&self.settings.layout)
     }

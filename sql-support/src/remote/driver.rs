@@ -72,10 +72,10 @@ pub trait Hears: Driver {}
 pub struct Opened<D> {
     /// The driver.
     pub driver: D,
-    /// The query batches for its tables.
+    /// The query batches for the database's tables.
     pub statements: Box<dyn Statements>,
-    /// The strength of its fencing tokens.
+    /// The strength of the database's fencing tokens.
     pub fencing: Fencing,
-    /// The source of change notifications for its clients.
+    /// The source of change notifications for the database's clients.
     pub news: News,
 }

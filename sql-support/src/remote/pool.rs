@@ -61,8 +61,8 @@ pub async fn addresses_of(host: &str) -> Result<Vec<IpAddr>, RunError> {
     Ok(addresses)
 }
 
-/// Returns the error for the case that none of several addresses accepted a connection. The error
-/// is the last failure, or a timeout if there was no failure.
+/// Returns the error to report if none of several addresses accepted a connection. The error is the
+/// last failure, or a timeout if there was no failure.
 ///
 /// The connectors of the `leasehold-postgres` and `leasehold-mysql` crates call this function.
 pub fn no_connection(mut failures: Vec<RunError>) -> RunError {
@@ -70,8 +70,7 @@ pub fn no_connection(mut failures: Vec<RunError>) -> RunError {
     failures.pop().unwrap_or_else(late)
 }
 
-/// A connection to a database. Dropping the value closes the connection, even in the middle of a
-/// reply.
+/// A connection to a database. Dropping a connection closes it, even while a reply is arriving.
 ///
 /// The `leasehold-postgres` and `leasehold-mysql` crates contain complete implementations.
 #[async_trait]
@@ -92,8 +91,8 @@ pub trait Link: Send + 'static {
 }
 
 /// Three groups of connections: several connections for acquisitions, one for releases, and one for
-/// renewals. Releases have a separate connection because they may have to wait for a partition. One
-/// connection is enough for renewals, because they are sent in batches.
+/// renewals. Releases have a separate connection because they may have to wait for a lock-table
+/// partition. One connection is enough for renewals, because they are sent in batches.
 ///
 /// [`Remote`](crate::Remote) creates a pool unless the application provides the connections.
 pub struct Pool<C: Connector> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The query batch of one transaction. `Debug` does not show its statements.
 ///
-/// The example of [`postgres`](crate::postgres) creates a query batch.
+/// The example for [`postgres`](crate::postgres) creates a query batch.
 #[derive(Clone)]
 pub struct Text {
     /// A function that returns the start of the batch, with the time limit for the server.
@@ -50,7 +50,8 @@ impl Text {
         Self { begin, body: Body::Preparable(Arc::clone(statements), values) }
     }
 
-    /// Returns the query batch as text. The server ends each statement of the batch after `limit`.
+    /// Returns the query batch as text. The server aborts each statement of the batch after
+    /// `limit`.
     ///
     /// MySQL waits for locks in whole seconds, for at least one second and at most half of `limit`.
     pub fn at(&self, limit: Duration) -> String {

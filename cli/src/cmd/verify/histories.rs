@@ -1,4 +1,4 @@
-//! Processes of this command that lock, are stopped and are killed, and the verdict on their history.
+//! Runs processes that acquire locks, pauses and kills some of them, and checks the history of their locks.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -24,16 +24,18 @@ use super::CLIENT;
 const PROCESSES: u32 = 4;
 const TASKS: u32 = 8;
 
-/// Short, so that processes are stopped for longer than a lease lasts, again and again. A store may allow no shorter ones than its own.
+/// The TTL is short, so that processes are often paused for longer than their lease. If the store's minimum TTL is longer, the minimum TTL
+/// is used.
 const TTL: Duration = Duration::from_secs(1);
 
-/// A store may be far away, and elects no leader here: its servers are left alone.
+/// The time for recovery after a fault. The time is sufficient for a distant store. The servers are not disturbed, so no time for an
+/// election is added.
 const RECOVERY: Duration = Duration::from_secs(8);
 
-/// The faults that a store does not notice, but as clients that fall silent.
+/// Faults of clients, which the store notices only because a client stops sending requests.
 const FAULTS: [&str; 3] = ["client-stopped", "client-killed", "clients-stopped"];
 
-/// Runs processes on the store for `time`, stops and kills some of them as a seed says, and judges their history.
+/// Runs processes on the store for `time`, pauses and kills some of them at times that a seed determines, and checks their history.
 pub(super) async fn run(url: &str, client: &LockClient, time: Duration) -> Run {
     let store = client.backend().capabilities();
     let bounds = Bounds { ttl: TTL.max(store.min_ttl()), recovery: RECOVERY };
@@ -73,7 +75,7 @@ pub(super) async fn client() -> ExitCode {
     worker::run(connect, |_client| BTreeMap::new()).await
 }
 
-/// Stops and kills processes until the time is over.
+/// Pauses and kills processes until the time has passed.
 async fn disturb(clients: &mut Population, seed: u64, ttl: Duration, time: Duration) -> Vec<Hit> {
     let (mut random, end) = (Rng::with_seed(seed), Instant::now() + time);
     let mut hits = Vec::new();

@@ -34,7 +34,7 @@ pub(super) fn report(store: &str, done: &[Done]) -> String {
     xml
 }
 
-/// Text in an attribute. Control characters are not allowed in XML, however they are written.
+/// Text in an attribute. XML does not allow control characters, even if they are escaped.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {

@@ -1,4 +1,4 @@
-//! A namespace of its own on the user's store.
+//! Creates a separate namespace on the user's store.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,13 +11,13 @@ use leasehold_conformance::{Harness, Timing};
 use crate::exit::Failure;
 use crate::place::{Place, Store};
 
-/// How long cases that use a store without the layers wait for a reply: no one asks again for them.
+/// How long cases that use the store without a client wait for a reply. These cases do not retry requests.
 const PATIENCE: &str = "timeout-ms=20000";
 
-/// Where the cases lock. The suite knows a store by its type alone.
+/// The URL that the cases use. The suite identifies a store only by its type, so the URL cannot be passed to the suite.
 static URL: OnceLock<String> = OnceLock::new();
 
-/// A namespace that no user of the store has.
+/// A namespace that no other user of the store uses.
 #[derive(Debug)]
 pub(super) struct Scratch {
     url: String,
@@ -44,7 +44,7 @@ impl Scratch {
             Store::Postgres | Store::Mysql => format!("{}verify_{id}_", place.prefix()),
             _ => format!("{}verify-{id}:", place.prefix()),
         };
-        // The path of a ZooKeeper is a prefix, too.
+        // The path of a ZooKeeper URL is also a prefix.
         let end = match place.store {
             Store::ZooKeeper => base.len() - place.path.len(),
             _ => base.len(),
@@ -61,7 +61,7 @@ impl Scratch {
         &self.url
     }
 
-    /// Has all cases run here. A process verifies one store.
+    /// Makes all cases use this namespace. A process verifies only one store.
     pub(super) fn choose(&self) {
         URL.get_or_init(|| self.url.clone());
     }
@@ -118,7 +118,7 @@ impl Harness for Theirs {
         Timing::new().within(store.min_ttl(), store.max_ttl())
     }
 
-    /// Through another client of ours: there is no other way that all stores have in common.
+    /// Reads the holder through a separate client, because stores have no other interface in common.
     async fn witness(&self, key: &LockKey) -> Option<Holder> {
         let seen = self.witness.inspect(key).await.expect("the store names the holders of a key");
         seen.holders().first().cloned()
@@ -137,7 +137,7 @@ fn url() -> &'static str {
     URL.get().expect("the namespace was chosen before the cases run")
 }
 
-/// The URL of the same place, for clients that wait for replies as long as a busy machine takes.
+/// The URL of the same namespace, with a time limit that is long enough for a busy machine.
 fn patient(url: &str) -> String {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let kept = query.split('&').filter(|it| !it.is_empty() && !it.starts_with("timeout-ms="));

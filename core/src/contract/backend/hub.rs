@@ -40,7 +40,7 @@ pub(super) enum Wakers {
     #[default]
     None,
     One(u32, Waker),
-    #[expect(clippy::box_collection, reason = "a list in place would make all of them larger")]
+    #[expect(clippy::box_collection, reason = "an unboxed list would make every variant larger")]
     Several(Box<Vec<(u32, Waker)>>),
 }
 

@@ -41,7 +41,7 @@ impl LeaseId {
     /// # Panics
     ///
     /// Panics if the operating system cannot provide random bytes.
-    #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
+    #[expect(clippy::new_without_default, reason = "two default values would differ")]
     pub fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
 

@@ -24,7 +24,7 @@ impl StoreId {
     /// # Panics
     ///
     /// Panics if the operating system cannot provide random bytes.
-    #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
+    #[expect(clippy::new_without_default, reason = "two default values would differ")]
     pub fn new() -> Self {
         Self(Uuid::new_v4())
     }

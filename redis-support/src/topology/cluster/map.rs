@@ -1,4 +1,4 @@
-//! The map of a cluster, which contains the owner of each slot.
+//! The map of a Redis cluster, which contains the owner of each hash slot.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,4 +1,5 @@
-//! Queries servers of a cluster for the owners of slots, until enough servers have replied.
+//! Queries the servers of a Redis cluster for the owners of hash slots, until enough servers have
+//! replied.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;

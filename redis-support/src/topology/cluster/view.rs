@@ -1,4 +1,4 @@
-//! The owners of slots, as reported by servers of a cluster.
+//! The owners of hash slots, as reported by the servers of a Redis cluster.
 
 use std::collections::{BTreeSet, HashMap};
 
