@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// The history of clients and faults on one class of store, with the result of the check.
 ///
-/// The example of [`report::html`](super::report::html) creates a run.
+/// The example of [`Summary`](super::summary::Summary) creates a run.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Run {
     /// The seed of the fault schedule.

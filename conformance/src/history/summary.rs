@@ -12,6 +12,15 @@ const TOLD: usize = 8;
 /// Displays a run in a few lines.
 ///
 /// `leasehold verify` prints this summary.
+///
+/// ```
+/// use leasehold_conformance::history::run::Run;
+/// use leasehold_conformance::history::summary::Summary;
+///
+/// let run = Run { title: "One Redis".to_owned(), seed: 7, ..Run::default() };
+///
+/// assert!(Summary(&run).to_string().starts_with("One Redis: seed 7"));
+/// ```
 #[derive(Debug)]
 pub struct Summary<'a>(pub &'a Run);
 

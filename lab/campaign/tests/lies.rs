@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use leasehold_conformance::history::report;
+use leasehold_campaign::report;
 use leasehold_conformance::history::run::Run;
 
 use crate::gate::campaign;
