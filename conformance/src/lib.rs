@@ -64,6 +64,7 @@ mod run;
 
 mod list;
 mod report;
+mod rule;
 mod suites;
 mod test;
 
@@ -78,5 +79,6 @@ pub use case::{Case, Need, Outcome, Skipped, Subject};
 pub use harness::{Disturbance, Groups, Harness, Rounds, Time, Timing};
 pub use list::cases;
 pub use report::{Report, report};
+pub use rule::Rule;
 pub use suites::Suites;
 pub use test::run_case;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
-use crate::history::run::{Run, ViolationRow};
+use crate::history::run::{HoldRow, Run, ViolationRow};
 
 /// The maximum number of violations in a summary. Further violations of a run would not add
 /// information.
@@ -70,16 +70,26 @@ impl Display for Summary<'_> {
             Counts(&figures.excused)
         )?;
         let broken = violations.iter().filter(|violation| violation.excused.is_none());
-        for ViolationRow { rule, at_ms, text, .. } in broken.take(TOLD) {
+        for ViolationRow { rule, at_ms, text, holds: involved, .. } in broken.take(TOLD) {
             write!(f, "\n    {rule} at {:.2} s: {text}", at_ms / 1_000.0)?;
+            for HoldRow { process, task, key, token, from_ms, until_ms, end, .. } in
+                involved.iter().map(|place| &holds[*place])
+            {
+                write!(
+                    f,
+                    "\n      process {process}, task {task} held {key} with token {token} from {:.3} s to {:.3} s ({end:?})",
+                    from_ms / 1_000.0,
+                    until_ms / 1_000.0
+                )?;
+            }
         }
         Ok(())
     }
 }
 
-struct Counts<'a>(&'a BTreeMap<String, u64>);
+struct Counts<'a, K>(&'a BTreeMap<K, u64>);
 
-impl Display for Counts<'_> {
+impl<K: Display> Display for Counts<'_, K> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("none");

@@ -100,6 +100,7 @@ impl<'a> Shown<'a> {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_conformance::Rule;
     use leasehold_conformance::history::run::{
         End, HoldRow, Kind, Register, Run, ViolationRow, WriteRow,
     };
@@ -188,7 +189,7 @@ mod tests {
             undid: false,
         };
         let violation = ViolationRow {
-            rule: "V1".to_owned(),
+            rule: Rule::Exclusion,
             at_ms: 15.0,
             key: key.to_owned(),
             text: "two at once".to_owned(),
