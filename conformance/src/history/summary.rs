@@ -5,8 +5,8 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::history::run::{HoldRow, Run, ViolationRow};
 
-/// The maximum number of violations in a summary. Further violations of a run would not add
-/// information.
+/// The maximum number of violations in a summary, and of holds of a violation. Further rows would
+/// not add information.
 const TOLD: usize = 8;
 
 /// Displays a run in a few lines.
@@ -73,13 +73,14 @@ impl Display for Summary<'_> {
         for ViolationRow { rule, at_ms, text, holds: involved, .. } in broken.take(TOLD) {
             write!(f, "\n    {rule} at {:.2} s: {text}", at_ms / 1_000.0)?;
             for HoldRow { process, task, key, token, from_ms, until_ms, end, .. } in
-                involved.iter().map(|place| &holds[*place])
+                involved.iter().take(TOLD).map(|place| &holds[*place])
             {
                 write!(
                     f,
-                    "\n      process {process}, task {task} held {key} with token {token} from {:.3} s to {:.3} s ({end:?})",
+                    "\n      process {process}, task {task} held {key} with token {token} from {:.3} s to {:.3} s ({})",
                     from_ms / 1_000.0,
-                    until_ms / 1_000.0
+                    until_ms / 1_000.0,
+                    format!("{end:?}").to_lowercase()
                 )?;
             }
         }

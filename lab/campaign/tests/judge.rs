@@ -127,7 +127,7 @@ fn two_holders_at_once_are_found() {
     assert_eq!(violation.length_ms, 100.0);
     assert_eq!(violation.holds, [0, 1]);
     assert_eq!(run.figures.longest_overlap_ms, 100.0);
-    let first = "process 1, task 0 held job with token 7 from 0.000 s to 0.150 s (Deadline)";
+    let first = "process 1, task 0 held job with token 7 from 0.000 s to 0.150 s (deadline)";
     assert!(Summary(&run).to_string().contains(first), "{}", Summary(&run));
 }
 
