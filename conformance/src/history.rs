@@ -1,10 +1,9 @@
-//! Runs real client processes, pauses and kills them, records their history, checks it, and renders
-//! it as a page.
+//! Runs real client processes, pauses and kills them, records their history, and checks it.
 //!
 //! A [`Population`](population::Population) of processes uses one store. Each process calls
 //! [`worker::run`], and reports to a [`Record`](record::Record) when it considers itself a holder.
 //! [`History::judge`](judge::History::judge) creates a [`Run`](run::Run) from the record, with all
-//! violated guarantees. [`report::html`] renders several runs.
+//! violated guarantees. A [`Summary`](summary::Summary) displays the run.
 //!
 //! `leasehold verify` and the fault campaign of the repository use this module. The module is not
 //! covered by semantic versioning.
@@ -16,7 +15,6 @@ pub mod line;
 pub mod population;
 pub mod process;
 pub mod record;
-pub mod report;
 pub mod run;
 pub mod stalls;
 pub mod summary;

@@ -66,6 +66,7 @@ mod run;
 
 mod list;
 mod report;
+mod rule;
 mod suites;
 mod test;
 
@@ -80,4 +81,5 @@ pub use case::{Case, Need, Outcome, Skipped, Subject};
 pub use harness::{Disturbance, Groups, Harness, Rounds, Time, Timing};
 pub use list::cases;
 pub use report::{Report, report};
+pub use rule::Rule;
 pub use suites::Suites;

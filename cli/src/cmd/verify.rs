@@ -7,15 +7,13 @@ mod scratch;
 use std::any::Any;
 use std::fs;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::slice;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use leasehold_conformance::history::report;
 use leasehold_conformance::history::run::Run;
 use leasehold_conformance::history::summary::Summary;
 use leasehold_conformance::{Case, Skipped, Subject, cases};
@@ -67,10 +65,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = time::parse, help_heading = "Histories")]
     histories: Option<time::Time>,
 
-    /// Write an HTML report about the test processes to this file.
-    #[arg(long, value_name = "FILE", requires = "histories", help_heading = "Histories")]
-    report: Option<PathBuf>,
-
     /// Run as one of the test processes of --histories.
     #[arg(long = "client-of-histories", hide = true)]
     is_client: bool,
@@ -84,7 +78,7 @@ pub(crate) const HELP: Help = Help {
     examples: "\
 leasehold verify --backend redis://staging
 leasehold verify --only renewal --junit locks.xml --backend etcd://etcd-0
-leasehold verify --histories 60s --report page.html",
+leasehold verify --histories 60s",
     ..Help::CONNECTING
 };
 
@@ -134,10 +128,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let left = scratch.clean();
 
     if let Some(file) = &args.junit {
-        write(file, &junit::report(store, &done))?;
-    }
-    if let (Some(file), Some(run)) = (&args.report, &history) {
-        write(file, &report::html(slice::from_ref(run)))?;
+        fs::write(file, junit::report(store, &done)).map_err(|error| {
+            Failure::new(exit::NOT_WRITTEN, format!("cannot write {}: {error}", file.display()))
+        })?;
     }
     let count = |has: fn(&Verdict) -> bool| done.iter().filter(|it| has(&it.verdict)).count();
     let failed = count(|verdict| matches!(verdict, Verdict::Failed(_)));
@@ -173,12 +166,6 @@ fn tell_history(run: &Run) -> Result<bool, Failure> {
         out::print(format!("{}\n", Summary(run)).as_bytes())?;
     }
     Ok(run.figures.violations.is_empty() && !run.holds.is_empty())
-}
-
-fn write(file: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(file, text).map_err(|error| {
-        Failure::new(exit::NOT_WRITTEN, format!("cannot write {}: {error}", file.display()))
-    })
 }
 
 /// Runs the cases, each in its own runtime, and reports each result.

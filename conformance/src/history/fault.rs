@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::Rule;
+
 /// A period after a fault in which some rules do not apply.
 ///
 /// [`Hit`] contains a value of this type.
@@ -10,7 +12,7 @@ pub struct Window {
     /// The guarantee, as stated in `docs/promises.md`.
     pub promise: &'static str,
     /// The rules that do not apply.
-    pub rules: &'static [&'static str],
+    pub rules: &'static [Rule],
     /// The longest allowed violation, as a number of TTLs plus a number of seconds.
     pub longest: (u32, u32),
     /// The latest start of a violation after the end of the fault, as a number of TTLs plus a
@@ -44,7 +46,7 @@ impl Hit {
     /// Returns the guarantee that permits a violation of a rule at this time, if there is one.
     pub fn excuse(
         &self,
-        rule: &str,
+        rule: Rule,
         at: Duration,
         length: Duration,
         ttl: Duration,

@@ -19,17 +19,8 @@ use self::time::Timeline;
 /// The events of several processes on one machine with a common clock, and the faults that
 /// occurred.
 ///
-/// | rule | the rule is violated if |
-/// | --- | --- |
-/// | V1 | the holders that consider their leases of a key valid have more permits than the limit |
-/// | V2 | a resource that checks fencing tokens accepts a write from a holder after a later holder has written, or rejects a write from the latest holder |
-/// | V3 | a resource without fencing loses an update; this is only counted, because no lock can prevent it while processes are paused |
-/// | V4 | a guard reports *held* after *lost* or after its deadline, or work under `run` continues after a loss |
-/// | tokens | the tokens of a key do not increase in the order of the grants: a caller that requests the lock after a holder has received its guard gets a smaller token |
-/// | entries | a caller receives its guard after a holder with a larger token, although it had requested the lock earlier |
-/// | liveness | a caller waits too long for a key that no caller considers held, while no fault is in effect |
-/// | leak | all processes have exited, but a key is not free within one TTL or remains in the store, or a process keeps entries |
-/// | record | a line from a process is missing, or a process has exited on its own |
+/// The check applies every [`Rule`](crate::Rule) except `hand-off`. Lost updates of a resource
+/// without fencing are only counted, because no lock can prevent them while processes are paused.
 #[derive(Clone, Debug)]
 pub struct History {
     start: Duration,

@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Rule;
+
 /// The history of clients and faults on one class of store, with the result of the check.
 ///
-/// The example of [`report::html`](super::report::html) creates a run.
+/// The example of [`Summary`](super::summary::Summary) creates a run.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Run {
     /// The seed of the fault schedule.
@@ -192,8 +194,8 @@ pub enum Register {
 /// [`Run::violations`] contains these rows.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ViolationRow {
-    /// The rule: `V1` to `V4`, `tokens`, `entries`, `liveness`, `leak` or `record`.
-    pub rule: String,
+    /// The rule.
+    pub rule: Rule,
     /// When the violation occurred.
     pub at_ms: f64,
     /// The key, or an empty string if the violation does not concern a key.
@@ -229,15 +231,15 @@ pub struct Figures {
     /// The number of faults that started while a lock was held.
     pub faults_on_holds: u64,
     /// The number of violations by rule, except for excused violations.
-    pub violations: BTreeMap<String, u64>,
+    pub violations: BTreeMap<Rule, u64>,
     /// The number of excused violations by rule, which a window of the guarantees permits.
-    pub excused: BTreeMap<String, u64>,
+    pub excused: BTreeMap<Rule, u64>,
     /// The longest overlap of holds that exclude each other.
     pub longest_overlap_ms: f64,
     /// The numbers of writes that the fenced register accepted and rejected.
     pub writes: [u64; 2],
     /// The number of writes to the unfenced register that overwrote a write that the writer had not
-    /// read (V3).
+    /// read.
     pub lost_updates: u64,
     /// The time from a deadline to the loss notification, except for paused processes: median, 99th
     /// percentile and maximum.

@@ -3,15 +3,24 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
-use crate::history::run::{Run, ViolationRow};
+use crate::history::run::{HoldRow, Run, ViolationRow};
 
-/// The maximum number of violations in a summary. Further violations of a run would not add
-/// information.
+/// The maximum number of violations in a summary, and of holds of a violation. Further rows would
+/// not add information.
 const TOLD: usize = 8;
 
 /// Displays a run in a few lines.
 ///
 /// `leasehold verify` prints this summary.
+///
+/// ```
+/// use leasehold_conformance::history::run::Run;
+/// use leasehold_conformance::history::summary::Summary;
+///
+/// let run = Run { title: "One Redis".to_owned(), seed: 7, ..Run::default() };
+///
+/// assert!(Summary(&run).to_string().starts_with("One Redis: seed 7"));
+/// ```
 #[derive(Debug)]
 pub struct Summary<'a>(pub &'a Run);
 
@@ -61,16 +70,27 @@ impl Display for Summary<'_> {
             Counts(&figures.excused)
         )?;
         let broken = violations.iter().filter(|violation| violation.excused.is_none());
-        for ViolationRow { rule, at_ms, text, .. } in broken.take(TOLD) {
+        for ViolationRow { rule, at_ms, text, holds: involved, .. } in broken.take(TOLD) {
             write!(f, "\n    {rule} at {:.2} s: {text}", at_ms / 1_000.0)?;
+            for HoldRow { process, task, key, token, from_ms, until_ms, end, .. } in
+                involved.iter().take(TOLD).map(|place| &holds[*place])
+            {
+                write!(
+                    f,
+                    "\n      process {process}, task {task} held {key} with token {token} from {:.3} s to {:.3} s ({})",
+                    from_ms / 1_000.0,
+                    until_ms / 1_000.0,
+                    format!("{end:?}").to_lowercase()
+                )?;
+            }
         }
         Ok(())
     }
 }
 
-struct Counts<'a>(&'a BTreeMap<String, u64>);
+struct Counts<'a, K>(&'a BTreeMap<K, u64>);
 
-impl Display for Counts<'_> {
+impl<K: Display> Display for Counts<'_, K> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("none");

@@ -1,5 +1,6 @@
 //! The catalogue of faults.
 
+use leasehold_conformance::Rule;
 use leasehold_conformance::history::fault::Window;
 
 use crate::class::Class;
@@ -75,12 +76,12 @@ const COPIED: &[Class] = &[Sentinel, Cluster, Postgres];
 const ENSEMBLES: &[Class] = &[Etcd, Zookeeper];
 
 /// A lease that ends early is granted to another while its own grant may still be on the way: that holder then enters late, with the older token.
-const ENTRY: &[&str] = &["V1", "entries"];
+const ENTRY: &[Rule] = &[Rule::Exclusion, Rule::EntryOrder];
 
 /// The old primary is dead, frozen or out of reach of all clients.
 const FAILOVER: Window = Window {
     promise: "failover: two believe together at most for a TTL, less the time until another has taken over",
-    rules: &["V1"],
+    rules: &[Rule::Exclusion],
     longest: (1, 0),
     after: (1, 4),
 };
@@ -88,7 +89,7 @@ const FAILOVER: Window = Window {
 /// The old primary is cut off together with clients.
 const CUT_OFF: Window = Window {
     promise: "failover: the old primary is cut off together with the holder: two believe together at most for a TTL and 2 s",
-    rules: &["V1"],
+    rules: &[Rule::Exclusion],
     longest: (1, 4),
     after: (1, 6),
 };
@@ -104,7 +105,7 @@ const CLOCK_FORWARD: Window = Window {
 /// The server's clock steps back: its leases live longer.
 const CLOCK_BACK: Window = Window {
     promise: "clock: leases end by the server's clock, which has stepped back",
-    rules: &["liveness"],
+    rules: &[Rule::BoundedWait],
     longest: (60, 60),
     after: (4, 10),
 };
@@ -128,7 +129,7 @@ const DATA_LOST: Window = Window {
 /// The file is removed, and processes go over to a new one, one after the other.
 const FILE_LOST: Window = Window {
     promise: "SQLite: a file that is removed has lost its leases, and tokens are in order while the file lives",
-    rules: &["V1", "V2", "tokens", "entries"],
+    rules: &[Rule::Exclusion, Rule::Fencing, Rule::TokenOrder, Rule::EntryOrder],
     longest: (1, 0),
     after: (1, 1),
 };

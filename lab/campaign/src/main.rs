@@ -10,11 +10,11 @@ use clap::Parser;
 use leasehold_campaign::args::Args;
 use leasehold_campaign::campaign;
 use leasehold_campaign::firewall::Firewall;
-use leasehold_campaign::liar;
+use leasehold_campaign::{liar, report};
 use leasehold_conformance::history::line::Plan;
 use leasehold_conformance::history::run::Run;
 use leasehold_conformance::history::summary::Summary;
-use leasehold_conformance::history::{report, worker};
+use leasehold_conformance::history::worker;
 use leasehold_core::backend::LockBackend;
 use leasehold_core::{Error, LockClient};
 

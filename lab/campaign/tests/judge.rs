@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use leasehold_campaign::fault::{CATALOGUE, Fault};
+use leasehold_conformance::Rule;
 use leasehold_conformance::history::event::{Event, EventKind, Usage};
 use leasehold_conformance::history::fault::Hit;
 use leasehold_conformance::history::judge::{Bounds, History};
 use leasehold_conformance::history::run::{Cause, End, Kind, Register, Run};
+use leasehold_conformance::history::summary::Summary;
 
 /// Beside the recovery, which is none, longer than a key may take to be free.
 const TTL: u64 = 100;
@@ -79,7 +81,7 @@ fn assert_kept(events: impl Into<Vec<Event>>) {
 }
 
 #[track_caller]
-fn assert_broken(rule: &str, events: impl Into<Vec<Event>>) {
+fn assert_broken(rule: Rule, events: impl Into<Vec<Event>>) {
     let run = judged(events, Vec::new());
     let [violation] = &run.violations[..] else { panic!("one is expected: {:?}", run.violations) };
     assert_eq!(violation.rule, rule, "{}", violation.text);
@@ -121,10 +123,12 @@ fn two_holders_at_once_are_found() {
     let run = judged([enters(0, 1, 7), held(50, 1, 150), enters(40, 2, 8)], Vec::new());
 
     let violation = &run.violations[0];
-    assert_eq!((violation.rule.as_str(), violation.at_ms), ("V1", 40.0));
+    assert_eq!((violation.rule, violation.at_ms), (Rule::Exclusion, 40.0));
     assert_eq!(violation.length_ms, 100.0);
     assert_eq!(violation.holds, [0, 1]);
     assert_eq!(run.figures.longest_overlap_ms, 100.0);
+    let first = "process 1, task 0 held job with token 7 from 0.000 s to 0.150 s (deadline)";
+    assert!(Summary(&run).to_string().contains(first), "{}", Summary(&run));
 }
 
 #[test]
@@ -134,9 +138,9 @@ fn a_window_of_the_promises_excuses_an_overlap() {
     let too_early = judged(overlap, vec![hit("primary-killed", 60, 90)]);
 
     assert!(excused.violations[0].excused.as_ref().unwrap().starts_with("failover"));
-    assert_eq!(excused.figures.excused["V1"], 1);
+    assert_eq!(excused.figures.excused[&Rule::Exclusion], 1);
     assert!(excused.figures.violations.is_empty());
-    assert_eq!(too_early.figures.violations["V1"], 1);
+    assert_eq!(too_early.figures.violations[&Rule::Exclusion], 1);
 }
 
 #[test]
@@ -144,12 +148,12 @@ fn an_overlap_beyond_the_bound_of_its_window_is_found() {
     let overlap = [enters(0, 1, 7), held(200, 1, 300), enters(40, 2, 8), held(200, 2, 300)];
     let run = judged(overlap, vec![hit("primary-killed", 30, 50)]);
 
-    assert_eq!(run.figures.violations["V1"], 1, "it lasts for longer than a TTL");
+    assert_eq!(run.figures.violations[&Rule::Exclusion], 1, "it lasts for longer than a TTL");
 }
 
 #[test]
 fn a_stopped_process_believes_up_to_its_deadline() {
-    assert_broken("V1", [enters(0, 1, 7), enters(99, 2, 8), lost(300, 1)]);
+    assert_broken(Rule::Exclusion, [enters(0, 1, 7), enters(99, 2, 8), lost(300, 1)]);
     assert_kept([enters(0, 1, 7), enters(100, 2, 8), lost(300, 1)]);
 }
 
@@ -171,7 +175,7 @@ fn a_unit_above_the_limit_is_found() {
     let two = [of_two(0, 1, 9), of_two(10, 2, 8)];
     assert_kept(two.clone());
 
-    assert_broken("V1", [&two[..], &[of_two(20, 3, 10)]].concat());
+    assert_broken(Rule::Exclusion, [&two[..], &[of_two(20, 3, 10)]].concat());
 }
 
 #[test]
@@ -179,22 +183,22 @@ fn a_stale_write_that_is_accepted_is_found() {
     let (first, second) = ([enters(0, 1, 7), ends(50, 1, 100)], enters(60, 2, 8));
     let late = [second, writes(70, 2, true), writes(80, 1, true)];
 
-    assert_broken("V2", [&first[..], &late].concat());
+    assert_broken(Rule::Fencing, [&first[..], &late].concat());
 }
 
 #[test]
 fn a_holder_that_is_refused_without_a_successor_is_found() {
-    assert_broken("V2", [enters(0, 1, 7), writes(10, 1, false)]);
+    assert_broken(Rule::Fencing, [enters(0, 1, 7), writes(10, 1, false)]);
 
     let successor = [enters(20, 2, 8), ends(30, 2, 120)];
     let run =
         judged([&[enters(0, 1, 7)], &successor[..], &[writes(40, 1, false)]].concat(), vec![]);
-    assert_eq!(run.figures.violations.keys().collect::<Vec<_>>(), ["V1"]);
+    assert_eq!(run.figures.violations.keys().collect::<Vec<_>>(), [&Rule::Exclusion]);
 }
 
 #[test]
 fn a_write_without_a_hold_is_found() {
-    assert_broken("V2", [writes(10, 1, false)]);
+    assert_broken(Rule::Fencing, [writes(10, 1, false)]);
 }
 
 #[test]
@@ -210,15 +214,15 @@ fn an_update_that_is_lost_is_counted() {
 fn tokens_that_do_not_grow_are_found() {
     let first = [enters(0, 1, 7), ends(50, 1, 100)];
 
-    assert_broken("tokens", [&first[..], &[enters(60, 2, 6)]].concat());
-    assert_broken("tokens", [&first[..], &[enters(60, 2, 7)]].concat());
+    assert_broken(Rule::TokenOrder, [&first[..], &[enters(60, 2, 6)]].concat());
+    assert_broken(Rule::TokenOrder, [&first[..], &[enters(60, 2, 7)]].concat());
 }
 
 #[test]
 fn a_late_entry_is_found_and_excused_where_leases_may_end_early() {
     let first = [enters(10, 1, 7), ends(50, 1, 110)];
     let late = [&first[..], &asks(5, 59, 2), &[enters(60, 2, 6)]].concat();
-    assert_broken("entries", late.clone());
+    assert_broken(Rule::EntryOrder, late.clone());
 
     let step = || vec![hit("clock-forward", 0, 10)];
     let excused = judged(late.clone(), step());
@@ -233,23 +237,23 @@ fn a_late_entry_is_found_and_excused_where_leases_may_end_early() {
     assert!(in_order.figures.violations.is_empty(), "{:?}", in_order.violations);
 
     let asked_after = [&first[..], &asks(11, 59, 2), &[enters(60, 2, 6)]].concat();
-    assert_eq!(judged(asked_after, step()).figures.violations["tokens"], 1);
+    assert_eq!(judged(asked_after, step()).figures.violations[&Rule::TokenOrder], 1);
 }
 
 #[test]
 fn a_loss_that_is_withdrawn_is_found() {
-    assert_broken("V4", [enters(0, 1, 7), lost(50, 1), held(60, 1, 99)]);
+    assert_broken(Rule::HonestGuard, [enters(0, 1, 7), lost(50, 1), held(60, 1, 99)]);
 }
 
 #[test]
 fn a_guard_that_outlives_its_deadline_is_found() {
-    assert_broken("V4", [enters(0, 1, 7), held(120, 1, 110)]);
+    assert_broken(Rule::HonestGuard, [enters(0, 1, 7), held(120, 1, 110)]);
 }
 
 #[test]
 fn work_that_goes_on_after_a_loss_is_found() {
     assert_broken(
-        "V4",
+        Rule::HonestGuard,
         [enters(0, 1, 7), lost(50, 1), event(60, 1, EventKind::WentOn { hold: 1 })],
     );
 }
@@ -260,7 +264,7 @@ fn a_caller_that_waits_for_a_free_key_is_found() {
     let waits = |until| [&held[..], &asks(0, until, 2)].concat();
     assert_kept(waits(150));
 
-    assert_broken("liveness", waits(151));
+    assert_broken(Rule::BoundedWait, waits(151));
     let run = judged(waits(400), vec![hit("primary-killed", 60, 310)]);
     assert!(run.violations.is_empty(), "no caller waits longer than a TTL without a fault");
 }
@@ -279,15 +283,15 @@ fn a_caller_that_waits_while_the_machine_stands_still_is_not_passed_over() {
 fn an_error_that_no_fault_explains_is_found() {
     let answered = EventKind::Answered { call: 1, outcome: "internal".to_owned() };
 
-    assert_broken("liveness", [event(10, 1, answered)]);
+    assert_broken(Rule::ExplainedFailure, [event(10, 1, answered)]);
 }
 
 #[test]
 fn a_key_that_is_not_freed_in_time_is_found() {
     assert_kept([freed(TTL)]);
 
-    assert_broken("leak", [freed(TTL + 1)]);
-    assert_broken("leak", [event(0, 0, EventKind::Left { key: "job".to_owned() })]);
+    assert_broken(Rule::NoResidue, [freed(TTL + 1)]);
+    assert_broken(Rule::NoResidue, [event(0, 0, EventKind::Left { key: "job".to_owned() })]);
 }
 
 #[test]
@@ -302,16 +306,16 @@ fn resources_that_a_process_keeps_are_found() {
     let works = event(10, 1, EventKind::Uses(usage(20, 5)));
     assert_kept([std::slice::from_ref(&works), &finishes(usage(20, 0))[..]].concat());
 
-    assert_broken("leak", finishes(usage(20, 1)));
-    assert_broken("leak", [&[works], &finishes(usage(90, 0))[..]].concat());
+    assert_broken(Rule::NoResidue, finishes(usage(20, 1)));
+    assert_broken(Rule::NoResidue, [&[works], &finishes(usage(90, 0))[..]].concat());
 }
 
 #[test]
 fn a_process_that_fails_is_found() {
-    assert_broken("record", [event(10, 1, EventKind::Ended)]);
+    assert_broken(Rule::SoundRun, [event(10, 1, EventKind::Ended)]);
 }
 
 #[test]
 fn a_line_that_is_missing_is_found() {
-    assert_broken("record", [event(10, 1, EventKind::Missing)]);
+    assert_broken(Rule::SoundRun, [event(10, 1, EventKind::Missing)]);
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_conformance::Rule;
 use leasehold_core::election::Election;
 use leasehold_core::memory::Outcome;
 use leasehold_core::{Error, ErrorKind, LockClient, LockKey};
@@ -23,7 +24,7 @@ const ALL_IS_OVER: Duration = Duration::from_secs(15);
 /// The proclamation of the last leader.
 const FAREWELL: &str = "farewell";
 
-/// Ends all faults, shuts the clients down, and looks for anything that is left.
+/// Ends all faults, shuts the clients down, and checks that nothing is left.
 pub(crate) async fn judge_aftermath(world: &Arc<World>, clients: Vec<LockClient>) {
     let faults_end = world.incidents.iter().map(Incident::end).max().unwrap_or_default();
     sleep_until(world.zero() + faults_end).await;
@@ -45,19 +46,23 @@ async fn judge_liveness(world: &World, client: &LockClient) {
         let mutex = client.mutex(key).expect("it is a good key");
         match mutex.try_lock_for(ALL_IS_OVER).await {
             Ok(guard) => drop(guard),
-            Err(error) => world.judge.violate(format!("V5: {key} is not to be had: {error}")),
+            Err(error) => {
+                world.judge.violate(Rule::BoundedWait, format!("{key} is not to be had: {error}"));
+            }
         }
     }
 }
 
-/// All clients hear of the leader, if the store has elections.
+/// All clients are notified of the leader, if the store has elections.
 async fn judge_election(world: &World, clients: &[LockClient]) {
     let elections = clients.iter().map(|client| client.election(ELECTION));
     let elections: Result<Vec<Election>, Error> = elections.collect();
     let Ok(elections) = elections else { return };
     let elected = elections[0].try_campaign_for(FAREWELL, ALL_IS_OVER).await;
     let Ok(leadership) = elected else {
-        return world.judge.violate(format!("V5: no leader is elected: {elected:?}"));
+        return world
+            .judge
+            .violate(Rule::BoundedWait, format!("no leader is elected: {elected:?}"));
     };
     for election in &elections {
         let mut observer = election.observe();
@@ -69,7 +74,7 @@ async fn judge_election(world: &World, clients: &[LockClient]) {
             }
         };
         if timeout(ALL_IS_OVER, seen).await.is_err() {
-            world.judge.violate("V5: a leader is not seen".to_owned());
+            world.judge.violate(Rule::BoundedWait, "a leader is not seen".to_owned());
         }
     }
 }
@@ -78,22 +83,22 @@ async fn judge_election(world: &World, clients: &[LockClient]) {
 async fn judge_client(world: &World, client: LockClient) {
     for (entries, count) in client.entries() {
         if count > 0 {
-            world.judge.violate(format!("V6: a client has {count} {entries} left"));
+            world.judge.violate(Rule::NoResidue, format!("a client has {count} {entries} left"));
         }
     }
     if let Err(error) = client.shutdown(SHUTDOWN_LIMIT).await {
-        world.judge.violate(format!("V6: a shutdown fails: {error}"));
+        world.judge.violate(Rule::NoResidue, format!("a shutdown fails: {error}"));
     }
     let refused = client.mutex(KEYS[0]).expect("it is a good key").try_lock().await;
     if refused.err().map(|error| Error::from(error).kind()) != Some(ErrorKind::Closed) {
-        world.judge.violate("V6: a client that was shut down locks".to_owned());
+        world.judge.violate(Rule::NoResidue, "a client that was shut down locks".to_owned());
     }
 }
 
 async fn judge_leftovers(world: &World) {
     let watched = world.disconnect_all();
     if watched > 0 {
-        world.judge.violate(format!("V6: {watched} keys are still watched"));
+        world.judge.violate(Rule::NoResidue, format!("{watched} keys are still watched"));
     }
     sleep(ALL_IS_OVER).await;
     for key in KEYS {
@@ -103,15 +108,15 @@ async fn judge_leftovers(world: &World) {
             _ => false,
         };
         if world.apply_everywhere(&inspect).iter().any(is_held) {
-            world.judge.violate(format!("V6: {key} is still held"));
+            world.judge.violate(Rule::NoResidue, format!("{key} is still held"));
         }
     }
     let records = world.keys_in_stores();
     if records > 0 {
-        world.judge.violate(format!("V6: the stores have {records} records left"));
+        world.judge.violate(Rule::NoResidue, format!("the stores have {records} records left"));
     }
     let tasks = Handle::current().metrics().num_alive_tasks();
     if tasks > 0 {
-        world.judge.violate(format!("V6: {tasks} tasks are left"));
+        world.judge.violate(Rule::NoResidue, format!("{tasks} tasks are left"));
     }
 }

@@ -1,4 +1,4 @@
-//! The judge of promises.
+//! The checker of the rules.
 
 mod belief;
 
@@ -9,23 +9,25 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leasehold_conformance::Rule;
 use leasehold_core::backend::{Grant, Lease, LeaseId};
 use leasehold_core::{LeaseState, LockGuard, LockKey, LossReason};
 
 use self::belief::Belief;
 use crate::incident::{Fault, Incident};
+use crate::report::Violation;
 use crate::workload::Taken;
 
 /// The longest TTL in a simulation, a drift above all that clocks have, and the rounding of timers.
 const BELIEF_AFTER_LOSS: Duration = Duration::from_millis(2_500 + 50);
 
-/// The time within which the after-effects of a fault are over: those of a crash last for the longest TTL and its lock delay.
+/// How long the effects of a fault last. A crash has effects for the longest TTL and its lock delay.
 const AFTER_EFFECTS: Duration = Duration::from_secs(3);
 
-/// The time for which a caller may have a guard before it looks at it, two steps of a timer.
+/// How long a caller may have a guard before the caller checks it. This is two steps of a timer.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// The violations that a report tells of; more of the same run say nothing new.
+/// The maximum number of violations in a report. Further violations of a run would not add information.
 const TOLD: usize = 5;
 
 /// Watches all holders of a simulation.
@@ -38,7 +40,7 @@ struct State {
     granted: HashMap<(usize, LockKey), Granted>,
     /// The leases that their holders are asked to give back.
     revoked: HashSet<LeaseId>,
-    /// When a client heard that of a lease of its own.
+    /// When a client was notified that its lease is requested back.
     heard: HashMap<(usize, LeaseId), Duration>,
     leases: HashMap<LeaseId, Seen>,
     /// Tokens that a guard of an exclusive lock has.
@@ -49,12 +51,12 @@ struct State {
     written: HashMap<LockKey, u64>,
     /// The incidents, if the network loses and delays nothing else.
     calm: Option<Vec<Incident>>,
-    /// Until then, overlaps are among those that the promises grant.
+    /// Until then, the guarantees permit overlaps.
     granted_overlap_until: Duration,
-    /// Since when such an overlap goes on.
+    /// When each of these overlaps started.
     overlaps: BTreeMap<LockKey, Duration>,
     tally: Tally,
-    violations: Vec<String>,
+    violations: Vec<Violation>,
 }
 
 /// A grant of a store.
@@ -96,7 +98,10 @@ impl Judge {
         let Some(before) = state.granted.insert((store, key.clone()), granted) else { return };
         if first <= before.last_token {
             let before = before.last_token;
-            state.violate(format!("V3: token {first} of {key} was granted after {before}"));
+            state.violate(
+                Rule::TokenOrder,
+                format!("token {first} of {key} was granted after {before}"),
+            );
         }
         // Only a claim whose replies were lost is granted twice. Its caller renews the second grant, when a request to finish the first one
         // early may be over.
@@ -119,7 +124,7 @@ impl Judge {
         }
     }
 
-    /// Notes that news for the holders of a key has reached a client, which may not know yet that it is one of them.
+    /// Notes that a notification for the holders of a key has reached a client. The client may not have received its grant yet.
     pub(crate) fn heard(&self, store: usize, key: &LockKey, client: usize, now: Duration) {
         let mut state = self.state();
         if let Some(Granted { lease, .. }) = state.granted.get(&(store, key.clone())).copied()
@@ -170,11 +175,14 @@ impl Judge {
         let calm = state.calm.as_ref().is_some_and(|all| !all.iter().any(touches));
         let is_wanted = reason == LossReason::MaxHold || !terms.renews;
         if calm && !is_wanted && state.granted_overlap_until <= entered {
-            state.violate(format!("V5: {key} is lost without a fault: {reason}"));
+            state.violate(
+                Rule::ExplainedFailure,
+                format!("{key} is lost without a fault: {reason}"),
+            );
         }
     }
 
-    /// Looks for keys of which more units are believed to be held than there are.
+    /// Checks that the holders of each key do not use more permits than the key has.
     pub(crate) fn check(&self, now: Duration) {
         self.state().check(now);
     }
@@ -187,7 +195,10 @@ impl Judge {
         if token >= last {
             state.written.insert(key.clone(), token);
         } else if guard.is_held() && now >= state.granted_overlap_until {
-            state.violate(format!("V2: the holder of {key} with token {token} comes after {last}"));
+            state.violate(
+                Rule::Fencing,
+                format!("the holder of {key} with token {token} comes after {last}"),
+            );
         }
     }
 
@@ -202,13 +213,13 @@ impl Judge {
         self.state().granted.retain(|(of, _), _| *of != store);
     }
 
-    /// Notes that a promise was broken.
-    pub(crate) fn violate(&self, violation: String) {
-        self.state().violate(violation);
+    /// Notes that a rule was violated.
+    pub(crate) fn violate(&self, rule: Rule, text: String) {
+        self.state().violate(rule, text);
     }
 
     /// The violations and the figures.
-    pub(crate) fn verdict(&self) -> (Vec<String>, Tally) {
+    pub(crate) fn verdict(&self) -> (Vec<Violation>, Tally) {
         let state = self.state();
         (state.violations.clone(), state.tally)
     }
@@ -225,17 +236,20 @@ impl State {
         self.heard.retain(|(_, heard), _| *heard != lease);
     }
 
-    /// Each exclusive holder has a token of its own, larger than those of all before.
+    /// Each exclusive holder has a larger token than all earlier holders.
     fn judge_token(&mut self, guard: &LockGuard, terms: &Terms, now: Duration) {
         let (key, token) = (guard.key(), guard.token().number());
         if !terms.is_reentrant && !self.used.insert((key.clone(), token)) {
-            self.violate(format!("V3: two guards of {key} have token {token}"));
+            self.violate(Rule::TokenOrder, format!("two guards of {key} have token {token}"));
         }
         let last = self.entered.entry(key.clone()).or_default();
         let before = *last;
         *last = before.max(token);
         if token < before && guard.is_held() && now >= self.granted_overlap_until {
-            self.violate(format!("V3: {key} is entered with token {token} after {before}"));
+            self.violate(
+                Rule::EntryOrder,
+                format!("{key} is entered with token {token} after {before}"),
+            );
         }
     }
 
@@ -251,14 +265,15 @@ impl State {
         }
         self.tally.handed_over += 1;
         if self.heard.get(&(terms.client, id)).is_some_and(|heard| *heard < ended) {
-            self.violate(format!("V7: {key} is handed over though it is asked back"));
+            self.violate(Rule::HandOff, format!("{key} is handed over though it is asked back"));
         }
         let half = guard.lease().ttl() / 2;
         if now < ended + LOOK && guard.is_held() && guard.remaining() + LOOK < half {
             let left = guard.remaining();
-            self.violate(format!(
-                "V7: {key} is handed over with {left:?} left, less than {half:?}"
-            ));
+            self.violate(
+                Rule::HandOff,
+                format!("{key} is handed over with {left:?} left, less than {half:?}"),
+            );
         }
     }
 
@@ -268,18 +283,22 @@ impl State {
             beliefs.retain(Belief::is_alive);
             let (units, limit) = belief::sum(beliefs);
             if units > limit {
-                let message = format!("V1: {units} units of {key} are believed, of {limit}");
-                broken.push((key.clone(), message));
+                let message = format!("{units} units of {key} are believed, of {limit}");
+                broken.push((key.clone(), Rule::Exclusion, message));
             } else if let Some(since) = self.overlaps.remove(key) {
                 self.tally.longest_overlap = self.tally.longest_overlap.max(now - since);
             }
             if beliefs.iter().any(|belief| belief.is_beyond(now)) {
-                broken.push((key.clone(), format!("V4: {key} is held for longer than it may")));
+                broken.push((
+                    key.clone(),
+                    Rule::HonestGuard,
+                    format!("{key} is held for longer than it may"),
+                ));
             }
         }
-        for (key, overlap) in broken {
-            if now >= self.granted_overlap_until || !overlap.starts_with("V1") {
-                self.violate(overlap);
+        for (key, rule, text) in broken {
+            if now >= self.granted_overlap_until || rule != Rule::Exclusion {
+                self.violate(rule, text);
             } else if let Entry::Vacant(overlap) = self.overlaps.entry(key) {
                 overlap.insert(now);
                 self.tally.granted_overlaps += 1;
@@ -287,7 +306,8 @@ impl State {
         }
     }
 
-    fn violate(&mut self, violation: String) {
+    fn violate(&mut self, rule: Rule, text: String) {
+        let violation = Violation { rule, text };
         if self.violations.len() < TOLD && !self.violations.contains(&violation) {
             self.violations.push(violation);
         }

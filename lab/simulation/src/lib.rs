@@ -12,17 +12,7 @@
 //! assert!(report.violations().is_empty(), "{report}");
 //! ```
 //!
-//! A simulation judges promises, not cases:
-//!
-//! | rule | the simulation fails if |
-//! | --- | --- |
-//! | V1 | the holders that believe in their leases of a key have more units than its limit |
-//! | V2 | a resource that checks fencing tokens accepts a write by a holder that a later holder has succeeded there |
-//! | V3 | the tokens of a key do not grow in the order in which its store grants leases |
-//! | V4 | a guard says *held* after it has said *lost*, or for longer than it may be held |
-//! | V5 | a call outlives its wait, a client is passed for ever, or a lease is lost to a fault of another key |
-//! | V6 | faults have ended, and a key is not free within a TTL, or a task, a record, a watch or an entry of a client is left |
-//! | V7 | a lease is handed over that is asked back, or of which less than half is left |
+//! A simulation checks every [rule](leasehold_conformance::Rule).
 //!
 //! Wipes, failovers and operators end leases that their holders still believe in. `docs/promises.md` grants the overlap for a TTL, and
 //! the report counts it apart.
@@ -50,6 +40,6 @@ mod shrink;
 
 pub use incident::{Fault, Incident};
 pub use network::Link;
-pub use report::Report;
+pub use report::{Report, Violation};
 pub use shrink::shrink;
 pub use simulation::Simulation;

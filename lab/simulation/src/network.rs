@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_conformance::Rule;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
     Attempt, AttemptAll, Capabilities, Claim, Enlistment, Fingerprint, KeyWatch, KeyWatches, Lease,
@@ -88,7 +89,9 @@ impl Link {
     async fn exchange<T: TryFrom<Outcome>>(&self, request: Request) -> Result<T, Error> {
         let Connection { id, world, processor, .. } = &*self.0;
         if processor.is_paused() && !self.is_dead() {
-            world.judge.violate(format!("a task of client {} runs in a pause", id.client));
+            world
+                .judge
+                .violate(Rule::SoundRun, format!("a task of client {} runs in a pause", id.client));
         }
         let number = self.next_number();
         let fate = world.weather().fate(&mut world.schedule.stream(Stream::Message(*id, number)));

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use leasehold_conformance::Rule;
+
 use crate::incident::Incident;
 use crate::judge::Tally;
 
@@ -12,7 +14,7 @@ pub struct Report {
     pub(crate) seed: u64,
     pub(crate) without: Vec<usize>,
     pub(crate) incidents: Vec<Incident>,
-    pub(crate) violations: Vec<String>,
+    pub(crate) violations: Vec<Violation>,
     pub(crate) tally: Tally,
     pub(crate) messages: u64,
     pub(crate) trace: u64,
@@ -20,9 +22,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// The promises that were broken, the first few.
-    pub fn violations(&self) -> &[String] {
+    /// The first few violations.
+    pub fn violations(&self) -> &[Violation] {
         &self.violations
+    }
+
+    /// Whether one of the violations is a violation of this rule.
+    pub fn breaks(&self, rule: Rule) -> bool {
+        self.violations.iter().any(|violation| violation.rule == rule)
     }
 
     /// The incidents, in the order in which they began.
@@ -35,12 +42,12 @@ impl Report {
         self.tally.guards
     }
 
-    /// The guards that callers received from others of their process, by hand-over.
+    /// The guards that callers received by hand-off within their process.
     pub fn handed_over(&self) -> u64 {
         self.tally.handed_over
     }
 
-    /// The guards that told their callers of a loss.
+    /// The guards that reported a loss.
     pub fn losses(&self) -> u64 {
         self.tally.losses
     }
@@ -68,6 +75,19 @@ impl Report {
     /// How long the simulation lasted, in its own time.
     pub fn time(&self) -> Duration {
         self.time
+    }
+}
+
+/// A violation of a rule.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Violation {
+    pub(crate) rule: Rule,
+    pub(crate) text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.text)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
+use leasehold_conformance::Rule;
 use leasehold_core::LockKey;
 use leasehold_core::backend::LockBackend;
 use tokio::runtime::Builder;
@@ -159,7 +160,7 @@ impl Simulation {
         tokio::spawn(strike_all(Arc::clone(&world)));
         match timeout(WORK_LIMIT, places.join_all()).await {
             Ok(clients) => judge_aftermath(&world, clients).await,
-            Err(_) => world.judge.violate("V5: the work does not end".to_owned()),
+            Err(_) => world.judge.violate(Rule::BoundedWait, "the work does not end".to_owned()),
         }
         self.report(&world)
     }

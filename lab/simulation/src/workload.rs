@@ -12,6 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
+use leasehold_conformance::Rule;
 use leasehold_core::backend::Fencing;
 use leasehold_core::{LockClient, LockGuard, OwnerId};
 use tokio::time::Instant;
@@ -118,8 +119,8 @@ impl Task {
         if waited > wait.max(FIRST_ANSWER) + wait / 50 + LATE
             && !self.processor().was_paused_since(asked_at)
         {
-            let violation = format!("V5: a wait of {wait:?} for {wanted:?} took {waited:?}");
-            self.world.judge.violate(violation);
+            let violation = format!("a wait of {wait:?} for {wanted:?} took {waited:?}");
+            self.world.judge.violate(Rule::BoundedWait, violation);
         }
     }
 
@@ -147,7 +148,7 @@ impl Task {
             self.pause(600).await;
         }
         if was_lost && taken.guards().iter().all(LockGuard::is_held) {
-            self.world.judge.violate("V4: a lost lease is held again".to_owned());
+            self.world.judge.violate(Rule::HonestGuard, "a lost lease is held again".to_owned());
         }
         self.world.judge.ends(&taken, self.world.now());
         let taken = Arc::into_inner(taken).expect("the judge only looks at it");
@@ -188,7 +189,7 @@ impl Task {
     async fn extend(&mut self, guard: &LockGuard) {
         let ttl = Duration::from_millis(self.rng.u64(200..Profile::LONGEST));
         let patience = Duration::from_millis(self.rng.u64(1..400));
-        // The call may be dropped, refused or unanswered: the deadline tells.
+        // The call may be dropped, refused or unanswered. The check of the deadline covers all of these outcomes.
         drop(self.processor().within(patience, guard.extend(ttl)).await);
         self.world.judge.check(self.world.now());
     }

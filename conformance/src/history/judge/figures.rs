@@ -68,7 +68,7 @@ pub(super) fn fill(run: &mut Run, history: &History, beliefs: &Beliefs, rules: R
             Some(_) => &mut figures.excused,
             None => &mut figures.violations,
         };
-        bump(counts, &violation.rule);
+        *counts.entry(violation.rule).or_default() += 1;
     }
     run.figures = figures;
 }

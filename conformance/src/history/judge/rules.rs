@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
+use crate::Rule;
 use crate::history::event::{Event, EventKind, Usage};
 use crate::history::fault::Hit;
 use crate::history::run::{Kind, Register, ViolationRow};
@@ -40,7 +41,7 @@ pub(super) struct Rules<'a> {
 
 /// A violation that has not been added to the run yet.
 struct Violation<'k> {
-    rule: &'static str,
+    rule: Rule,
     at: Duration,
     key: &'k str,
     length: Duration,
@@ -49,7 +50,7 @@ struct Violation<'k> {
 }
 
 impl<'k> Violation<'k> {
-    fn new(rule: &'static str, at: Duration, key: &'k str, text: String) -> Self {
+    fn new(rule: Rule, at: Duration, key: &'k str, text: String) -> Self {
         Self { rule, at, key, length: Duration::ZERO, holds: Vec::new(), text }
     }
 
@@ -72,7 +73,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// V1: the holders of a key never have more permits than its limit.
+    /// [`Rule::Exclusion`].
     pub(super) fn judge_units(&mut self, beliefs: &Beliefs) {
         let all = beliefs.all();
         for (key, places) in beliefs.by_key() {
@@ -91,14 +92,13 @@ impl<'a> Rules<'a> {
                 let length = until - from;
                 self.violate(Violation {
                     length,
-                    ..Violation::new("V1", from, key, text).by(holds)
+                    ..Violation::new(Rule::Exclusion, from, key, text).by(holds)
                 });
             }
         }
     }
 
-    /// V2: the resource never accepts a write from a holder after a later holder has written, and
-    /// never rejects a write from the latest holder.
+    /// [`Rule::Fencing`].
     pub(super) fn judge_writes(&mut self, events: &[Event], beliefs: &Beliefs) {
         let all = beliefs.all();
         let mut last: HashMap<&str, usize> = HashMap::new();
@@ -109,19 +109,19 @@ impl<'a> Rules<'a> {
             };
             let Some(place) = beliefs.place(event.process, hold) else {
                 let text = format!("process {} wrote without holding the lock", event.process);
-                self.violate(Violation::new("V2", event.at, "", text));
+                self.violate(Violation::new(Rule::Fencing, event.at, "", text));
                 continue;
             };
             let Belief { key, token, .. } = &all[place];
             if !accepted {
-                // A holder that has a successor violates V1 if the holder still considers itself
+                // A holder that has a successor violates exclusion if the holder still considers itself
                 // the holder, and violates the order of entries if it received its guard late.
                 let is_successor =
                     |it: &Belief| it.key == *key && it.token > *token && it.from <= event.at;
                 if all[place].is_at(event.at) && !all.iter().any(is_successor) {
                     let text =
                         format!("{key} rejected a write from its holder, which has token {token}");
-                    self.violate(Violation::new("V2", event.at, key, text).by([place]));
+                    self.violate(Violation::new(Rule::Fencing, event.at, key, text).by([place]));
                 }
                 continue;
             }
@@ -134,13 +134,12 @@ impl<'a> Rules<'a> {
                 let text = format!(
                     "{key} accepted a write with token {token} after a write with the later token {later}"
                 );
-                self.violate(Violation::new("V2", event.at, key, text).by([before, place]));
+                self.violate(Violation::new(Rule::Fencing, event.at, key, text).by([before, place]));
             }
         }
     }
 
-    /// Tokens increase in the order of grants. If two holders exclude each other, the later holder
-    /// has the larger token.
+    /// [`Rule::TokenOrder`] and [`Rule::EntryOrder`].
     ///
     /// If a lease ends early, another caller may be granted a lease while the reply to the first
     /// grant is still in transit. The first caller then receives its guard late, which violates the
@@ -154,7 +153,7 @@ impl<'a> Rules<'a> {
                 let Belief { token, from, .. } = &all[place];
                 if let Some(other) = used.insert(*token, place) {
                     let text = format!("two guards of {key} have the same token, {token}");
-                    self.violate(Violation::new("tokens", *from, key, text).by([other, place]));
+                    self.violate(Violation::new(Rule::TokenOrder, *from, key, text).by([other, place]));
                 }
                 if !all[place].is_alone() {
                     continue;
@@ -167,15 +166,14 @@ impl<'a> Rules<'a> {
                         "{key} was acquired with token {token} after the larger token {earlier}"
                     );
                     let is_late = all[place].is_late(&all[before]);
-                    let rule = if is_late { "entries" } else { "tokens" };
+                    let rule = if is_late { Rule::EntryOrder } else { Rule::TokenOrder };
                     self.violate(Violation::new(rule, *from, key, text).by([before, place]));
                 }
             }
         }
     }
 
-    /// V4: a guard never reports *held* after *lost* or after its deadline, and work never
-    /// continues after a loss.
+    /// [`Rule::HonestGuard`].
     pub(super) fn judge_looks(&mut self, events: &[Event], beliefs: &Beliefs) {
         let mut lost = HashSet::new();
         for event in events {
@@ -197,12 +195,11 @@ impl<'a> Rules<'a> {
             let place = beliefs.place(event.process, hold);
             let key = place.map_or("", |place| &beliefs.all()[place].key);
             let text = format!("hold {hold} of process {}: {verdict}", event.process);
-            self.violate(Violation::new("V4", event.at, key, text).by(place));
+            self.violate(Violation::new(Rule::HonestGuard, event.at, key, text).by(place));
         }
     }
 
-    /// Liveness: a caller never waits too long for a key that no caller considers held, while no
-    /// fault is in effect.
+    /// [`Rule::BoundedWait`] while no fault is in effect, and [`Rule::ExplainedFailure`].
     pub(super) fn judge_service(&mut self, events: &[Event], beliefs: &Beliefs) {
         let mut calls = HashMap::new();
         let busy = self.busy_times(events, beliefs);
@@ -215,7 +212,7 @@ impl<'a> Rules<'a> {
                 EventKind::Answered { call, outcome } => {
                     if !EXPECTED.contains(&outcome.as_str()) {
                         let text = format!("a call failed with the unexpected outcome {outcome}");
-                        self.violate(Violation::new("liveness", event.at, "", text));
+                        self.violate(Violation::new(Rule::ExplainedFailure, event.at, "", text));
                     }
                     let Some((asked, key)) = calls.remove(&(event.process, *call)) else {
                         continue;
@@ -231,7 +228,7 @@ impl<'a> Rules<'a> {
                         let length = unserved;
                         self.violate(Violation {
                             length,
-                            ..Violation::new("liveness", from, key, text)
+                            ..Violation::new(Rule::BoundedWait, from, key, text)
                         });
                     }
                 }
@@ -240,7 +237,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Checks for leaks, processes that exited on their own, and missing lines.
+    /// [`Rule::NoResidue`] and [`Rule::SoundRun`].
     pub(super) fn judge_end(&mut self, events: &[Event]) {
         let mut at_work: BTreeMap<u32, u64> = BTreeMap::new();
         let mut finished = HashSet::new();
@@ -257,11 +254,11 @@ impl<'a> Rules<'a> {
                 }
                 EventKind::Ended if !finished.contains(process) => {
                     let text = format!("process {process} exited before its work was done");
-                    self.violate(Violation::new("record", *at, "", text));
+                    self.violate(Violation::new(Rule::SoundRun, *at, "", text));
                 }
                 EventKind::Missing => {
                     let text = format!("a line from process {process} is missing");
-                    self.violate(Violation::new("record", *at, "", text));
+                    self.violate(Violation::new(Rule::SoundRun, *at, "", text));
                 }
                 EventKind::Freed { key, after } => {
                     self.until_free = self.until_free.max(*after);
@@ -269,12 +266,12 @@ impl<'a> Rules<'a> {
                         let text = format!(
                             "{key} became free only {after:.1?} after its last client had left"
                         );
-                        self.violate(Violation::new("leak", *at, key, text));
+                        self.violate(Violation::new(Rule::NoResidue, *at, key, text));
                     }
                 }
                 EventKind::Left { key } => {
                     let text = format!("{key} still exists in the store after the run");
-                    self.violate(Violation::new("leak", *at, key, text));
+                    self.violate(Violation::new(Rule::NoResidue, *at, key, text));
                 }
                 _ => {}
             }
@@ -285,14 +282,14 @@ impl<'a> Rules<'a> {
         let process = event.process;
         for (map, entries) in usage.entries.iter().filter(|(_, entries)| **entries > 0) {
             let text = format!("process {process} still has {entries} entries in its map of {map}");
-            self.violate(Violation::new("leak", event.at, "", text));
+            self.violate(Violation::new(Rule::NoResidue, event.at, "", text));
         }
         if let Some(most) = at_work.filter(|most| usage.fds > most + SPARE_FDS) {
             let text = format!(
                 "process {process} has {} open files at the end, but had at most {most} during the run",
                 usage.fds
             );
-            self.violate(Violation::new("leak", event.at, "", text));
+            self.violate(Violation::new(Rule::NoResidue, event.at, "", text));
         }
     }
 
@@ -324,7 +321,7 @@ impl<'a> Rules<'a> {
         let excused =
             self.faults.iter().find_map(|hit| hit.excuse(rule, at, length, self.bounds.ttl));
         self.violations.push(ViolationRow {
-            rule: rule.to_owned(),
+            rule,
             at_ms: self.timeline.ms(at),
             key: key.to_owned(),
             text,

@@ -1,10 +1,9 @@
 "use strict";
 
 const RULES = [
-  ["V1", "More units of a key were believed to be held than there are"],
-  ["V2", "The resource accepted a write with an older token after a newer one"],
-  ["V3", "An update of the resource was lost"],
-  ["V4", "A holder acted after it was told of the loss"],
+  ["exclusion", "The holders of a key used more permits than the key has"],
+  ["fencing", "The resource accepted a write after a later holder had written"],
+  ["honest-guard", "A guard reported held after it was lost"],
 ];
 
 /** The page on all runs: verdict, a row per run, and the faults by kind. */

@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
+use leasehold_conformance::history::run::{End, HoldRow, Kind, Register, WriteRow};
 use serde::Serialize;
-
-use crate::history::run::{End, HoldRow, Kind, Register, WriteRow};
 
 /// All holds of a run. Keys, types and ends are indices into lists of distinct values.
 #[derive(Serialize)]

@@ -4,10 +4,10 @@ mod columns;
 
 use std::collections::BTreeMap;
 
+use leasehold_conformance::history::run::{ClientRow, FaultRow, Figures, Run, ViolationRow};
 use serde::Serialize;
 
 use self::columns::{Holds, Writes};
-use crate::history::run::{ClientRow, FaultRow, Figures, Run, ViolationRow};
 
 const PAGE: &str = include_str!("report/page.html");
 const STYLE: &str = include_str!("report/style.css");
@@ -32,7 +32,7 @@ const SCRIPT: [&str; 10] = [
 /// prevents browsers from loading anything.
 ///
 /// ```
-/// use leasehold_conformance::history::report::html;
+/// use leasehold_campaign::report::html;
 /// use leasehold_conformance::history::run::Run;
 ///
 /// let run = Run { class: "redis".to_owned(), title: "One Redis".to_owned(), ..Run::default() };
@@ -100,10 +100,13 @@ impl<'a> Shown<'a> {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_conformance::Rule;
+    use leasehold_conformance::history::run::{
+        End, HoldRow, Kind, Register, Run, ViolationRow, WriteRow,
+    };
     use serde_json::{Value, json};
 
     use super::html;
-    use crate::history::run::{End, HoldRow, Kind, Register, Run, ViolationRow, WriteRow};
 
     #[test]
     fn a_name_cannot_end_the_data_element() {
@@ -186,7 +189,7 @@ mod tests {
             undid: false,
         };
         let violation = ViolationRow {
-            rule: "V1".to_owned(),
+            rule: Rule::Exclusion,
             at_ms: 15.0,
             key: key.to_owned(),
             text: "two at once".to_owned(),
