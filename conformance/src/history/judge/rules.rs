@@ -134,7 +134,9 @@ impl<'a> Rules<'a> {
                 let text = format!(
                     "{key} accepted a write with token {token} after a write with the later token {later}"
                 );
-                self.violate(Violation::new(Rule::Fencing, event.at, key, text).by([before, place]));
+                self.violate(
+                    Violation::new(Rule::Fencing, event.at, key, text).by([before, place]),
+                );
             }
         }
     }
@@ -153,7 +155,9 @@ impl<'a> Rules<'a> {
                 let Belief { token, from, .. } = &all[place];
                 if let Some(other) = used.insert(*token, place) {
                     let text = format!("two guards of {key} have the same token, {token}");
-                    self.violate(Violation::new(Rule::TokenOrder, *from, key, text).by([other, place]));
+                    self.violate(
+                        Violation::new(Rule::TokenOrder, *from, key, text).by([other, place]),
+                    );
                 }
                 if !all[place].is_alone() {
                     continue;
