@@ -59,11 +59,13 @@ impl DatabaseKind for MariaDbKind {
             programs.find(|program| program.is_file())
         };
         let program = env::var_os("LEASEHOLD_MYSQL_SERVER").map(PathBuf::from).or_else(here);
-        program.expect("mariadbd is missing: run scripts/install")
+        let program = program.expect("mariadbd is missing: run scripts/install");
+        // The servers' user may be able to read the program, but not the folder of a link to it.
+        fs::canonicalize(program).expect("the program is there")
     }
 
     fn init(data: &Path) {
-        if is_mysql(&Self::program()) {
+        if is_mysql() {
             return init_mysql(data);
         }
         let mut install = unprivileged::command("mariadb-install-db", parent(data));
@@ -99,7 +101,7 @@ impl DatabaseKind for MariaDbKind {
             ("port", server.port().to_string()),
             ("innodb-buffer-pool-size", "16M".to_owned()),
         ];
-        let small: &[_] = if is_mysql(&Self::program()) { &MYSQL } else { &INNODB };
+        let small: &[_] = if is_mysql() { &MYSQL } else { &INNODB };
         settings.extend(small.iter().map(|(name, value)| (*name, (*value).to_owned())));
         // A kill leaves nothing unwritten: only a power cut would lose data.
         let flush = if server.options.durable { "fsync" } else { "nosync" };
@@ -146,10 +148,9 @@ impl DatabaseKind for MariaDbKind {
     }
 }
 
-/// Debian's MariaDB has a link that is named `mysqld`.
-fn is_mysql(program: &Path) -> bool {
-    let program = fs::canonicalize(program).expect("the program was found");
-    program.file_name() == Some("mysqld".as_ref())
+/// Debian's MariaDB has a link that is named `mysqld`, but the path of the program contains no links.
+fn is_mysql() -> bool {
+    MariaDbKind::program().file_name() == Some("mysqld".as_ref())
 }
 
 fn init_mysql(data: &Path) {
