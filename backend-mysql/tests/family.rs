@@ -71,18 +71,26 @@ async fn become_another(server: &mut Server) {
     server.sql("SET GLOBAL server_id = 4711").await;
 }
 
+async fn is_mariadb(server: &Server) -> bool {
+    server.sql("SELECT @@version").await.contains("MariaDB")
+}
+
 /// Has the next insertions of a lease raise an error. A table without transactions counts them.
 async fn raise(server: &Server, code: &str, times: u8) {
-    let count = "CREATE OR REPLACE TABLE raised (n INT) ENGINE = MyISAM";
     let trigger = format!(
-        "CREATE OR REPLACE TRIGGER raises BEFORE INSERT ON leasehold_lease FOR EACH ROW
+        "CREATE TRIGGER raises BEFORE INSERT ON leasehold_lease FOR EACH ROW
          IF (SELECT COUNT(*) FROM raised) < {times} THEN
            INSERT INTO raised VALUES (1);
            SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {code}, MESSAGE_TEXT = 'a test';
          END IF"
     );
     let direct = Direct::open(&server.url()).await;
-    for statement in [count, &trigger] {
+    for statement in [
+        "DROP TRIGGER IF EXISTS raises",
+        "DROP TABLE IF EXISTS raised",
+        "CREATE TABLE raised (n INT) ENGINE = MyISAM",
+        &trigger,
+    ] {
         direct.query(statement).await.unwrap();
     }
 }

@@ -230,10 +230,8 @@ pub(crate) async fn dropped_calls_do_not_mix_up_later_replies(scene: &Scene) {
         for key in &keys {
             drop(polled(scene, 1 + round % 3, client.mutex(key).unwrap().lock()).await);
         }
-        assert!(matches!(
-            client.mutex(&keys[0]).unwrap().try_lock().await,
-            Err(TryLockError::Busy(_))
-        ));
+        let locked = client.mutex(&keys[0]).unwrap().try_lock().await;
+        assert!(matches!(locked, Err(TryLockError::Busy(_))), "{locked:?}");
     }
 
     for key in &keys[1..] {

@@ -1,8 +1,7 @@
-//! MariaDB servers.
+//! MariaDB and MySQL servers.
 
-use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{env, fs, process};
 
 use rustix::process::Signal;
 use tokio::io::AsyncReadExt;
@@ -12,10 +11,10 @@ use tokio::process::Command;
 use crate::database::{DatabaseKind, DatabaseOptions, DatabaseServer, LOG, display};
 use crate::unprivileged;
 
-/// A running MariaDB server on loopback, with all rights for its user `leasehold` on its database `leasehold`. It dies when dropped.
+/// A running MariaDB or MySQL server on loopback, with all rights for its user `leasehold` on its database `leasehold`. It dies when dropped.
 pub type MariaDb = DatabaseServer<MariaDbKind>;
 
-/// How a MariaDB server is started. Users may be made that must use TLS, or need a certificate.
+/// How a MariaDB or MySQL server is started. Users may be made that must use TLS, or need a certificate.
 pub type MariaDbOptions = DatabaseOptions<MariaDbKind>;
 
 /// The kind of server.
@@ -26,11 +25,20 @@ pub struct MariaDbKind;
 /// The user and the database of tests.
 const NAME: &str = "leasehold";
 
-/// The settings that a data folder is made with, and only works with. They keep it small: each server copies one.
-const INNODB: [&str; 3] = [
-    "--innodb-log-file-size=4M",
-    "--innodb-data-file-path=ibdata1:10M:autoextend",
-    "--innodb-undo-tablespaces=0",
+/// The settings that a data folder of MariaDB is made with, and only works with. They keep it small: each server copies one.
+const INNODB: [(&str, &str); 3] = [
+    ("innodb-log-file-size", "4M"),
+    ("innodb-data-file-path", "ibdata1:10M:autoextend"),
+    ("innodb-undo-tablespaces", "0"),
+];
+
+/// The settings of MySQL that make it small and quick to start. Its data folder works with others, too.
+const MYSQL: [(&str, &str); 5] = [
+    ("auto-generate-certs", "OFF"),
+    ("innodb-redo-log-capacity", "32M"),
+    ("mysqlx", "OFF"),
+    ("performance-schema", "OFF"),
+    ("secure-file-priv", "NULL"),
 ];
 
 impl DatabaseKind for MariaDbKind {
@@ -41,14 +49,7 @@ impl DatabaseKind for MariaDbKind {
     const SHUTDOWN: Signal = Signal::TERM;
     // InnoDB's own files lie beside it.
     const SMALL_FOLDER: &str = "data/leasehold";
-    const ARGS: &[&str] = &[
-        "--no-defaults",
-        "--skip-log-bin",
-        "--skip-name-resolve",
-        INNODB[0],
-        INNODB[1],
-        INNODB[2],
-    ];
+    const ARGS: &[&str] = &["--no-defaults", "--skip-log-bin", "--skip-name-resolve"];
 
     fn program() -> PathBuf {
         let here = || {
@@ -57,21 +58,24 @@ impl DatabaseKind for MariaDbKind {
             let mut programs = folders.map(|folder| folder.join("mariadbd"));
             programs.find(|program| program.is_file())
         };
-        let program = env::var_os("LEASEHOLD_MARIADBD").map(PathBuf::from).or_else(here);
-        program.expect("mariadbd is missing: run scripts/install")
+        let program = env::var_os("LEASEHOLD_MYSQL_SERVER").map(PathBuf::from).or_else(here);
+        let program = program.expect("mariadbd is missing: run scripts/install");
+        // The servers' user may be able to read the program, but not the folder of a link to it.
+        fs::canonicalize(program).expect("the program is there")
     }
 
     fn init(data: &Path) {
-        let folder = data.parent().expect("it lies in a folder");
-        let mut install = unprivileged::command("mariadb-install-db", folder);
+        if is_mysql() {
+            return init_mysql(data);
+        }
+        let mut install = unprivileged::command("mariadb-install-db", parent(data));
         install.args([
             "--no-defaults",
             "--skip-test-db",
             "--auth-root-authentication-method=normal",
         ]);
-        install.args(INNODB).arg(format!("--datadir={}", display(data)));
-        let output = install.output().expect("mariadb-install-db can be started");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        install.args(INNODB.map(|(name, value)| format!("--{name}={value}")));
+        run(install.arg(format!("--datadir={}", display(data))));
         // A database is a folder.
         fs::create_dir(data.join(NAME)).expect("temporary folders can be written");
         unprivileged::give(&data.join(NAME));
@@ -97,6 +101,8 @@ impl DatabaseKind for MariaDbKind {
             ("port", server.port().to_string()),
             ("innodb-buffer-pool-size", "16M".to_owned()),
         ];
+        let small: &[_] = if is_mysql() { &MYSQL } else { &INNODB };
+        settings.extend(small.iter().map(|(name, value)| (*name, (*value).to_owned())));
         // A kill leaves nothing unwritten: only a power cut would lose data.
         let flush = if server.options.durable { "fsync" } else { "nosync" };
         settings.push(("innodb-flush-method", flush.to_owned()));
@@ -140,4 +146,32 @@ impl DatabaseKind for MariaDbKind {
         client.arg(server.file("socket"));
         client
     }
+}
+
+/// Debian's MariaDB has a link that is named `mysqld`, but the path of the program contains no links.
+fn is_mysql() -> bool {
+    MariaDbKind::program().file_name() == Some("mysqld".as_ref())
+}
+
+fn init_mysql(data: &Path) {
+    let folder = parent(data);
+    let sql = folder.join("database.sql");
+    fs::write(&sql, format!("CREATE DATABASE {NAME};\n"))
+        .expect("temporary folders can be written");
+    let mut install = unprivileged::command(MariaDbKind::program(), folder);
+    install.args(["--no-defaults", "--initialize-insecure", "--skip-log-bin"]);
+    install.args(MYSQL.map(|(name, value)| format!("--{name}={value}")));
+    install.arg(format!("--init-file={}", display(&sql)));
+    run(install.arg(format!("--datadir={}", display(data))));
+    // It has the server's id: each server makes another.
+    fs::remove_file(data.join("auto.cnf")).expect("temporary folders can be written");
+}
+
+fn parent(data: &Path) -> &Path {
+    data.parent().expect("it lies in a folder")
+}
+
+fn run(install: &mut process::Command) {
+    let output = install.output().expect("the data folder's program can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

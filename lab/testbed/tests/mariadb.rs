@@ -10,7 +10,9 @@ const ROW: &str = "1\tx";
 
 const SLEEP: &str = "SELECT SLEEP(60)";
 
-const INSERT: &str = "INSERT INTO t SELECT REPEAT('x', 1000) FROM seq_1_to_1000";
+const INSERT: &str =
+    "INSERT INTO t WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1000)
+    SELECT REPEAT('x', 1000) FROM n";
 
 const DISK_FULL: &str = "ERROR 1114";
 

@@ -344,11 +344,12 @@ mod tests {
     fn claim(name: &str) -> Acquire {
         let lease = Lease::new(&LockKey::new(name).unwrap(), Duration::from_secs(10))
             .with_share(Share::Units { units: 1, limit: 2 });
-        Acquire::of(&Claim::new(lease).with_patience(Patience::Waits))
+        let charter = Charter::from_text("a, b, c");
+        Acquire::of(&Claim::new(lease).with_patience(Patience::Waits).with_charter(charter))
     }
 
     fn all_texts() -> Vec<Text> {
-        let statements = Statements::new(&Layout::default(), None);
+        let statements = Statements::new(&Layout::default(), Some("SELECT us FROM test_clock"));
         let claims = [claim("a"), claim("b")];
         let lease = &claims[0].lease;
         let renew = Renew {
@@ -384,6 +385,15 @@ mod tests {
             let text = text.at(Duration::from_secs(1));
             let (_, after) = text.split_once("SELECT 'commit';\nCOMMIT").unwrap();
             assert!(!after.contains("SELECT"), "{after}");
+        }
+    }
+
+    #[test]
+    fn variables_are_not_set_from_rows() {
+        for text in all_texts() {
+            let text = text.at(Duration::from_secs(1));
+            let mut sets = text.split(";\n").filter(|statement| statement.starts_with("SET "));
+            assert!(sets.all(|set| !set.contains("FROM")), "{text}");
         }
     }
 

@@ -3,7 +3,8 @@
 //! `{name}` is a table, which [`Layout::fill`](crate::Layout::fill) replaces. `:name` is a value.
 //! Each row of the reply starts with a word by which `rows.rs` recognizes the row. Each batch
 //! assigns every session variable that it uses. A variable that depends on a second variable needs
-//! a separate `SET`, because a `SET` evaluates all values before the first assignment. Writes
+//! a separate `SET`, because a `SET` evaluates all values before the first assignment. Rows are read
+//! by `SELECT … INTO`, because MySQL locks the rows that a subquery of a `SET` reads. Writes
 //! specify an index, because a scan would wait for rows of other keys. Writes change a single
 //! table, because MariaDB stores the rows of a join in a file until it writes them.
 
@@ -50,7 +51,7 @@ SET @token = CAST(IF(@stripes = :all, 0, 9223372036854775807) AS SIGNED) + 1;
 ";
 
 /// Reads the clock. All later statements use the same value of the clock.
-pub(super) const CLOCK: &str = "SET @now = CAST((:clock) AS SIGNED);
+pub(super) const CLOCK: &str = "SELECT CAST((:clock) AS SIGNED) INTO @now;
 ";
 
 /// The token for the current time. Each microsecond has two tokens
@@ -72,8 +73,8 @@ pub(super) const INCARNATION: &str =
 
 /// Fails with two rows instead of one (1242) unless the store has joined the quorum with this
 /// configuration.
-pub(super) const CHARTERED: &str = "SET @enlisted = (SELECT 0 UNION ALL SELECT 1 FROM DUAL
-  WHERE NOT EXISTS (SELECT 1 FROM {member} WHERE charter = :charter AND incarnation = @incarnation));
+pub(super) const CHARTERED: &str = "SELECT (SELECT 0 UNION ALL SELECT 1 FROM DUAL
+  WHERE NOT EXISTS (SELECT 1 FROM {member} WHERE charter = :charter AND incarnation = @incarnation)) INTO @enlisted;
 ";
 
 /// Deletes expired rows. It is not sufficient to ignore expired rows in later statements, because
@@ -94,9 +95,9 @@ pub(super) const BEGIN_ROOM: &str = "SET @queued = TRUE;
 pub(super) const ROOM: &str =
     "SELECT COALESCE(SUM(IF(place IS NULL, units, 0)), 0), COUNT(place) INTO @used, @queued FROM {lease}
   WHERE @queued AND `key` = :key;
-SET @stop = IF(@queued, (SELECT COALESCE(MIN(place), 9223372036854775807) FROM (
+SELECT IF(@queued, (SELECT COALESCE(MIN(place), 9223372036854775807) FROM (
     SELECT place, @used + SUM(units) OVER (ORDER BY place) > capacity AS is_full
-    FROM {lease} WHERE `key` = :key AND place IS NOT NULL) AS sums WHERE is_full), 9223372036854775807);
+    FROM {lease} WHERE `key` = :key AND place IS NOT NULL) AS sums WHERE is_full), 9223372036854775807) INTO @stop;
 ";
 
 /// Limits the queue entries that can be granted now to their patience, if `:up` is set.
@@ -145,8 +146,8 @@ SELECT 'granted', :n, @first, @token - @first FROM DUAL WHERE @all;
 ";
 
 /// Creates or refreshes the queue entry of a claim that was not granted.
-pub(super) const QUEUE: &str = "SET @place = IF(@fits, NULL,
-  COALESCE(@place, (SELECT COALESCE(MAX(place), 0) + 1 FROM {lease} WHERE `key` = :key)));
+pub(super) const QUEUE: &str = "SELECT IF(@fits, NULL,
+  COALESCE(@place, (SELECT COALESCE(MAX(place), 0) + 1 FROM {lease} WHERE `key` = :key))) INTO @place;
 INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, fingerprint, description)
   SELECT :key, :tag, @place, :whole, :units, :capacity, :patience, @now + :place, :fingerprint, :description
   FROM DUAL WHERE NOT @fits AND NOT @other

@@ -9,12 +9,14 @@ use leasehold_core::Error;
 use leasehold_core::backend::{
     Enlistment, Fencing, Finding, Fingerprint, Standing, StoreId, check_io,
 };
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::news::News;
 use crate::remote::config::Source;
+use crate::remote::pool::turn;
 use crate::remote::under_way::UnderWay;
 use crate::remote::{Config, Driver, Opened, Pool, Rows, Run, RunError, Statements, Text, Urgency};
 use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
@@ -26,6 +28,8 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 pub struct Remote<D> {
     driver: D,
     run: Arc<dyn Run>,
+    /// As many acquisitions may be in progress as there are connections for them.
+    turns: Arc<Semaphore>,
     under_way: UnderWay,
     statements: Box<dyn Statements>,
     timeout: Duration,
@@ -41,12 +45,18 @@ impl<D: Driver> Remote<D> {
     /// Runs an acquisition in a task, which continues even if the caller is dropped. Without the
     /// task, a release on a different connection could overtake an acquisition whose caller was
     /// dropped.
+    ///
+    /// An acquisition that still waits for a connection ends with its caller. If such acquisitions
+    /// continued, a loop that drops and repeats a call would delay all later calls.
     async fn acquire_to_the_end(&self, claims: &[Acquire], text: Text) -> Result<Rows, RunError> {
-        let (runs, limit) = (Arc::clone(&self.run), self.timeout);
+        let give_up = Instant::now() + self.timeout;
+        let turn = turn(&self.turns, self.timeout).await?;
+        let left = give_up.saturating_duration_since(Instant::now());
+        let runs = Arc::clone(&self.run);
         let under_way = self.under_way.begin(claims.iter().map(|claim| claim.lease.tag));
         let asking = tokio::spawn(async move {
-            let rows = run(&*runs, &text, Urgency::Asks, limit).await;
-            drop(under_way);
+            let rows = run(&*runs, &text, Urgency::Asks, left).await;
+            drop((under_way, turn));
             rows
         });
         // An error means that the runtime has ended.
@@ -90,19 +100,19 @@ impl<D: Driver> Database for Remote<D> {
 
     async fn open(Config { source, settings }: Config<D>) -> Result<Self, Error> {
         let timeout = settings.timeout;
-        let (run, connector): (Arc<dyn Run>, _) = match source {
+        let (run, connector, turns): (Arc<dyn Run>, _, _) = match source {
             Source::Own(servers) => {
                 check_io()?;
                 let connector = Arc::new(D::connector(servers, timeout));
                 let pool = Pool::new(Arc::clone(&connector), settings.connections);
-                (Arc::new(pool), Some(connector))
+                (Arc::new(pool), Some(connector), settings.connections)
             }
-            Source::Theirs(run) => (run, None),
+            Source::Theirs(run) => (run, None, Semaphore::MAX_PERMITS),
         };
         let opened = D::open(&*run, connector, &settings).await?;
         let Opened { driver, statements, fencing, news } = opened;
-        let under_way = UnderWay::default();
-        Ok(Self { driver, run, under_way, statements, timeout, fencing, news })
+        let (turns, under_way) = (Arc::new(Semaphore::new(turns)), UnderWay::default());
+        Ok(Self { driver, run, turns, under_way, statements, timeout, fencing, news })
     }
 
     fn fencing(&self) -> Fencing {
@@ -205,6 +215,7 @@ impl<D: Driver> Database for Remote<D> {
 
     async fn close(&self) {
         self.driver.close();
+        self.turns.close();
         self.run.close().await;
     }
 }

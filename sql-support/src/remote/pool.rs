@@ -8,7 +8,7 @@ use std::{fmt, io, mem};
 
 use async_trait::async_trait;
 use tokio::net::lookup_host;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
 use crate::failure::Failure;
@@ -106,7 +106,7 @@ pub struct Pool<C: Connector> {
 
 /// A group of connections, which are opened on demand.
 struct Lane<L> {
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
     idle: Mutex<Vec<Connection<L>>>,
 }
 
@@ -180,12 +180,7 @@ impl<C: Connector> Run for Pool<C> {
             Urgency::Releases => &self.releases,
             Urgency::Renews => &self.renews,
         };
-        let busy = |elapsed| {
-            RunError::new(Failure::NotApplied, "no connection became free in time", elapsed)
-        };
-        let turn = timeout(limit, lane.turns.acquire()).await.map_err(busy)?;
-        let closed = |closed| RunError::new(Failure::NotApplied, "the backend is closed", closed);
-        let _turn = turn.map_err(closed)?;
+        let _turn = turn(&lane.turns, limit).await?;
         let mut rows = self.run_on(lane, text, give_up).await;
         if rows.as_ref().is_err_and(|error| error.failure() == Failure::Unprepared) {
             tracing::info!(
@@ -217,9 +212,22 @@ impl<C: Connector> Run for Pool<C> {
     }
 }
 
+/// Waits until fewer calls than permits are in progress.
+pub(super) async fn turn(
+    turns: &Arc<Semaphore>,
+    limit: Duration,
+) -> Result<OwnedSemaphorePermit, RunError> {
+    let busy = |elapsed| {
+        RunError::new(Failure::NotApplied, "no connection became free in time", elapsed)
+    };
+    let closed = |closed| RunError::new(Failure::NotApplied, "the backend is closed", closed);
+    let turn = timeout(limit, Arc::clone(turns).acquire_owned()).await;
+    turn.map_err(busy)?.map_err(closed)
+}
+
 impl<L: Link> Lane<L> {
     fn new(connections: usize) -> Self {
-        Self { turns: Semaphore::new(connections), idle: Mutex::default() }
+        Self { turns: Arc::new(Semaphore::new(connections)), idle: Mutex::default() }
     }
 
     fn take_idle(&self) -> Option<Connection<L>> {

@@ -93,7 +93,10 @@ impl Served {
     pub(crate) async fn advance(&self, by: Duration) {
         // The time that grants took has passed for all.
         let micros = by.as_nanos().div_ceil(1000);
-        let sql = format!("UPDATE test_clock SET us = ({DRIVEN_CLOCK}) + {micros}");
+        // MySQL does not let a subquery of an update read the same table, unless the rows are copied.
+        let sql = format!(
+            "UPDATE test_clock SET us = (SELECT us FROM (SELECT ({DRIVEN_CLOCK}) AS us) AS now) + {micros}"
+        );
         self.running.read().await.direct.query(&sql).await.unwrap();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use leasehold_core::backend::{Attempt, Claim, Fencing, Lease, LockBackend, Release, Renewal};
 use leasehold_core::{Description, Error, ErrorKind};
 use leasehold_testbed::{Weather, patiently, until};
@@ -54,6 +55,21 @@ async fn a_lazy_client_connects_when_the_database_serves() {
 
     assert!(acquire(&lazy, &lease("job")).await.unwrap());
     assert_eq!(lazy.capabilities(), connect(&server.url()).await.capabilities());
+}
+
+#[tokio::test]
+async fn an_acquisition_that_is_dropped_before_it_has_a_connection_is_not_sent() {
+    let server = Server::start().await;
+    let config = Config::from_url(&patiently(&server.url())).unwrap().connections(1).unwrap();
+    let backend = Backend::connect_with(config).await.unwrap();
+    let [sent, dropped, next] = ["sent", "dropped", "next"].map(lease);
+    let mut sent = Box::pin(acquire(&backend, &sent));
+    assert!((&mut sent).now_or_never().is_none());
+
+    assert!(acquire(&backend, &dropped).now_or_never().is_none());
+
+    assert!(sent.await.unwrap() && acquire(&backend, &next).await.unwrap());
+    assert!(!backend.inspect(dropped.key()).await.unwrap().is_held());
 }
 
 #[tokio::test]

@@ -76,8 +76,8 @@ impl<K: DatabaseKind> DatabaseOptions<K> {
     ///
     /// # Panics
     ///
-    /// If it cannot be started. MariaDB's `mariadbd` is searched on the path and in `/usr/sbin`, or is the program that the environment
-    /// variable `LEASEHOLD_MARIADBD` names. PostgreSQL is the newest version under `/usr/lib/postgresql`, or in the folder of programs that
+    /// If it cannot be started. MariaDB's `mariadbd` is searched on the path and in `/usr/sbin`; the environment variable
+    /// `LEASEHOLD_MYSQL_SERVER` names another program, such as MySQL's `mysqld`. PostgreSQL is the newest version under `/usr/lib/postgresql`, or in the folder of programs that
     /// `LEASEHOLD_POSTGRES` names.
     pub async fn start(self) -> DatabaseServer<K> {
         for _ in 0..10 {
