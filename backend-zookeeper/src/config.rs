@@ -265,6 +265,8 @@ mod tests {
             "zookeeper://a/?auth=sasl",
             "zookeeper://u:S3CR3T@a/?S3CR3T#",
             "zookeeper://u:pass?S3CR3T@a",
+            "zookeeper://u:123/S3CR3T@a",
+            "zookeeper://u:123@b/S3CR3T@a",
             "zookeeper://u:S3CR3T@a/#S3CR3T",
             "zookeeper://u:S3CR3T@a/?ca=/x",
         ] {
