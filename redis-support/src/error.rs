@@ -195,7 +195,7 @@ impl ServerError {
         if self.detail.contains("'select'") {
             "a database other than 0 requires the +select permission"
         } else {
-            "`leasehold acl URL` prints the permissions that locks require"
+            "`leasehold acl` prints the permissions that locks require"
         }
     }
 

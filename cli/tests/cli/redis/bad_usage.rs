@@ -31,6 +31,16 @@ fn a_mistake_is_told_to_the_user() {
 }
 
 #[test]
+fn url_without_its_option_is_refused_with_the_option() {
+    for verb in ["doctor", "acl", "tables", "verify"] {
+        for url in ["redis://:S3CR3T@h", "sqlite:x.db"] {
+            fails(bare().args([verb, url]), 64, "name the store with --backend");
+        }
+        fails(bare().args([verb, "job"]), 64, "unexpected argument 'job'");
+    }
+}
+
+#[test]
 fn password_in_the_url_of_a_file_or_a_socket_is_not_shown() {
     let folder = leasehold_testbed::Folder::in_memory("password-");
     for (url, says) in [
