@@ -47,9 +47,25 @@ const FEATURES: [(Store, &str, &str, bool); 9] = [
 
 /// The error of a feature that this build of the command does not have.
 pub(crate) fn disabled(what: &str, feature: &str) -> Failure {
+    let features = features_with(feature);
     Failure::usage(format!(
-        "this build of leasehold has no {what}; reinstall it with: cargo install --locked --path cli --features {feature}"
+        "this build of leasehold has no {what}; reinstall it with: cargo install --locked --path cli --features {features}"
     ))
+}
+
+/// The features of this build and `feature`. A new installation has only the features that its command line names.
+fn features_with(feature: &str) -> String {
+    let of_stores = FEATURES.iter().map(|(_, _, name, is_there)| (*name, *is_there));
+    let others = [("fred", cfg!(feature = "fred")), ("verify", cfg!(feature = "verify"))];
+    let mut features: Vec<&str> = of_stores
+        .chain(others)
+        .filter(|(name, is_there)| *is_there && *name != "sqlite")
+        .map(|(name, _)| name)
+        .chain([feature])
+        .collect();
+    features.sort_unstable();
+    features.dedup();
+    features.join(",")
 }
 
 /// Shows the scheme only in front of `//`, because other text may be a password.
@@ -206,6 +222,20 @@ fn decode(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn new_installation_keeps_the_features_of_this_one() {
+        let said = disabled("etcd support", "etcd").message().to_owned();
+
+        let (_, features) = said.split_once("--features ").unwrap();
+        let features: Vec<&str> = features.split(',').collect();
+        assert_eq!(features.iter().filter(|name| **name == "etcd").count(), 1, "{said}");
+        assert!(!features.contains(&"sqlite"), "it is a default feature: {said}");
+        for (_, _, name, is_there) in FEATURES.iter().filter(|it| it.2 != "sqlite") {
+            assert!(!is_there || features.contains(name), "{name}: {said}");
+        }
+        assert_eq!(features.contains(&"verify"), cfg!(feature = "verify"), "{said}");
+    }
 
     #[test]
     fn urls_contain_user_prefix_and_database() {
