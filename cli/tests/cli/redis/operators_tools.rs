@@ -259,7 +259,11 @@ fn doctor_finds_a_server_that_grants_no_locks() {
     assert_eq!(code(&checked), 1, "{}", text(&checked.stderr));
     let told = text(&checked.stdout);
     let told = told.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let failed: Vec<_> = told.filter(|it| it["verdict"] == "failed").collect();
+    let (failed, others): (Vec<_>, Vec<_>) = told.partition(|it| it["verdict"] == "failed");
+    for check in ["release --ask", "release --force"] {
+        let told = others.iter().find(|it| it["check"] == check).unwrap();
+        assert_eq!(told["said"], "not checked, because the check of locks failed");
+    }
     assert!(failed.iter().any(|it| it["check"] == "role"), "{failed:?}");
     assert!(failed.iter().any(|it| it["check"] == "locks"), "{failed:?}");
     fails(leasehold_on("redis://127.0.0.1:1").arg("doctor"), 69, "connection refused");
