@@ -76,7 +76,7 @@ fn rights_are_enough_for_all_kinds_of_lock() {
     let mut holder = leasehold_on(&url);
     let mut holder = Running::start(holder.args(["hold", "job"]));
     assert!(holder.line().starts_with("job: held"));
-    fails(leasehold_on(&url).arg("list"), 77, "NOPERM");
+    fails(leasehold_on(&url).arg("list"), 77, "`leasehold acl --list` prints (server said: NOPERM");
     let line = self::words(&commands(&["--list", &url])[0]);
     assert_eq!(ask(&redis, &line.iter().map(String::as_str).collect::<Vec<_>>()), "+OK");
     let listed = leasehold_on(&url).arg("list").output().unwrap();
