@@ -112,7 +112,7 @@ pub(crate) fn request(error: ClientError) -> Failure {
             Failure::Unknown(new(ErrorKind::Indeterminate, message, error))
         }
         ClientError::NoAuth => {
-            let message = "permission denied, because nodes of the lock belong to another user";
+            let message = "permission denied, because nodes of the lock belong to another user, or the password is wrong";
             Failure::Final(new(ErrorKind::Denied, message, error))
         }
         ClientError::AuthFailed => Failure::Final(refused_user(error)),
