@@ -242,6 +242,13 @@ mod tests {
     }
 
     #[test]
+    fn wrong_password_is_named_as_a_cause_of_a_missing_permission() {
+        let refused = request(ClientError::NoAuth).into_error().to_string();
+
+        assert!(refused.contains("or the password is wrong"), "{refused}");
+    }
+
+    #[test]
     fn a_failure_after_a_place_in_line_does_not_undo_it() {
         let down = || Failure::ServerDown(unreachable());
         let full = || Failure::Final(Error::new(ErrorKind::Refused, "no space"));
