@@ -5,7 +5,7 @@ use crate::place::Place;
 
 const CREATE: &str = "The parent nodes of all locks, once for the ensemble. A node that already exists is not a problem.";
 
-const OWNER: &str = "Reserves the parent node for this user. Without this step, every client can change the node. \
+const OWNER: &str = "Reserves the parent node for this user. Otherwise, the node belongs to the first client that acquires a lock. \
      If the node belongs to another user, run setAcl within zkCli.sh after the command addauth for that user";
 
 pub(super) fn steps(place: &Place, user: &str) -> Vec<Step> {
