@@ -274,6 +274,7 @@ mod tests {
             "etcd://u:S3CR3T@a/?timeout-ms=0",
             "etcd://u:S3CR3T@a/?S3CR3T#",
             "etcd://u:pass?S3CR3T@a",
+            "etcd://u:123/S3CR3T@a",
             "etcd://u:S3CR3T@a/#S3CR3T",
             "etcd://u:S3CR3T@a/?ca=/x",
         ] {

@@ -82,7 +82,7 @@ async fn ready(
         attempt => attempt?,
     };
     if !has_all_stripes(&attempt)? {
-        return Err(Failure::Layout.error("rows are missing from the table leasehold_stripe; run the statements that `leasehold tables URL` prints"));
+        return Err(Failure::Layout.error("rows are missing from the table leasehold_stripe; run the statements that `leasehold tables` prints"));
     }
     Ok(survey)
 }

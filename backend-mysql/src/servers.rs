@@ -149,6 +149,8 @@ mod tests {
             "mysql://u:S3CR3T@host/db?S3CR3T",
             "mysql://u:S3CR3T@host/db?S3CR3T=1",
             "mysql://u:pass?S3CR3T@host/db",
+            "mysql://u:123/S3CR3T@host/db",
+            "mysql://u:123/S3CR3T@host",
             "mysql://u:S3CR3T@host/db?prefix=A",
             "mysql://u:S3CR3T@host/db?tables=S3CR3T",
             "mysql://u:S3CR3T@host/db?ssl-mode=preferred",

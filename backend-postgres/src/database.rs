@@ -100,8 +100,8 @@ async fn ready(run: &dyn Run, settings: &Settings) -> Result<Survey, Error> {
         return Err(Failure::Missing.error(Failure::Missing.message()));
     }
     if !survey.has_rights {
-        let message = "the database's user lacks a right: SELECT and UPDATE on the tables of stripes and of the \
-                       member, SELECT, INSERT, UPDATE and DELETE on that of leases";
+        let message = "the database user lacks a permission; as an administrator, run the statements that \
+                       `leasehold acl` prints";
         return Err(Failure::Denied.error(message));
     }
     Ok(survey)

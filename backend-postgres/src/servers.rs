@@ -279,6 +279,8 @@ mod tests {
             "postgres://u:S3CR3T@host/db?S3CR3T",
             "postgres://u:S3CR3T@host/db?S3CR3T=1",
             "postgres://u:pass?S3CR3T@host",
+            "postgres://u:123@S3CR3T@host/db",
+            "postgres://u:123@b/S3CR3T@host/db",
             "postgres://u:S3CR3T@host/?prefix=A",
             "postgres://u:S3CR3T@host/?push=on",
             "postgres://u:S3CR3T@host/?tables=S3CR3T",

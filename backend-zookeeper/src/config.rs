@@ -122,7 +122,10 @@ impl ZooKeeperConfig {
     /// Returns [`ErrorKind::Invalid`] if the limit is less than 1 ms or more than 60 s.
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
         if timeout < Duration::from_millis(1) || timeout > Duration::from_secs(60) {
-            return Err(invalid(format!("timeout must be between 1 ms and 60 s, not {timeout:?}")));
+            return Err(invalid(format!(
+                "timeout (timeout-ms in a URL) must be between 1 ms and 60 s, not {} ms",
+                timeout.as_millis()
+            )));
         }
         self.timeout = timeout;
         Ok(self)
@@ -265,6 +268,8 @@ mod tests {
             "zookeeper://a/?auth=sasl",
             "zookeeper://u:S3CR3T@a/?S3CR3T#",
             "zookeeper://u:pass?S3CR3T@a",
+            "zookeeper://u:123/S3CR3T@a",
+            "zookeeper://u:123@b/S3CR3T@a",
             "zookeeper://u:S3CR3T@a/#S3CR3T",
             "zookeeper://u:S3CR3T@a/?ca=/x",
         ] {

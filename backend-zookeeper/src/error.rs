@@ -112,7 +112,7 @@ pub(crate) fn request(error: ClientError) -> Failure {
             Failure::Unknown(new(ErrorKind::Indeterminate, message, error))
         }
         ClientError::NoAuth => {
-            let message = "permission denied, because nodes of the lock belong to another user";
+            let message = "permission denied, because nodes of the lock belong to another user, or the password is wrong";
             Failure::Final(new(ErrorKind::Denied, message, error))
         }
         ClientError::AuthFailed => Failure::Final(refused_user(error)),
@@ -239,6 +239,13 @@ mod tests {
         ] {
             assert_eq!(request(error.clone()).into_error().kind(), kind, "{error}");
         }
+    }
+
+    #[test]
+    fn wrong_password_is_named_as_a_cause_of_a_missing_permission() {
+        let refused = request(ClientError::NoAuth).into_error().to_string();
+
+        assert!(refused.contains("or the password is wrong"), "{refused}");
     }
 
     #[test]

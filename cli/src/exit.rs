@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::process::{ExitCode, ExitStatus};
 
+use clap::error::{ContextKind, ContextValue, ErrorKind as ErrorKindOfClap};
 use leasehold::{Error, ErrorKind};
 use serde_json::{Value, json};
 
@@ -210,6 +211,10 @@ pub(crate) fn usage(Refused { error, origin }: &Refused) -> ExitCode {
         let printed = out::print(help.as_bytes());
         return printed.map_or_else(Failure::report, |()| ExitCode::SUCCESS);
     }
+    if is_stray_url(error) {
+        // The URL may contain a password.
+        return Failure::usage("unexpected URL in the arguments; name the store with --backend or in LEASEHOLD_BACKEND").report();
+    }
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let Some(Origin { option, source, code }) = origin else {
@@ -220,6 +225,13 @@ pub(crate) fn usage(Refused { error, origin }: &Refused) -> ExitCode {
     let text = text.replacen(&option, &format!("{option} (from {source})"), 1);
     out::raw(&format!("leasehold: {text}"));
     ExitCode::from(*code)
+}
+
+/// Whether the subcommand does not expect an argument that is the URL of a store.
+fn is_stray_url(error: &clap::Error) -> bool {
+    let is_url = |text: &str| text.contains("://") || text.starts_with("sqlite:");
+    error.kind() == ErrorKindOfClap::UnknownArgument
+        && matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(it)) if !it.starts_with('-') && is_url(it))
 }
 
 /// The exit code of the command, or 128 plus the number of the signal that ended it.

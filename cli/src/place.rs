@@ -10,6 +10,11 @@ pub(crate) struct Place {
     pub(crate) store: Store,
     pub(crate) user: Option<String>,
     pub(crate) path: String,
+    /// The path of a Unix socket.
+    pub(crate) socket: Option<String>,
+    /// Whether the scheme requires TLS.
+    pub(crate) is_encrypted: bool,
+    hosts: Vec<(String, String)>,
     parameters: Vec<(String, String)>,
 }
 
@@ -42,9 +47,25 @@ const FEATURES: [(Store, &str, &str, bool); 9] = [
 
 /// The error of a feature that this build of the command does not have.
 pub(crate) fn disabled(what: &str, feature: &str) -> Failure {
+    let features = features_with(feature);
     Failure::usage(format!(
-        "this build of leasehold has no {what}; reinstall it with: cargo install --locked --path cli --features {feature}"
+        "this build of leasehold has no {what}; reinstall it with: cargo install --locked --path cli --features {features}"
     ))
+}
+
+/// The features of this build and `feature`. A new installation has only the features that its command line names.
+fn features_with(feature: &str) -> String {
+    let of_stores = FEATURES.iter().map(|(_, _, name, is_there)| (*name, *is_there));
+    let others = [("fred", cfg!(feature = "fred")), ("verify", cfg!(feature = "verify"))];
+    let mut features: Vec<&str> = of_stores
+        .chain(others)
+        .filter(|(name, is_there)| *is_there && *name != "sqlite")
+        .map(|(name, _)| name)
+        .chain([feature])
+        .collect();
+    features.sort_unstable();
+    features.dedup();
+    features.join(",")
 }
 
 /// Shows the scheme only in front of `//`, because other text may be a password.
@@ -78,6 +99,10 @@ impl Place {
 
     pub(crate) fn of(url: &str) -> Result<Self, Failure> {
         let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+        let (base, _) = scheme.split_once('-').unwrap_or((scheme, ""));
+        let is_encrypted = base.ends_with("rediss")
+            || base.ends_with("valkeys")
+            || matches!(base, "etcds" | "zookeepers");
         let scheme = scheme.replace("valkey", "redis").replace("rediss", "redis");
         let store = match &*scheme {
             "redis" | "unix" | "redis+unix" => Store::Redis,
@@ -95,18 +120,32 @@ impl Place {
         let place = place.strip_prefix("//").unwrap_or(place);
         let (authority, path) = place.split_once('/').unwrap_or((place, ""));
         // The path of a socket does not name a database.
-        let path = if scheme.contains("unix") { "" } else { path };
-        let user = authority.rsplit_once('@').map(|(user, _)| user);
+        let is_socket = scheme.contains("unix");
+        let socket = is_socket.then(|| decode(place).into_owned());
+        let path = if is_socket { "" } else { path };
+        let (user, hosts) = match authority.rsplit_once('@') {
+            Some((user, hosts)) => (Some(user), hosts),
+            None => (None, authority),
+        };
+        let hosts = hosts.split(',').map(|host| with_port(host, store.port())).collect();
         let user = user.map(|user| user.split(':').next().unwrap_or_default());
         let parameters = query.split('&').filter_map(|pair| pair.split_once('='));
         Ok(Self {
             store,
             user: user.filter(|user| !user.is_empty()).map(|user| decode(user).into_owned()),
             path: path.to_owned(),
+            socket,
+            is_encrypted,
+            hosts,
             parameters: parameters
                 .map(|(name, value)| (name.to_owned(), decode(value).into_owned()))
                 .collect(),
         })
+    }
+
+    /// The hosts and ports of the servers.
+    pub(crate) fn hosts(&self) -> &[(String, String)] {
+        &self.hosts
     }
 
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
@@ -133,6 +172,27 @@ impl Place {
             _ => Some(self.path.as_str()),
         };
         self.parameter("db").or(named).filter(|it| !it.is_empty()).unwrap_or("0")
+    }
+}
+
+impl Store {
+    /// The port of a server without one in the URL.
+    fn port(self) -> &'static str {
+        match self {
+            Self::RedisSentinel => "26379",
+            Self::Redis | Self::RedisCluster | Self::Redlock => "6379",
+            Self::Etcd => "2379",
+            Self::ZooKeeper => "2181",
+            Self::Postgres | Self::Mysql | Self::Sqlite => "",
+        }
+    }
+}
+
+/// A host and its port. The address in brackets may contain colons, too.
+fn with_port(host: &str, port: &str) -> (String, String) {
+    match host.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host.to_owned(), port.to_owned()),
+        _ => (host.to_owned(), port.to_owned()),
     }
 }
 
@@ -164,6 +224,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn new_installation_keeps_the_features_of_this_one() {
+        let said = disabled("etcd support", "etcd").message().to_owned();
+
+        let (_, features) = said.split_once("--features ").unwrap();
+        let features: Vec<&str> = features.split(',').collect();
+        assert_eq!(features.iter().filter(|name| **name == "etcd").count(), 1, "{said}");
+        assert!(!features.contains(&"sqlite"), "it is a default feature: {said}");
+        for (_, _, name, is_there) in FEATURES.iter().filter(|it| it.2 != "sqlite") {
+            assert!(!is_there || features.contains(name), "{name}: {said}");
+        }
+        assert_eq!(features.contains(&"verify"), cfg!(feature = "verify"), "{said}");
+    }
+
+    #[test]
     fn urls_contain_user_prefix_and_database() {
         let place = |url: &str| Place::of(url).unwrap();
 
@@ -179,6 +253,13 @@ mod tests {
         assert_eq!(place("zookeeper://h?prefix=/app").prefix(), "/app");
         assert_eq!(place("redlock+rediss://a,b,c").store, Store::Redlock);
         assert_eq!(place("unix:///tmp/s?db=4").database(), "4");
+        assert_eq!(place("unix:///tmp/s?db=4").socket.as_deref(), Some("/tmp/s"));
+        assert!(place("redlock+rediss://a,b,c").is_encrypted && place("etcds://a").is_encrypted);
+        assert!(!place("redis-sentinel://a/m").is_encrypted && !place("unix:///s").is_encrypted);
+        let hosts = |url| place(url).hosts().to_vec();
+        let host = |host: &str, port: &str| (host.to_owned(), port.to_owned());
+        assert_eq!(hosts("etcd://u:p@a,[::1]:7"), [host("a", "2379"), host("[::1]", "7")]);
+        assert_eq!(hosts("zookeeper://[::1]/x"), [host("[::1]", "2181")]);
         assert_eq!(place("unix:///tmp/s").database(), "0");
         assert!(Place::of("localhost:6379").is_err());
     }

@@ -171,7 +171,9 @@ fn refuse_relative_path(options: &ArgMatches) -> Result<(), Failure> {
     let url = options.get_one::<String>("url").expect("an option with a source has a value");
     let Some(path) = url.strip_prefix("sqlite:") else { return Ok(()) };
     let path = path.strip_prefix("//").unwrap_or(path);
+    // The library refuses a URL with a password. The error below would show it.
     if path.is_empty()
+        || path.contains('@')
         || path.starts_with(['/', ':', '?'])
         || path.to_ascii_lowercase().starts_with("%2f")
     {

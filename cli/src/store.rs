@@ -13,9 +13,13 @@ use tokio::time::{Instant, sleep};
 use crate::args::Backend;
 use crate::exit::{self, Failure};
 use crate::place::Place;
+use crate::time;
 
 /// The pause between two attempts to connect. A server takes longer to start, and an attempt is much shorter.
 const PAUSE: Duration = Duration::from_millis(250);
+
+/// How long the command waits for a store without a message. A server that restarts is often back by then.
+const SILENT: Duration = Duration::from_secs(1);
 
 /// The URL of the file in this user's state directory.
 const LOCAL: &str = "local";
@@ -51,6 +55,7 @@ impl Backend {
         patience: Patience,
     ) -> Result<LockClient, Failure> {
         let began = Instant::now();
+        let mut is_announced = false;
         loop {
             let failure = match self.connect().await {
                 Ok(client) => return Ok(client),
@@ -61,6 +66,13 @@ impl Backend {
                 return Err(failure);
             }
             tracing::info!("waiting for the store: {}", failure.message());
+            if began.elapsed() >= SILENT && !is_announced {
+                is_announced = true;
+                let limit = time::show(patience.limit());
+                crate::out::note(format!(
+                    "the store is unavailable; trying to connect for at most {limit}"
+                ));
+            }
             sleep(PAUSE.min(left)).await;
         }
     }

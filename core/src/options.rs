@@ -566,11 +566,7 @@ pub(crate) fn check_feature(
     if store.supports(feature) {
         return Ok(());
     }
-    let message = format!(
-        "{subject} require the \"{}\" feature, which this store does not support; {}",
-        feature.name(),
-        store.advice()
-    );
+    let message = format!("this store does not support {subject}; {}", store.advice());
     Err(Error::new(ErrorKind::Unsupported, message).with_backend(store.name()))
 }
 

@@ -194,8 +194,10 @@ impl ServerError {
     fn advice_on_rights(&self) -> &'static str {
         if self.detail.contains("'select'") {
             "a database other than 0 requires the +select permission"
+        } else if self.detail.contains("'scan'") {
+            "listing locks requires the +scan permission, which `leasehold acl --list` prints"
         } else {
-            "`leasehold acl URL` prints the permissions that locks require"
+            "`leasehold acl` prints the permissions that locks require"
         }
     }
 

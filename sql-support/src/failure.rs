@@ -79,7 +79,7 @@ impl Failure {
             Self::Full => "the database cannot write",
             Self::Denied => "permission denied by the database",
             Self::Missing => {
-                "the tables are missing; run the statements that `leasehold tables URL` prints"
+                "the tables are missing; run the statements that `leasehold tables` prints"
             }
             Self::Layout => "another version of Leasehold created the tables",
             Self::Unexpected => "the database reported an error",

@@ -24,6 +24,11 @@ pub(super) fn read(url: &str) -> Result<EtcdConfig, Error> {
     }
     let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = address.split_once('/').unwrap_or((address, ""));
+    if path.contains('@') {
+        return Err(invalid(
+            "the URL contains an @ after a /; write %2F for a / in a password, and set the prefix with the prefix=… parameter",
+        ));
+    }
     if !path.is_empty() {
         return Err(invalid(
             "the URL must not have a path; set the prefix with the prefix=… parameter",

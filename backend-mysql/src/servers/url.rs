@@ -27,6 +27,12 @@ impl Servers {
         if read.fragment().is_some() {
             return Err(invalid("the URL must not contain #"));
         }
+        // Otherwise a part of the password would become the name of a database, which errors show.
+        if read.path().contains('@') {
+            return Err(invalid(
+                "the URL contains an @ after a /; write %2F for a / in a password, and %40 for an @ in a name",
+            ));
+        }
         let host = read.host_str().filter(|host| !host.is_empty());
         let host = host.ok_or_else(|| invalid("the URL has no host"))?;
         let mut options = OptsBuilder::default()

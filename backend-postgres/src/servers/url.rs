@@ -22,6 +22,13 @@ impl Servers {
             return Err(invalid("the URL must not contain #"));
         }
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        // The driver ends the password at the first @, so the text after it would become the name
+        // of a host or of a database, which errors show.
+        if address.matches('@').count() > 1 {
+            return Err(invalid(
+                "the URL contains more than one @; write %40 for an @ in a password or in a name",
+            ));
+        }
         let mut theirs = Serializer::new(String::new());
         let mut files = TlsFiles::default();
         let mut is_encrypted = false;

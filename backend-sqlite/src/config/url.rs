@@ -18,6 +18,13 @@ pub(super) fn read(url: &str) -> Result<SqliteConfig, Error> {
     if path == ":memory:" {
         return Err(invalid("sqlite: requires a file; for a store in memory, use memory:"));
     }
+    // A URL of a server has a user and a password here. No error shows them.
+    if !path.starts_with(['/', '.']) && path.contains('@') {
+        return Err(invalid(
+            "a lock file has no user, password or host; use an absolute path, such as sqlite:/var/lib/locks.db, \
+             or write %40 for an @ in the path",
+        ));
+    }
     if path.contains('#') {
         return Err(invalid("the URL must not contain #; write %23 for a # in the path"));
     }
@@ -77,6 +84,21 @@ mod tests {
 
         assert_eq!(config.timeout, Duration::from_millis(250));
         assert_eq!(config.layout.prefix(), "app_");
+    }
+
+    #[test]
+    fn user_and_password_are_refused_without_showing_them() {
+        for url in ["sqlite://u:S3CR3T@host/x.db", "sqlite:u:S3CR3T@host", "sqlite://S3C/R3T@h"] {
+            let error = SqliteConfig::from_url(url).unwrap_err();
+
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+            let shown = format!("{error} {error:?}");
+            assert!(shown.contains("no user, password or host"), "{shown}");
+            assert!(!shown.contains("S3C"), "{shown}");
+        }
+        for url in ["sqlite:/srv/app@1/x.db", "sqlite:./app@1.db", "sqlite:app%401.db"] {
+            SqliteConfig::from_url(url).unwrap();
+        }
     }
 
     #[test]

@@ -22,6 +22,12 @@ pub(super) fn read(url: &str) -> Result<ZooKeeperConfig, Error> {
     }
     let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = address.split_once('/').unwrap_or((address, ""));
+    // Otherwise a part of the password would become the prefix, which errors show.
+    if path.contains('@') {
+        return Err(invalid(
+            "the URL contains an @ after a /; write %2F for a / in a password, and set a prefix that contains an @ with the prefix=… parameter",
+        ));
+    }
     let (user, hosts) = match authority.rsplit_once('@') {
         Some((user, hosts)) => (Some(user), hosts),
         None => (None, authority),

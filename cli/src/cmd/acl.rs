@@ -1,8 +1,13 @@
 //! `leasehold acl`
 
+mod etcd;
+mod redis;
+mod sql;
+mod zookeeper;
+
 use std::process::ExitCode;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::Backend;
 use crate::exit::Failure;
@@ -13,11 +18,18 @@ use crate::place::{Place, Store};
 /// The name of the user, unless the URL or the command line contains one.
 const USER: &str = "locker";
 
+/// The password in a printed command. The shell does not run a command without it, so no one pastes a password that others can guess.
+const PASSWORD: &str = "${NEW_PASSWORD:?}";
+
+/// How to set the password, for a comment.
+const SET_PASSWORD: &str = "First set the password with: read -rs NEW_PASSWORD";
+
 /// Prints the commands that grant a user the permissions that locks require.
 ///
-/// Replace PASSWORD in the printed lines, and run them as an administrator, in a shell or in the database's SQL client. For a database, first
-/// create the user and run the statements that `leasehold tables` prints. This subcommand does not connect to the store. The permissions
-/// depend on the URL, for example on its prefix and database, and on whether it names a cluster, Sentinel or a quorum.
+/// Run the commands as an administrator, in a shell or in the database's SQL client. The comment above each command says where to run it, and
+/// for which users. Commands that set a password use the shell variable NEW_PASSWORD. For a database, first create the user and run the
+/// statements that `leasehold tables` prints. This subcommand does not connect to the store. The permissions depend on the URL, for example on
+/// its prefix and database, and on whether it names a cluster, Sentinel or a quorum.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -39,30 +51,60 @@ leasehold acl --user jobs --backend 'redis-cluster://a,b?prefix=jobs:'",
     ..Help::OFFLINE
 };
 
+/// Commands that belong together, and the comment that says where to run them.
+///
+/// Some interactive shells run a comment as a command, so it must not contain characters that a shell interprets.
+struct Step {
+    place: &'static str,
+    comment: String,
+    commands: Vec<String>,
+}
+
+impl Step {
+    /// `place` is the value of the field `on` in JSON.
+    fn new(place: &'static str, comment: impl Into<String>, commands: Vec<String>) -> Self {
+        Self { place, comment: comment.into(), commands }
+    }
+
+    /// The lines for a shell or an SQL client, in which comments begin with `mark`.
+    fn to_text(&self, mark: &str) -> String {
+        format!("{mark} {}\n{}\n", self.comment, self.commands.join("\n"))
+    }
+
+    fn to_json(&self) -> Vec<Value> {
+        let commands = self.commands.iter();
+        commands
+            .map(|it| json!({ "on": self.place, "comment": self.comment, "command": it }))
+            .collect()
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let url = args.backend.url()?;
     let place = Place::of(&url)?;
     let user = args.user.as_deref().or(place.user.as_deref()).unwrap_or(USER);
-    let lines = lines(&place, user, args.list)?;
+    let steps = steps(&place, user, args.list)?;
     if out::style().json {
-        out::print_json(&json!({ "user": user, "commands": lines }))?;
+        let commands: Vec<Value> = steps.iter().flat_map(Step::to_json).collect();
+        out::print_json(&json!({ "user": user, "commands": commands }))?;
     } else {
-        out::print((lines.join("\n") + "\n").as_bytes())?;
+        let is_sql = matches!(place.store, Store::Postgres | Store::Mysql);
+        let mark = if is_sql { "--" } else { "#" };
+        let text: String = steps.iter().map(|step| step.to_text(mark)).collect();
+        out::print(text.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn lines(place: &Place, user: &str, list: bool) -> Result<Vec<String>, Failure> {
+fn steps(place: &Place, user: &str, list: bool) -> Result<Vec<Step>, Failure> {
     Ok(match place.store {
-        Store::Redis | Store::RedisCluster | Store::Redlock => vec![redis(place, user, list)],
-        Store::RedisSentinel => vec![
-            redis(place, user, list),
-            redis_cli(user, "resetkeys resetchannels -@all", &["&+switch-master"], SENTINELS),
-        ],
-        Store::Etcd => vec![etcd(place, user)],
-        Store::ZooKeeper => vec![zookeeper(place, user)],
-        Store::Postgres => sql(place, '"', &quote(user, '"')),
-        Store::Mysql => sql(place, '`', &quote(user, '\'')),
+        Store::Redis | Store::RedisSentinel | Store::RedisCluster | Store::Redlock => {
+            redis::steps(place, user, list)
+        }
+        Store::Etcd => etcd::steps(place, user),
+        Store::ZooKeeper => zookeeper::steps(place, user),
+        Store::Postgres => sql::steps(place, '"', &sql::quote(user, '"')),
+        Store::Mysql => sql::steps(place, '`', &sql::quote(user, '\'')),
         Store::Sqlite => {
             return Err(Failure::usage(
                 "a lock file has no store permissions; give the users write access to the file and its directory",
@@ -71,95 +113,20 @@ fn lines(place: &Place, user: &str, list: bool) -> Result<Vec<String>, Failure> 
     })
 }
 
-/// The permissions that all types of locks require on one server.
-const COMMANDS: &str = "+publish +subscribe +evalsha +eval +get +mget +set +del +unlink +exists +pexpire +pttl +time \
-     +client|tracking +client|caching +zadd +zrem +zcard +zscore +zmscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby";
-
-/// The permissions for the commands that a client sends to sentinels.
-const SENTINELS: &str = "+sentinel|master +sentinel|myid +sentinel|sentinels +subscribe";
-
-fn redis(place: &Place, user: &str, list: bool) -> String {
-    let mut commands = COMMANDS.to_owned();
-    if place.database() != "0" {
-        commands += " +select";
-    }
-    if place.store == Store::RedisCluster {
-        commands += " +cluster|slots +cluster|nodes +asking";
-    }
-    if place.store == Store::Redlock {
-        commands += " +info +getex +config|get +acl|dryrun";
-    }
-    if place.parameter("wait-replicas").is_some_and(|replicas| replicas != "0") {
-        commands += " +wait";
-    }
-    if list {
-        commands += " +scan";
-    }
-    let prefix = place.prefix();
-    let patterns = [format!("~{prefix}*"), format!("&{prefix}*")];
-    redis_cli(user, "resetkeys resetchannels -@all", &patterns, &commands)
-}
-
-/// `ACL SETUSER` for a shell, with quotation marks around words that the shell would interpret.
-fn redis_cli(user: &str, reset: &str, patterns: &[impl AsRef<str>], commands: &str) -> String {
-    let words = ["on", ">PASSWORD"].into_iter().chain(reset.split(' '));
-    let words = words.chain(patterns.iter().map(AsRef::as_ref)).chain(commands.split(' '));
-    let words: Vec<String> = [user].into_iter().chain(words).map(shell_word).collect();
-    format!("redis-cli ACL SETUSER {}", words.join(" "))
-}
-
-fn etcd(place: &Place, user: &str) -> String {
-    let (user, prefix) = (shell_word(user), shell_word(&*place.prefix()));
-    format!(
-        "etcdctl role add {user} && etcdctl role grant-permission {user} --prefix=true readwrite {prefix} && \
-         etcdctl user add {user}:PASSWORD && etcdctl user grant-role {user} {user}"
-    )
-}
-
-/// Creates the parent node of all locks, for this user only. The scheme `digest` identifies users by a hash.
-fn zookeeper(place: &Place, user: &str) -> String {
-    let prefix = shell_word(&*place.prefix());
-    let id = match place.parameter("auth") {
-        Some("sasl") => shell_word(format!("sasl:{user}:cdrwa")),
-        _ => {
-            let login = shell_word(format!("{user}:PASSWORD"));
-            let hash = format!("$(printf %s {login} | openssl dgst -sha1 -binary | base64)");
-            format!("digest:{}:\"{hash}\":cdrwa", shell_word(user))
-        }
+/// The options of a client for the TLS files in the URL, which have the parameter names `ca`, `cert` and `key`.
+fn tls_files(place: &Place) -> String {
+    let option = |name: &str, parameter: &str| {
+        let path = place.parameter(parameter)?;
+        Some(format!(" --{name} {}", shell_word(path)))
     };
-    format!("zkCli.sh create {prefix} '' {id}")
-}
-
-/// Statements for an administrator of the database, in which the tables are.
-fn sql(place: &Place, mark: char, user: &str) -> Vec<String> {
-    let schema = place.parameter("schema").map(|it| quote(it, mark) + ".").unwrap_or_default();
-    let table = |name: &str| format!("{schema}{}{name}", place.prefix());
-    let mut statements = vec![
-        format!("GRANT SELECT, UPDATE ON {} TO {user};", table("stripe")),
-        format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO {user};", table("lease")),
-        format!("GRANT SELECT, UPDATE ON {} TO {user};", table("member")),
-    ];
-    if place.store == Store::Postgres {
-        let schema = place.parameter("schema").unwrap_or("public");
-        statements.insert(0, format!("GRANT USAGE ON SCHEMA {} TO {user};", quote(schema, mark)));
-    }
-    statements
-}
-
-/// A name in SQL, in quotation marks if necessary.
-fn quote(name: &str, mark: char) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    if name.bytes().all(is_plain) && mark != '\'' {
-        return name.to_owned();
-    }
-    let doubled = name.replace(mark, &format!("{mark}{mark}"));
-    format!("{mark}{doubled}{mark}")
+    let options = [("cacert", "ca"), ("cert", "cert"), ("key", "key")];
+    options.into_iter().filter_map(|(name, parameter)| option(name, parameter)).collect()
 }
 
 /// A word for a shell, in quotation marks if necessary.
 fn shell_word(word: impl AsRef<str>) -> String {
     let word = word.as_ref();
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"+-_.:/@".contains(&byte);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"+-_.:/@,".contains(&byte);
     if !word.is_empty() && word.bytes().all(is_plain) {
         return word.to_owned();
     }

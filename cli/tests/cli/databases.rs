@@ -11,7 +11,11 @@ fn sql<K: DatabaseKind>(server: &DatabaseServer<K>, statement: &str) {
 fn acl(url: &str) -> Vec<String> {
     let output = leasehold_on(url).arg("acl").output().unwrap();
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
-    text(&output.stdout).lines().map(str::to_owned).collect()
+    let printed = text(&output.stdout);
+    let (comments, statements): (Vec<_>, _) =
+        printed.lines().map(str::to_owned).partition(|line| line.starts_with("-- "));
+    assert_eq!(comments.len(), 1, "it says where to run the statements");
+    statements
 }
 
 /// Applies the printed statements to a server where `locker` may only connect, and takes back one right after the other.

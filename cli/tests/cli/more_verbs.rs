@@ -246,7 +246,7 @@ fn configuration_file_fills_in_for_the_command_line() {
 
     for (text, says) in [
         ("backend = redis://:S3CR3T@h\nS3CR3T", "line 2"),
-        ("colour = S3CR3T", "known are backend"),
+        ("colour = S3CR3T", "known settings are backend"),
         ("ttl = 1s\nttl = 2s", "twice"),
         ("ttl = soon", "invalid value 'soon' for '--ttl <TIME>' (from "),
     ] {

@@ -183,30 +183,64 @@ impl Holder {
         self
     }
 
-    /// Returns the fingerprint and the description, for messages.
-    pub(crate) fn label(&self) -> impl fmt::Display + use<> {
+    /// Returns the description and the fingerprint, for messages.
+    pub(crate) fn label(&self) -> String {
+        self.with_facts(&[])
+    }
+
+    /// Returns the description, the fingerprint and `facts`, in the form that the command uses, too.
+    fn with_facts(&self, facts: &[String]) -> String {
+        let lease = format!("lease {}", self.fingerprint);
         match &self.description {
-            Some(description) => format!("{} ({description})", self.fingerprint),
-            None => self.fingerprint.to_string(),
+            Some(description) => {
+                let facts = [&[lease], facts].concat();
+                format!("{description} ({})", facts.join(", "))
+            }
+            None if facts.is_empty() => lease,
+            None => format!("{lease} ({})", facts.join(", ")),
         }
     }
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.label())?;
+        let mut facts = Vec::new();
         match (self.kind, self.units) {
-            (Some(LockKind::Reader), _) => f.write_str(", reading")?,
+            (Some(LockKind::Reader), _) => facts.push("reading".to_owned()),
             (_, 1) => {}
-            (_, u32::MAX) => f.write_str(", writing")?,
-            (_, units) => write!(f, ", {units} permits")?,
+            (_, u32::MAX) => facts.push("writing".to_owned()),
+            (_, units) => facts.push(format!("{units} permits")),
         }
-        if let Some(time) = self.held_for {
-            write!(f, ", for {time:.1?} so far")?;
-        }
-        match self.remaining {
-            Some(remaining) => write!(f, ", for another {remaining:.1?} unless renewed"),
-            None => f.write_str(", with no expiry time"),
-        }
+        facts.extend(self.held_for.map(|time| format!("acquired {time:.1?} ago")));
+        facts.push(match self.remaining {
+            Some(remaining) => format!("expires in {remaining:.1?} unless renewed"),
+            None => "does not expire".to_owned(),
+        });
+        f.write_str(&self.with_facts(&facts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_has_the_form_that_the_command_prints() {
+        let lease = Fingerprint::of(b"secret");
+        let holder = Holder::new(lease).with_remaining(Some(Duration::from_secs(5)));
+        assert_eq!(holder.to_string(), format!("lease {lease} (expires in 5.0s unless renewed)"));
+        assert_eq!(holder.label(), format!("lease {lease}"));
+
+        let holder = holder
+            .with_description(Description::new("vm/31219").ok())
+            .with_units(3)
+            .with_held_for(Some(Duration::from_secs(2)));
+        assert_eq!(
+            holder.to_string(),
+            format!(
+                "vm/31219 (lease {lease}, 3 permits, acquired 2.0s ago, expires in 5.0s unless renewed)"
+            )
+        );
+        assert_eq!(holder.label(), format!("vm/31219 (lease {lease})"));
     }
 }

@@ -176,6 +176,15 @@ enum Attempted {
     CutOff(Error),
 }
 
+/// Creates the error for a wait that ended during an attempt. The attempt before it failed because
+/// of `cause`.
+fn cut_off_after(cause: Error) -> Error {
+    let message = "the wait ended during an attempt, and the attempt before it failed";
+    Error::new(ErrorKind::Indeterminate, message)
+        .with_operation(Operation::Acquire)
+        .with_source(cause)
+}
+
 /// The store's reply that another client holds a key.
 struct Refusal {
     held: Busy,
@@ -199,7 +208,7 @@ impl Acquisition<'_, '_, '_> {
                     // missing reply.
                     Some(held) => return Ok(self.leave(held).await),
                     None => Err(match self.last_failure.take() {
-                        Some(cause) => error.with_source(cause),
+                        Some(cause) => cut_off_after(cause),
                         None => error,
                     }),
                 },

@@ -130,6 +130,12 @@ fn an_odd_url_is_refused_without_showing_it() {
         "rediss://:S3CR3T@host?cert=/c.pem",
         "rediss://:S3CR3T@host?ca=/nowhere/ca.pem",
         "http://:S3CR3T@host",
+        "redis://u:123/S3CR3T@host",
+        "redis-sentinel://u:123/S3CR3T@host",
+        "redis-sentinel://u:123@4/S3CR3T@host/master",
+        "redis-cluster://u:123/S3CR3T@host",
+        "unix://u:S3CR3T@/tmp/redis.sock",
+        "unix://S3CR3T/redis.sock",
     ] {
         let error = refusal(url);
         assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
@@ -153,10 +159,20 @@ fn a_url_without_a_host_is_refused_with_the_reason() {
         let error = refusal(url).to_string();
         assert!(error.contains("the URL has no host"), "{url}: {error}");
     }
-    for url in ["unix://", "unix://?pass=S3CR3T"] {
+    for url in ["unix://", "unix://?pass=S3CR3T", "unix://u:S3CR3T@/run/redis.sock"] {
         let error = refusal(url).to_string();
-        assert!(error.contains("the path of a socket"), "{url}: {error}");
+        assert!(error.contains("the absolute path of a socket"), "{url}: {error}");
+        assert!(error.contains("?user=NAME&pass=PASSWORD"), "{url}: {error}");
     }
+}
+
+#[test]
+fn a_slash_in_a_password_is_refused_with_its_code() {
+    for url in ["redis://:pa/ss@host", "redis-sentinel://u:1/2@a,b/master", "rediss://u:/@host"] {
+        let error = refusal(url).to_string();
+        assert!(error.contains("write %2F for a / in a password"), "{url}: {error}");
+    }
+    Config::from_url("redis://u:pa%2Fss@host/1").unwrap();
 }
 
 #[test]

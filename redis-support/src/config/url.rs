@@ -59,14 +59,16 @@ fn read<D: Driver>(url: &str) -> Result<Config<D>, Error> {
     let params = Params::read(query)?;
     let mut access = params.access.clone();
     let topology = match scheme {
-        Scheme::Unix if place.is_empty() => {
-            return Err(invalid(
-                "the URL must contain the path of a socket, as in unix:///path/to/socket",
-            ));
-        }
-        Scheme::Unix => Endpoints::Single(Address::Unix(PathBuf::from(decode(place)?))),
+        Scheme::Unix => Endpoints::Single(socket(place)?),
         Scheme::Single | Scheme::Sentinel | Scheme::Cluster => {
             let (authority, path) = place.split_once('/').unwrap_or((place, ""));
+            // Otherwise a part of the password would become the name of a database or of a master,
+            // which errors show.
+            if path.contains('@') {
+                return Err(invalid(
+                    "the URL contains an @ after a /; write %2F for a / in a password, and %40 for an @ in a name",
+                ));
+            }
             let hosts = match authority.rsplit_once('@') {
                 Some((user, hosts)) => {
                     read_user(user, &mut access)?;
@@ -124,6 +126,19 @@ fn unknown_scheme() -> Error {
     invalid(
         "the URL must start with redis://, redis-sentinel:// or redis-cluster://, with rediss for TLS, or with unix://",
     )
+}
+
+/// Reads the absolute path of a socket. Text in front of the path may be a password, so the error
+/// does not show it.
+fn socket(place: &str) -> Result<Address, Error> {
+    let path = decode(place)?;
+    if !path.starts_with('/') {
+        return Err(invalid(
+            "the URL must contain the absolute path of a socket, as in unix:///path/to/socket; \
+             user and password follow the path, as in unix:///path/to/socket?user=NAME&pass=PASSWORD",
+        ));
+    }
+    Ok(Address::Unix(PathBuf::from(path)))
 }
 
 /// Parses `user`, `user:password` or `:password`.

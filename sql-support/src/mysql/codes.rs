@@ -83,7 +83,7 @@ fn message(code: u16) -> Option<&'static str> {
         1040 | 1203 | 1226 => "the database has no free connections left",
         1969 | 3024 => "the statement exceeded a time limit of the database; nothing was applied",
         1690 => {
-            "a row is missing from the table leasehold_stripe; run the statements that `leasehold tables URL` prints"
+            "a row is missing from the table leasehold_stripe; run the statements that `leasehold tables` prints"
         }
         1665 => {
             "the database's binary log must not be statement-based; set binlog_format to ROW or MIXED"

@@ -64,7 +64,7 @@ fn message(code: &str) -> Option<&'static str> {
             "the statement exceeded a time limit of the database; nothing was applied"
         }
         "22012" => {
-            "a row is missing from the table leasehold_stripe; run the statements that `leasehold tables URL` prints"
+            "a row is missing from the table leasehold_stripe; run the statements that `leasehold tables` prints"
         }
         "42501" => {
             "the database user lacks a permission; as an administrator, run the statements that `leasehold tables` and `leasehold acl` print"

@@ -109,7 +109,7 @@ impl Rows {
     /// Reads the reply to [`Statements::standing`](crate::remote::Statements::standing).
     pub fn standing(&self) -> Result<Standing, Error> {
         let mut row = self.of("standing").next().ok_or_else(|| {
-            Failure::Layout.error("the row of the quorum member is missing; run the statements that `leasehold tables URL` prints")
+            Failure::Layout.error("the row of the quorum member is missing; run the statements that `leasehold tables` prints")
         })?;
         if !row.flag()? {
             let message = "the server cannot be a member of a quorum, because it may lose acknowledged commits; set innodb_flush_log_at_trx_commit and sync_binlog to 1";

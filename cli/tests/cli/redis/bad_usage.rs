@@ -31,6 +31,34 @@ fn a_mistake_is_told_to_the_user() {
 }
 
 #[test]
+fn url_without_its_option_is_refused_with_the_option() {
+    for verb in ["doctor", "acl", "tables", "verify"] {
+        for url in ["redis://:S3CR3T@h", "sqlite:x.db"] {
+            fails(bare().args([verb, url]), 64, "name the store with --backend");
+        }
+        fails(bare().args([verb, "job"]), 64, "unexpected argument 'job'");
+    }
+}
+
+#[test]
+fn password_in_the_url_of_a_file_or_a_socket_is_not_shown() {
+    let folder = leasehold_testbed::Folder::in_memory("password-");
+    for (url, says) in [
+        ("sqlite://u:S3CR3T@host/x.db", "a lock file has no user, password or host"),
+        ("unix://u:S3CR3T@/tmp/x", "?user=NAME&pass=PASSWORD"),
+        ("redis-sentinel://u:1/S3CR3T@host", "write %2F for a / in a password"),
+    ] {
+        let named = |command: &mut Command| {
+            command.current_dir(folder.path());
+            fails(command, 64, says);
+        };
+        named(bare().args(["run", "--backend", url, "job", "true"]));
+        named(bare().env("LEASEHOLD_BACKEND", url).args(["run", "job", "true"]));
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "no directory is created");
+}
+
+#[test]
 fn stores_that_do_not_serve_us_are_said_so() {
     let redis = redis();
     let unserved = format!("redis://:S3CR3T@127.0.0.1:{}", free_port());

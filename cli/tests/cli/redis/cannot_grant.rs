@@ -19,6 +19,10 @@ fn too_few_replicas_are_named_even_if_the_wait_ends_between_two_attempts() {
 
     ask(&redis, &["CONFIG", "SET", "min-replicas-to-write", "1"]);
     refused(&redis, &["--no-wait"], "min-replicas-to-write");
+    let waited = run(&redis, &["--wait", "1s"], "true").output().unwrap();
+    let said = text(&waited.stderr);
+    assert_eq!(code(&waited), 73, "{said}");
+    assert!(said.contains("min-replicas-to-write") && !said.contains("no reply in time"), "{said}");
 }
 
 #[test]

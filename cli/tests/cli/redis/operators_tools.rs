@@ -8,12 +8,25 @@ use crate::support::Home;
 
 use super::*;
 
-/// The words of a line, as a shell reads them for `redis-cli`.
-fn words(line: &str) -> Vec<String> {
-    let words = line.strip_prefix("redis-cli ").unwrap();
+/// The words of a line for `program`, as a shell reads them if the new password is `S3CR3T`.
+fn words_for(program: &str, line: &str) -> Vec<String> {
+    let words = line.strip_prefix(program).unwrap();
     let script = format!("printf '%s\\n' {words}");
-    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
-    text(&output.stdout).lines().map(str::to_owned).collect()
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).env("NEW_PASSWORD", "S3CR3T").env("REDIS_HOST", "h");
+    text(&shell.output().unwrap().stdout).lines().map(str::to_owned).collect()
+}
+
+/// The words of a line from `ACL` on.
+fn words(line: &str) -> Vec<String> {
+    let words = words_for("redis-cli ", line);
+    let options = words.iter().take_while(|word| *word != "ACL").count();
+    words[options..].to_vec()
+}
+
+/// The lines that `leasehold acl` prints for a shell, without its comments.
+fn commands(args: &[&str]) -> Vec<String> {
+    acl(args).into_iter().filter(|line| !line.starts_with(['#', '-'])).collect()
 }
 
 /// Runs `leasehold acl` with these arguments, of which the last is the URL of the store.
@@ -28,25 +41,28 @@ fn acl(args: &[&str]) -> Vec<String> {
 #[test]
 fn rights_are_those_of_the_documentation() {
     let page = include_str!("../../../../redis-support/README.md");
-    let (_, rule) = page.split_once("ACL SETUSER locker on >PASSWORD").unwrap();
+    let (_, rule) = page.split_once("ACL SETUSER locker ").unwrap();
     let (rule, _) = rule.split_once("```").unwrap();
-    let documented: BTreeSet<&str> = rule.split_whitespace().collect();
+    let rule = rule.split_whitespace().filter(|word| *word != "on" && !word.starts_with('>'));
+    let documented: BTreeSet<&str> = rule.collect();
 
-    let [line] = &acl(&["redis://127.0.0.1"])[..] else { panic!("it is one line") };
-    let words = words(line);
+    let [grant, password] = &commands(&["redis://127.0.0.1"])[..] else { panic!("two lines") };
 
-    assert_eq!(words[..5], ["ACL", "SETUSER", "locker", "on", ">PASSWORD"]);
-    assert_eq!(words[5..].iter().map(String::as_str).collect::<BTreeSet<_>>(), documented);
+    assert_eq!(words(grant)[..3], ["ACL", "SETUSER", "locker"]);
+    let printed = words(grant);
+    assert_eq!(printed[3..].iter().map(String::as_str).collect::<BTreeSet<_>>(), documented);
+    assert_eq!(words(password), ["ACL", "SETUSER", "locker", "on", ">S3CR3T"]);
 }
 
 #[test]
 fn rights_are_enough_for_all_kinds_of_lock() {
     let redis = redis();
-    let url = format!("redis://jobs:PASSWORD@{}/2?prefix=my:", redis.address());
-    let [line] = &acl(&[&url])[..] else { panic!("it is one line") };
-    let words = words(line);
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    assert_eq!(ask(&redis, &words), "+OK", "{words:?}");
+    let url = format!("redis://jobs:S3CR3T@{}/2?prefix=my:", redis.address());
+    for line in commands(&[&url]) {
+        let words = words(&line);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert_eq!(ask(&redis, &words), "+OK", "{words:?}");
+    }
 
     for options in [&[][..], &["--permits", "2"], &["--read"], &["--fair"], &["--write"]] {
         let key = options.join("");
@@ -60,9 +76,8 @@ fn rights_are_enough_for_all_kinds_of_lock() {
     let mut holder = leasehold_on(&url);
     let mut holder = Running::start(holder.args(["hold", "job"]));
     assert!(holder.line().starts_with("job: held"));
-    fails(leasehold_on(&url).arg("list"), 77, "NOPERM");
-    let [line] = &acl(&["--list", &url])[..] else { panic!("it is one line") };
-    let line = self::words(line);
+    fails(leasehold_on(&url).arg("list"), 77, "`leasehold acl --list` prints (server said: NOPERM");
+    let line = self::words(&commands(&["--list", &url])[0]);
     assert_eq!(ask(&redis, &line.iter().map(String::as_str).collect::<Vec<_>>()), "+OK");
     let listed = leasehold_on(&url).arg("list").output().unwrap();
     assert!(text(&listed.stdout).starts_with("job: held by "), "{}", text(&listed.stdout));
@@ -72,7 +87,7 @@ fn rights_are_enough_for_all_kinds_of_lock() {
 
 #[test]
 fn url_decides_which_rights_are_needed() {
-    let has = |url: &str, right: &str| acl(&[url])[0].contains(right);
+    let has = |url: &str, right: &str| commands(&[url])[0].contains(right);
     for (url, right) in [
         ("redis://h/3", "+select"),
         ("redis://h?wait-replicas=1", "+wait"),
@@ -82,7 +97,6 @@ fn url_decides_which_rights_are_needed() {
         assert!(has(url, right), "{url}");
         assert!(!has("redis://h", right), "{url}");
     }
-    assert_eq!(acl(&["redis-sentinel://h/m"]).len(), 2, "one for the sentinels");
     assert!(
         acl(&["--user", "app", "postgres://h/db"]).contains(
             &"GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_lease TO app;".to_owned()
@@ -96,20 +110,119 @@ fn url_decides_which_rights_are_needed() {
 }
 
 #[test]
-fn etcd_line_makes_a_user_that_may_lock() {
+fn commands_name_the_servers_of_the_url() {
+    let starts = |url: &str, expected: &[&str]| {
+        let printed = commands(&[url]);
+        assert_eq!(printed.len(), expected.len(), "{url}: {printed:?}");
+        for (line, start) in printed.iter().zip(expected) {
+            assert!(line.starts_with(start), "{url}: {line}");
+        }
+    };
+    let one = "redis-cli -h db.example -p 7000 ACL ";
+    starts("redis://u:p@db.example:7000/3", &[one, one]);
+    let tls = "redis-cli -h ::1 -p 6379 --tls --cacert /ca.pem ACL ";
+    starts("rediss://[::1]?ca=/ca.pem", &[tls, tls]);
+    let socket = "redis-cli -s /run/my.sock ACL ";
+    starts("unix:///run/my.sock", &[socket, socket]);
+    let quorum = ["a -p 6379", "b -p 1", "c -p 6379"].map(|it| format!("redis-cli -h {it} ACL "));
+    let quorum: Vec<_> = quorum.iter().cycle().take(6).map(String::as_str).collect();
+    starts("redlock+redis://a,b:1,c", &quorum);
+    let etcd = "etcdctl --endpoints https://a:2379,https://b:7 --cacert /ca.pem ";
+    starts("etcds://a,b:7?ca=/ca.pem", &[etcd; 4]);
+    starts(
+        "zookeeper://u:p@a,b:7/app/locks",
+        &[
+            "zkCli.sh -server a:2181,b:7 create /app ''",
+            "zkCli.sh -server a:2181,b:7 create /app/locks ''",
+            ": \"${NEW_PASSWORD:?}\" && zkCli.sh -server a:2181,b:7 setAcl /app/locks digest:u:",
+        ],
+    );
+    starts(
+        "zookeeper://u:p@a?auth=sasl",
+        &[
+            "zkCli.sh -server a:2181 create /lock ''",
+            "zkCli.sh -server a:2181 setAcl /lock sasl:u:cdrwa",
+        ],
+    );
+}
+
+#[test]
+fn permissions_of_sentinels_are_kept_apart() {
+    let url = "redis-sentinel://locker:p@s1,s2:7/main?sentinel-user=watcher";
+    let printed = commands(&[url]);
+
+    let server = "redis-cli -h \"${REDIS_HOST:?}\" -p \"${REDIS_PORT:-6379}\" ACL SETUSER locker ";
+    let sentinel = |place| format!("redis-cli -h {place} ACL SETUSER watcher ");
+    assert!(printed[0].starts_with(server) && printed[1].starts_with(server), "{printed:?}");
+    for (line, place) in printed[2..].iter().zip(["s1 -p 26379", "s2 -p 7"].iter().cycle()) {
+        assert!(line.starts_with(&sentinel(place)), "{line}");
+    }
+    let output = Home::new().leasehold().args(["acl", "--json", "--backend", url]).output();
+    let told: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    let told = told["commands"].as_array().unwrap();
+    assert_eq!(told.len(), printed.len());
+    for (told, line) in told.iter().zip(&printed) {
+        assert_eq!(told["command"], **line);
+        assert_eq!(told["on"], if line.contains("watcher") { "sentinels" } else { "servers" });
+        assert!(told["comment"].is_string());
+    }
+}
+
+/// A user may paste all lines, comments included, into an interactive shell, also into one that does not ignore comments.
+#[test]
+fn pasted_lines_set_no_password_that_others_can_guess() {
+    for url in
+        ["redis://h", "redis-sentinel://h/m", "redis-cluster://h", "etcd://h", "zookeeper://h"]
+    {
+        for line in acl(&[url]) {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || " ,.:-_".contains(c);
+            match line.strip_prefix("# ") {
+                Some(comment) => assert!(comment.chars().all(is_plain), "{comment}"),
+                None if line.contains("PASSWORD") => {
+                    let script = format!("{line}; echo ran");
+                    let mut shell = Command::new("sh");
+                    let output = shell.args(["-c", &script]).env_remove("NEW_PASSWORD").output();
+                    let output = output.unwrap();
+                    assert_eq!(text(&output.stdout), "", "{line}");
+                    let said = text(&output.stderr);
+                    assert!(said.contains("NEW_PASSWORD") || said.contains("REDIS_HOST"), "{said}");
+                }
+                None => assert!(!line.contains(" on "), "{line}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn etcd_lines_make_a_user_that_may_lock() {
     let etcd = block_on(Etcd::start());
-    let [line] = &acl(&[&etcd.url()])[..] else { panic!("it is one line") };
-    for command in line.split(" && ") {
-        let words: Vec<&str> = command.split(' ').skip(1).collect();
-        block_on(etcd.ctl(&words));
+    for line in commands(&[&etcd.url()]) {
+        let words = words_for("etcdctl ", &line);
+        block_on(etcd.ctl(&words.iter().map(String::as_str).collect::<Vec<_>>()));
     }
     for words in ["user add root:root", "user grant-role root root", "auth enable"] {
         block_on(etcd.ctl(&words.split(' ').collect::<Vec<_>>()));
     }
 
-    let url = etcd.url().replace("//", "//locker:PASSWORD@");
+    let url = etcd.url().replace("//", "//locker:S3CR3T@");
     let output = leasehold_on(&url).args(["run", "job", "true"]).output().unwrap();
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+}
+
+#[test]
+fn lines_for_an_existing_user_keep_its_password() {
+    let redis = redis();
+    ask(&redis, &["ACL", "SETUSER", "jobs", "on", ">before"]);
+    let url = format!("redis://jobs:before@{}", redis.address());
+
+    let words = words(&commands(&[&url])[0]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    assert_eq!(ask(&redis, &words), "+OK", "{words:?}");
+
+    let output = leasehold_on(&url).args(["run", "job", "true"]).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    let passwords = ask(&redis, &["ACL", "GETUSER", "jobs"]);
+    assert_eq!(passwords.matches("$64").count(), 1, "it has one password: {passwords}");
 }
 
 #[test]
@@ -146,7 +259,11 @@ fn doctor_finds_a_server_that_grants_no_locks() {
     assert_eq!(code(&checked), 1, "{}", text(&checked.stderr));
     let told = text(&checked.stdout);
     let told = told.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let failed: Vec<_> = told.filter(|it| it["verdict"] == "failed").collect();
+    let (failed, others): (Vec<_>, Vec<_>) = told.partition(|it| it["verdict"] == "failed");
+    for check in ["release --ask", "release --force"] {
+        let told = others.iter().find(|it| it["check"] == check).unwrap();
+        assert_eq!(told["said"], "not checked, because the check of locks failed");
+    }
     assert!(failed.iter().any(|it| it["check"] == "role"), "{failed:?}");
     assert!(failed.iter().any(|it| it["check"] == "locks"), "{failed:?}");
     fails(leasehold_on("redis://127.0.0.1:1").arg("doctor"), 69, "connection refused");
