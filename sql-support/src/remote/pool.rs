@@ -217,9 +217,8 @@ pub(super) async fn turn(
     turns: &Arc<Semaphore>,
     limit: Duration,
 ) -> Result<OwnedSemaphorePermit, RunError> {
-    let busy = |elapsed| {
-        RunError::new(Failure::NotApplied, "no connection became free in time", elapsed)
-    };
+    let busy =
+        |elapsed| RunError::new(Failure::NotApplied, "no connection became free in time", elapsed);
     let closed = |closed| RunError::new(Failure::NotApplied, "the backend is closed", closed);
     let turn = timeout(limit, Arc::clone(turns).acquire_owned()).await;
     turn.map_err(busy)?.map_err(closed)
