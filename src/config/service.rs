@@ -291,7 +291,7 @@ impl LockService {
                 semaphore.and_then(|it| it.with_options(options)).map(Lock::Semaphore)
             }
             (Kind::Semaphore, None) => {
-                let message = "limit is missing: a semaphore requires the number of its permits";
+                let message = "limit: a semaphore needs a number of permits";
                 Err(Error::new(ErrorKind::Invalid, message))
             }
         };
