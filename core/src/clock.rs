@@ -133,9 +133,10 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// which the machine is suspended.
 ///
 /// On other systems, this clock reads [`std::time::Instant`], which may stop while the machine is
-/// suspended. After a suspension, an expired lease may appear to be held for as long as the machine
-/// was suspended. On all systems, the clock stops while a hypervisor pauses the machine. Only the
-/// [wall-clock time](Clock::time_of_day) reveals that a hypervisor paused the machine.
+/// suspended. If the clock stops during a suspension, an expired lease may afterwards appear to be
+/// held for as long as the machine was suspended. On all systems, the clock stops while a
+/// hypervisor pauses the machine. Only the [wall-clock time](Clock::time_of_day) reveals that a
+/// hypervisor paused the machine.
 ///
 /// ```
 /// use std::time::Duration;

@@ -102,8 +102,9 @@ impl LockOptions {
 
     /// The default [`outage_wait`](Self::outage_wait).
     ///
-    /// The default is longer than a failover of Redis Sentinel, Redis Cluster or etcd, which takes
-    /// 1 to 5 s with common settings. During a longer outage, callers should receive an error.
+    /// The default outage wait is longer than a failover of Redis Sentinel, Redis Cluster or etcd,
+    /// which takes 1 to 5 s with common settings. During a longer outage, callers should receive an
+    /// error.
     pub const DEFAULT_OUTAGE_WAIT: Duration = Duration::from_secs(10);
 
     /// How long the store keeps the queue entry of a caller that stops refreshing the entry, unless
@@ -117,8 +118,8 @@ impl LockOptions {
     /// takes at least one third of a microsecond.
     const SPARE_TOKENS: u32 = 65_536;
 
-    /// The default [`reentry_limit`](Self::reentry_limit). A lock that is nested more deeply than
-    /// this usually indicates infinite recursion.
+    /// The default [`reentry_limit`](Self::reentry_limit). Code that exceeds the default limit
+    /// usually contains an infinite recursion.
     pub const DEFAULT_REENTRY_LIMIT: u32 = 1_000;
 
     /// Creates the default options: a TTL of 30 s with renewal, an unlimited wait for a held key,
@@ -228,8 +229,8 @@ impl LockOptions {
         self
     }
 
-    /// Limits how long a lease can be held. A lease that is held for longer is lost with the reason
-    /// [`LossReason::MaxHold`](crate::LossReason::MaxHold). Default: no limit.
+    /// Limits how long a lease can be held. A lease that is held for longer than this limit is lost
+    /// with the reason [`LossReason::MaxHold`](crate::LossReason::MaxHold). Default: no limit.
     ///
     /// A maximum hold time protects against a holder that hangs, whose lease the watchdog would
     /// otherwise renew indefinitely.
@@ -361,8 +362,8 @@ impl LockOptions {
         self
     }
 
-    /// Sets the minimum guarantee that the store's fencing tokens must provide. Default:
-    /// [`Fencing::BestEffort`], so that every token from a guard is meaningful.
+    /// Sets the minimum guarantee that the store's fencing tokens must provide. By default, the
+    /// store must provide at least [`Fencing::BestEffort`].
     #[must_use]
     pub fn require_fencing(mut self, fencing: Fencing) -> Self {
         self.require_fencing = fencing;

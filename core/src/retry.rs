@@ -80,7 +80,7 @@ struct Own(Arc<dyn RetryPolicy>);
 
 impl Tried {
     /// Returns the number of attempts so far, which is at least 1. Attempts that follow a
-    /// notification are not included in the number.
+    /// notification are not counted.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
@@ -123,7 +123,7 @@ impl Retry {
     /// The minimum pause that is allowed, because shorter pauses would make a caller spin.
     const MIN_PAUSE: Duration = Duration::from_millis(1);
 
-    /// Retries with increasing pauses until the wait is over.
+    /// Retries with increasing pauses until the caller's wait is over.
     pub const fn unlimited() -> Self {
         Self {
             attempts: None,

@@ -269,7 +269,7 @@ impl Error {
 
     /// Returns whether the store may have applied the request despite the error.
     ///
-    /// Returns `false` only if the request certainly had no effect.
+    /// Returns `false` only if the request is known to have had no effect.
     pub fn may_have_been_applied(&self) -> bool {
         matches!(
             self.kind(),

@@ -160,8 +160,8 @@ impl Mutex {
         self.0.lock(Share::Whole, None).await
     }
 
-    /// Makes one attempt to acquire the lock. The method does not wait for the current holder, only
-    /// for the store's reply.
+    /// Makes one attempt to acquire the lock. The method waits for the store's reply, but not for
+    /// the current holder to release the lock.
     ///
     /// If a caller in this process holds the lock, or is waiting after the store reported that the
     /// lock is held, this method returns without sending a request.

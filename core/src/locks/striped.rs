@@ -103,14 +103,13 @@ impl Striped {
         Ok(Self { face: self.face.with_options(options)?, ..self })
     }
 
-    /// Returns the key from which the segment keys are derived. No caller ever locks this key
-    /// itself.
+    /// Returns the key from which the segment keys are derived. No caller ever locks the striped
+    /// lock's own key.
     pub fn key(&self) -> &LockKey {
         self.face.key()
     }
 
-    /// Returns the segment keys. The key at each position of the slice belongs to the segment with
-    /// that index.
+    /// Returns the segment keys. Element `i` of the slice is the key of the segment with index `i`.
     pub fn segments(&self) -> &[LockKey] {
         &self.segments
     }
@@ -140,8 +139,8 @@ impl Striped {
         self.take(wait).await?.in_time(engine, asked_at)
     }
 
-    /// Makes one attempt to acquire a segment. The method does not wait for the current holders,
-    /// only for the store's replies.
+    /// Makes one attempt to acquire a segment. The method waits for the store's replies, but not
+    /// for a current holder to release its segment.
     ///
     /// # Errors
     ///

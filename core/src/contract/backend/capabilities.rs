@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The optional features of a store and the strength of its fencing tokens.
 ///
 /// The client rejects a call that the store does not support, without sending a request. The
-/// conformance suite checks that each declared feature works. The suite's report lists the cases
-/// that were skipped because the backend does not declare a feature.
+/// conformance suite checks that each declared feature works. The suite's report lists the test
+/// cases that were skipped because the backend does not declare a feature.
 ///
 /// ```
 /// use std::time::Duration;

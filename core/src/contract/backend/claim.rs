@@ -133,7 +133,7 @@ impl Claim {
         self.lease.id()
     }
 
-    /// Returns how much of the key the claim requests.
+    /// Returns whether the claim requests the whole key or a number of its units.
     pub fn share(&self) -> Share {
         self.lease.share()
     }

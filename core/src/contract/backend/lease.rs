@@ -59,7 +59,7 @@ impl LeaseId {
         text
     }
 
-    /// Appends the [`secret`](Self::secret) form of the id to `text`.
+    /// Appends the id to `text`, in the form that [`secret`](Self::secret) returns.
     pub fn write_secret(&self, text: &mut String) {
         text.push_str(self.random.simple().encode_lower(&mut Uuid::encode_buffer()));
         write!(text, "-{:x}", self.count).expect("writing to a string succeeds");
@@ -213,7 +213,7 @@ impl Lease {
         self
     }
 
-    /// Sets how much of the key the lease covers.
+    /// Sets whether the lease covers the whole key or a number of its units.
     #[must_use]
     pub fn with_share(mut self, share: Share) -> Self {
         self.share = share;
@@ -267,7 +267,7 @@ impl Lease {
         self.tenure
     }
 
-    /// Returns how much of the key the lease covers.
+    /// Returns whether the lease covers the whole key or a number of its units.
     pub fn share(&self) -> Share {
         self.share
     }

@@ -1,4 +1,4 @@
-//! A renewal between its request and its reply.
+//! A renewal whose request has been sent and whose reply has not arrived yet.
 
 use std::pin::pin;
 use std::sync::Arc;
