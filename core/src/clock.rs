@@ -110,7 +110,7 @@ pub trait Clock: Debug + Send + Sync + 'static {
     }
 }
 
-/// A shared clock behaves like the clock itself.
+/// A clock in an `Arc` behaves like the clock itself.
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Instant {
         (**self).now()

@@ -117,7 +117,8 @@ impl Retry {
     /// trips. The upper bound of the first pause is twice the minimum pause.
     const DEFAULT_MIN: Duration = Duration::from_millis(25);
 
-    /// The default maximum pause. If the store sends notifications, polling is only a fallback.
+    /// The default maximum pause. If the store sends notifications, clients poll only as a
+    /// fallback.
     const DEFAULT_MAX: Duration = Duration::from_secs(1);
 
     /// The minimum pause that is allowed, because shorter pauses would make a caller spin.

@@ -182,8 +182,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// or none.
     ///
     /// The attempt is one round trip and one atomic step. Each claim follows the rules of
-    /// [`try_acquire`](Self::try_acquire). A claim is granted again if its own lease is already in
-    /// force, and does not overtake queued claims.
+    /// [`try_acquire`](Self::try_acquire). A claim whose own lease is already in force is granted
+    /// again, and a new claim does not overtake queued claims.
     ///
     /// A refusal names the first claim that cannot be granted, changes nothing in the store, and
     /// does not add any claim to the [queue](crate::backend::Patience::Queues).
@@ -234,7 +234,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Releases a lease and removes its claim from the queue.
     ///
-    /// Only this exact lease is affected, so repeated and late calls are safe.
+    /// The release affects only this exact lease, so repeated and late calls are safe.
     ///
     /// # Errors
     ///
@@ -344,7 +344,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// fingerprint `only`.
     ///
     /// The next renewal of each of these holders returns [`Renewal::RevocationRequested`]. The
-    /// request changes nothing else.
+    /// revocation request changes nothing else in the store.
     ///
     /// The revocation request remains until all leases that are in force at the time of the request
     /// would have expired without renewal, or until the key is free, whichever comes first. A
@@ -377,9 +377,10 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Makes the store a member of a quorum, and returns the resulting membership status.
     ///
-    /// The request also sets a minimum token. The store grants only larger tokens to later claims
-    /// of this quorum. The request is one atomic step. If the store has a different identity or
-    /// belongs to a different quorum, the request changes nothing.
+    /// The request also sets a minimum token, and the store grants only tokens larger than the
+    /// minimum to later claims of this quorum. The store applies the request as one atomic step. If
+    /// the store has a different identity or belongs to a different quorum, the request changes
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -395,7 +396,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Returns the error of the request. The default implementation returns
+    /// Returns the store's error if the request fails. The default implementation returns
     /// [`ErrorKind::Unsupported`] if the backend does not declare [`Feature::Inspect`].
     async fn ping(&self) -> Result<(), Error> {
         self.inspect(&LockKey::of_pings()).await.map(drop)
@@ -423,8 +424,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// connections do not belong to a runtime does not need to implement this method.
     fn disconnect(&self) {}
 
-    /// Closes all connections. Calls after `close` may fail. Leases are not released; they expire
-    /// after their TTL.
+    /// Closes all connections. Requests that are sent after `close` may fail. Closing the backend
+    /// does not release leases; they expire after their TTL.
     async fn close(&self) {}
 }
 

@@ -88,7 +88,8 @@ pub enum ErrorKind {
     TooManyWaiters,
     /// The store is unreachable or not ready. The request was not applied.
     Unavailable,
-    /// The store sent a reply that this version does not understand. The outcome is unknown.
+    /// The store sent a reply that this version does not understand. The outcome of the request is
+    /// unknown.
     Unexpected,
     /// The store does not support the request. No request was sent.
     Unsupported,

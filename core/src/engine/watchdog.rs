@@ -126,7 +126,7 @@ impl Watchdog {
         }
     }
 
-    /// Takes charge of leases that are old enough or that triggered the alarm. Subscribes to their
+    /// Starts to handle leases that are old enough or that triggered the alarm. Subscribes to their
     /// notifications and adds them to the schedule by due time.
     fn take_charge(&self) {
         let now = self.clock.now();

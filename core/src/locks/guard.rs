@@ -38,7 +38,7 @@ use crate::options;
 /// expired. Send the [token](Self::token) with each write, so that the resource can reject writes
 /// from an expired holder.
 ///
-/// The following methods use local state and do no I/O:
+/// The following methods of the guard use local state and do no I/O:
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use leasehold_core::memory::MemoryBackend;
@@ -148,8 +148,8 @@ impl LockGuard {
     /// Returns whether the lease is in force, based on local information.
     ///
     /// A result of `false` is final. A result of `true` can become outdated at any time. Before a
-    /// step that must not be late, call [`ensure_held`](Self::ensure_held), or send the
-    /// [token](Self::token) with the step.
+    /// write that must not happen after the lease has expired, call
+    /// [`ensure_held`](Self::ensure_held), or send the [token](Self::token) with the write.
     pub fn is_held(&self) -> bool {
         !matches!(self.state(), LeaseState::Lost(_))
     }
@@ -307,11 +307,11 @@ impl LockGuard {
 
     /// Renews the lease now with a new TTL, which also applies to later renewals.
     ///
-    /// A shorter TTL moves the [deadline](Self::deadline) before the request is sent. If the new
-    /// TTL is longer, the deadline moves only after the store has confirmed the new TTL. If an
-    /// earlier request for a shorter TTL got no reply, the deadline stays within the shorter TTL,
-    /// because the earlier request may still arrive. [`max_hold`](crate::LockOptions::max_hold)
-    /// still limits the deadline.
+    /// If the new TTL is shorter, the [deadline](Self::deadline) moves before the request is sent.
+    /// If the new TTL is longer, the deadline moves only after the store has confirmed the new TTL.
+    /// If an earlier request for a shorter TTL got no reply, the deadline stays within the shorter
+    /// TTL, because the earlier request may still arrive.
+    /// [`max_hold`](crate::LockOptions::max_hold) still limits the deadline.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

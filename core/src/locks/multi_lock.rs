@@ -214,7 +214,7 @@ impl MultiLock {
     }
 
     /// Makes one attempt to acquire all parts. The method waits for the store's reply, but not for
-    /// the current holder to release the lock.
+    /// a part's current holder to release it.
     ///
     /// # Errors
     ///

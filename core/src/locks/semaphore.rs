@@ -122,7 +122,7 @@ impl Semaphore {
     }
 
     /// Makes one attempt to acquire `permits` permits. The method waits for the store's reply, but
-    /// not for the current holder to release the lock.
+    /// not for permits to become free.
     ///
     /// # Errors
     ///

@@ -387,8 +387,8 @@ impl Refusals {
         }
     }
 
-    /// Returns the result for the caller. An error takes precedence over a `Busy` result, because
-    /// the failed segment may have been free.
+    /// Returns the overall result for the caller. An error takes precedence over a `Busy` result,
+    /// because the failed segment may have been free.
     fn outcome(self, key: &LockKey) -> Result<Locked<StripedGuard>, Error> {
         match (self.failed, self.soonest) {
             (Some(error), _) => Err(error),

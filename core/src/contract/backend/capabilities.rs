@@ -39,7 +39,7 @@ pub struct Capabilities {
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum Fencing {
-    /// The tokens have no meaning.
+    /// The order of the tokens is not defined, so they cannot be used for fencing.
     None,
     /// The tokens of a key strictly increase as long as the store does not lose data and its clock
     /// does not go backwards.

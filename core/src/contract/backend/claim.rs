@@ -82,8 +82,8 @@ impl Claim {
         self
     }
 
-    /// Sets how many [spare tokens](crate::backend::Grant::with_spare_tokens) the caller can use
-    /// for further holders, in addition to the token of the grant.
+    /// Sets how many [spare tokens](crate::backend::Grant::with_spare_tokens) the caller can assign
+    /// to further holders to which it hands off the lease, in addition to the token of the grant.
     #[must_use]
     pub fn with_spare_tokens(mut self, count: u32) -> Self {
         self.spare_tokens = count;

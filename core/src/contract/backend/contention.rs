@@ -33,10 +33,11 @@ pub struct Contention {
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CalledBy {
-    /// Any notification for the key.
+    /// The client retries after any notification for the key.
     Key,
-    /// A notification for this claim only ([`KeyWatches::call`](crate::backend::KeyWatches::call)).
-    /// The client ignores other notifications for the key.
+    /// The client retries only after a notification for this claim
+    /// ([`KeyWatches::call`](crate::backend::KeyWatches::call)). The client ignores other
+    /// notifications for the key.
     Name,
 }
 

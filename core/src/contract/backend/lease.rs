@@ -162,8 +162,8 @@ pub enum Tenure {
     ///
     /// A store may therefore use a shared TTL for all leases that a client renews together. With a
     /// shared TTL, a lease that is not renewed may stay in force as long as the client renews its
-    /// other leases. A shared TTL must not keep a lease in force if its release failed, or if the
-    /// reply to its grant was lost.
+    /// other leases. If the release of a lease failed, or if the reply to its grant was lost, a
+    /// shared TTL must not keep the lease in force.
     Kept,
 }
 
