@@ -1,9 +1,9 @@
 //! Concurrency models, in which `shuttle` runs the code shared by a process's threads in many
 //! orders.
 //!
-//! At each scheduling point (`core/src/sync/modelled.rs`), `shuttle` chooses the thread that
-//! continues. `shuttle` reports a thread that waits indefinitely as a deadlock. Timers never fire
-//! in a model, so a timeout cannot hide a missed event. Small models run in all orders, and larger
+//! At each scheduling point (`core/src/sync/modelled.rs`), `shuttle` chooses which thread runs
+//! next. `shuttle` reports a thread that waits indefinitely as a deadlock. Timers never fire in a
+//! model, so a timeout cannot hide a missed event. Small models run in all orders, and larger
 //! models run in a bounded number of random orders. `scripts/verify` runs the models.
 //!
 //! Memory is sequentially consistent in a model, so the models cannot find a memory ordering that

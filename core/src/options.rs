@@ -96,8 +96,8 @@ impl LockOptions {
     /// a crashed holder does not block other callers for long.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-    /// The minimum TTL for all stores. For a shorter TTL, the allowance for clock drift would be
-    /// more than half of the TTL.
+    /// The minimum TTL for all stores. With a TTL shorter than the minimum, the allowance for clock
+    /// drift would be more than half of the TTL.
     pub const MIN_TTL: Duration = deadline::SHORTEST_TTL;
 
     /// The default [`outage_wait`](Self::outage_wait).
@@ -164,15 +164,15 @@ impl LockOptions {
         self
     }
 
-    /// Limits how long `lock` waits for a held key. The limit covers both the wait for other
-    /// callers in this process and the wait for other processes. Default: no limit.
+    /// Limits how long `lock` waits for a held key. The limit applies to the whole wait, both for
+    /// other callers in this process and for other processes. Default: no limit.
     ///
     /// As in std and tokio, the wait is not limited by default, because only the caller knows how
     /// long the lock is worth waiting for. A crashed holder blocks the key for at most its TTL. If
     /// the store does not respond, the wait ends after [`outage_wait`](Self::outage_wait). To
     /// prevent a holder that hangs from blocking the key indefinitely, set
-    /// [`max_hold`](Self::max_hold). In a request handler, set `wait` to the time that the client
-    /// of the request will wait for a response. Methods with a `wait` argument ignore the `wait`
+    /// [`max_hold`](Self::max_hold). In a request handler, set `wait` to the time for which the
+    /// requesting client will wait for a response. Methods with a `wait` argument ignore the `wait`
     /// option.
     ///
     /// ```

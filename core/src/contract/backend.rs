@@ -75,7 +75,7 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 /// - **Expiry by the store's clock.** A lease that is not renewed expires soon after its TTL and
 ///   never earlier, as measured by the store's clock. The TTL starts when the store receives the
 ///   request. A [kept](crate::backend::Tenure::Kept) lease, which its holder keeps renewing, may
-///   stay in force as long as the client renews any of its leases.
+///   stay in force without its own renewal, as long as the client renews any of its other leases.
 ///
 /// - **Honest errors.** Return [`ErrorKind::Unavailable`] only if the request is known not to have
 ///   been applied, and [`ErrorKind::Indeterminate`] if the reply was lost. Never report a failed

@@ -198,7 +198,7 @@ impl LockGuard {
     /// The future completes no later than the first poll after the deadline, even if the store, the
     /// network or the watchdog hangs. If several guards share a lease, the future also completes
     /// when the last guard is dropped. The future does not borrow the guard, so a different task
-    /// can await the future. The future also does not keep the lease or the client alive.
+    /// can await the future. The future does not keep the lease or the client alive either.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

@@ -59,8 +59,8 @@ use crate::options::LockOptions;
 /// A caller tries the segments one by one, starting at a random segment, and acquires the first
 /// free segment. If all segments are held and the caller may wait, the caller queues for one
 /// segment. While the caller is queued, it retries all other segments after each pause of
-/// [`LockOptions::retry`]. The default pauses are random, start at 25 ms or more, and increase to
-/// at most 1 s.
+/// [`LockOptions::retry`]. With the default retry policy, the pauses between attempts are random,
+/// start at 25 ms or more, and increase to at most 1 s.
 ///
 /// A caller that waits for one of many segments therefore sends many requests. Do not use more
 /// segments than the number of holders that you want at the same time.

@@ -167,8 +167,8 @@ pub enum Tenure {
     Kept,
 }
 
-/// A lease as a backend acquires, renews and releases it: the key, the lease id and the stored
-/// fields.
+/// A lease that a backend acquires, renews or releases: its key, its id and the fields that the
+/// store keeps.
 ///
 /// ```
 /// use std::time::Duration;
