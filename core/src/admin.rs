@@ -1,4 +1,4 @@
-//! Tools for operators, to inspect keys, list keys, and end the leases of other clients.
+//! Tools for operators to inspect keys, list keys, and end other clients' leases.
 
 mod key_list;
 
@@ -14,11 +14,11 @@ use crate::contract::key::{IntoKey, LockKey};
 use crate::engine::pipeline::Engine;
 use crate::observe::{Event, Forced};
 
-/// The operator tools, which inspect keys, list keys, and end the leases of other clients.
+/// The operator tools, which inspect keys, list keys, and end other clients' leases.
 ///
-/// This type is separate from locks and guards, so that code that uses locks cannot accidentally
-/// end another client's lease. The separate type is not access control, because any program with
-/// write access to the store can end leases. Use the store's permissions to control access.
+/// `Admin` is separate from locks and guards, so that code that uses locks cannot accidentally end
+/// another client's lease. `Admin` does not provide access control, because any program with write
+/// access to the store can end leases. Use the store's permissions to control who can end leases.
 ///
 /// See [`Admin::inspect`] for an example that prints the holders of a key.
 pub struct Admin {
@@ -107,9 +107,10 @@ impl Admin {
     /// Ends all leases on `key`, and logs the reason `why`.
     ///
     /// If the store supports notifications, the holders are notified of the loss. Without
-    /// notifications, the holders notice the loss at their next renewal or at their deadline. Until
-    /// a holder notices the loss, it may continue to work. A resource that checks fencing tokens
-    /// rejects the former holders' writes once it has received [`ForcedRelease::min_token`].
+    /// notifications, the holders notice the loss at their next renewal or at their deadline. A
+    /// holder may continue to work until it notices that its lease is lost. A resource that checks
+    /// fencing tokens rejects the former holders' writes once it has received
+    /// [`ForcedRelease::min_token`].
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

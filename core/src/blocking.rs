@@ -1,7 +1,8 @@
-//! A blocking API for code that does not use an async runtime. A call that waits blocks its thread.
+//! A blocking API for code that does not use an async runtime. A call that has to wait blocks the
+//! calling thread.
 //!
-//! The types have the same names as the async types and provide the same guarantees. The
-//! documentation of the async types also applies to the blocking types, with these differences:
+//! The types in this module have the same names as the async types and provide the same guarantees.
+//! The documentation of the async types also applies to the blocking types, with these differences:
 //!
 //! - **Background thread.** Each client has one thread, named `leasehold`. The thread renews leases
 //!   and releases dropped guards. The thread exits after the client, its locks and its guards have
@@ -10,22 +11,23 @@
 //!
 //! - **Dropping a guard blocks.** Dropping a guard waits for at most two seconds until the store
 //!   has confirmed the release, so a program that exits after the drop does not leave a lock
-//!   behind. If the store does not respond, drops of further guards do not wait. In async code,
+//!   behind. If the store does not respond, dropping further guards does not wait. In async code,
 //!   dropping a guard never waits.
 //!
 //! - **Threads are owners.** A thread that holds a [`ReentrantMutex`] can lock it again. Threads
-//!   that share a [scope](crate::OwnerId::sync_scope) have the same owner.
+//!   that share a [scope](crate::OwnerId::sync_scope) count as the same owner.
 //!
 //! - **Work is not cancelled.** A closure passed to `run` cannot be cancelled when the lease is
 //!   lost. `run` returns [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after the closure
-//!   has finished. Long work should call [`Guard::is_held`] or [`Guard::ensure_held`] regularly.
+//!   has finished if the lease was lost. Long work should call [`Guard::is_held`] or
+//!   [`Guard::ensure_held`] regularly.
 //!
 //! - **Not for async code.** Blocking a thread of an async runtime would also block other tasks.
 //!   Within a tokio runtime (in tasks, `block_on`, `spawn_blocking`, or under `Handle::enter`),
 //!   every call that waits returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported)
 //!   immediately. Use the async types in async code. In `spawn_blocking`, await the async calls
-//!   with `Handle::block_on`. Calls that do not wait are allowed: creating a client, reading the
-//!   state of a guard, and dropping a client or a guard.
+//!   with `Handle::block_on`. Within a tokio runtime, calls that do not wait are still allowed:
+//!   creating a client, reading the state of a guard, and dropping a client or a guard.
 //!
 //! ```
 //! use std::time::Duration;

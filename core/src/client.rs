@@ -216,8 +216,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         self.engine.store()?.request_revocation(&key.into_key()?, None).await
     }
 
-    /// Returns the operator tools, which inspect keys and end the leases of other clients. See
-    /// [`Admin`] for an example.
+    /// Returns the operator tools, which inspect keys and end other clients' leases. See [`Admin`]
+    /// for an example.
     pub fn admin(&self) -> Admin {
         Admin::new(Arc::clone(&self.engine))
     }
@@ -285,11 +285,11 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// Rejects new acquisitions, and waits until all locks held through this client and its clones
     /// have been released.
     ///
-    /// Call `drain` when a service stops. Running work can finish, and the client renews its leases
-    /// in the meantime. Calls that are waiting for a lock, and all later calls, fail with
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), even if the caller already owns the lock.
-    /// [`ping`](Self::ping) also fails, so that a readiness probe takes the service out of
-    /// rotation. A drained client cannot be used again. After `drain`, call
+    /// Call `drain` when a service stops. Work under locks that are already held can finish, and
+    /// the client keeps renewing their leases. Calls that are waiting for a lock, and all later
+    /// calls, fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed), even if the caller already
+    /// owns the lock. [`ping`](Self::ping) also fails, so that a readiness probe takes the service
+    /// out of rotation. A drained client cannot be used again. After `drain`, call
     /// [`shutdown`](Self::shutdown), which also releases the locks of work that did not finish in
     /// time.
     ///
@@ -323,7 +323,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if a lease is still held or a
-    /// release is still unconfirmed after `within`. After a timeout, the leases stay in force.
+    /// release is still unconfirmed after `within`. If `drain` times out, the leases that are still
+    /// held stay in force.
     ///
     /// # Cancel safety
     ///
@@ -427,8 +428,8 @@ pub struct Builder<B> {
 }
 
 impl<B: LockBackend> Builder<B> {
-    /// The default limit for [`max_waiters`](Self::max_waiters). A process in which more callers
-    /// wait for the same key usually has a leak or is under attack.
+    /// The default limit for [`max_waiters`](Self::max_waiters). If more callers than the default
+    /// limit wait for the same key, the process usually has a leak or is under attack.
     pub const DEFAULT_MAX_WAITERS: usize = 10_000;
 
     fn new(backend: B) -> Self {
@@ -477,8 +478,8 @@ impl<B: LockBackend> Builder<B> {
     }
 
     /// Sets how long a call may wait before the client reports a long wait. The client reports each
-    /// call at most once, at level `info`. The default is 30 s. [`Duration::MAX`] disables the
-    /// report.
+    /// call at most once, at level `info`. By default, the client reports a wait after 30 s.
+    /// [`Duration::MAX`] disables the report.
     #[must_use]
     pub fn long_wait(mut self, time: Duration) -> Self {
         self.settings.long_wait = time;
@@ -486,8 +487,9 @@ impl<B: LockBackend> Builder<B> {
     }
 
     /// Sets how long a lock may be held before the client reports a long hold. The client reports
-    /// each holder at most once, at level `warn`, when it next renews the lease. Elections are not
-    /// reported. The default is 5 min. [`Duration::MAX`] disables the report.
+    /// each holder at most once, at level `warn`, when it next renews the lease. Long leaderships
+    /// of elections are not reported. By default, the client reports a hold after 5 min.
+    /// [`Duration::MAX`] disables the report.
     #[must_use]
     pub fn long_hold(mut self, time: Duration) -> Self {
         self.settings.long_hold = time;

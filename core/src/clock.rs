@@ -110,7 +110,7 @@ pub trait Clock: Debug + Send + Sync + 'static {
     }
 }
 
-/// A shared clock behaves like the clock itself.
+/// A clock in an `Arc` behaves like the clock itself.
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Instant {
         (**self).now()
@@ -133,9 +133,10 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// which the machine is suspended.
 ///
 /// On other systems, this clock reads [`std::time::Instant`], which may stop while the machine is
-/// suspended. After a suspension, an expired lease may appear to be held for as long as the machine
-/// was suspended. On all systems, the clock stops while a hypervisor pauses the machine. Only the
-/// [wall-clock time](Clock::time_of_day) reveals that a hypervisor paused the machine.
+/// suspended. If the clock stops during a suspension, an expired lease may afterwards appear to be
+/// held for as long as the machine was suspended. On all systems, the clock stops while a
+/// hypervisor pauses the machine. Only the [wall-clock time](Clock::time_of_day) reveals that a
+/// hypervisor paused the machine.
 ///
 /// ```
 /// use std::time::Duration;

@@ -5,8 +5,8 @@
 //! the backends as features. Use this crate directly only to write a backend:
 //!
 //! - [`backend`] is the contract between Leasehold and a store.
-//! - [`LockClient`] creates the locks. Reentrancy, the queue within a process, retries and the
-//!   watchdog work in the same way for every store.
+//! - [`LockClient`] creates the locks. Reentrancy, retries, the renewal of leases and the queue of
+//!   callers in a process work in the same way for every store.
 //! - [`memory`] is an in-memory store, which is the reference implementation for all other stores.
 //!
 //! The crate root contains the items that most programs need. Each module contains the items for

@@ -1,15 +1,15 @@
 //! Concurrency models, in which `shuttle` runs the code shared by a process's threads in many
 //! orders.
 //!
-//! At each scheduling point (`core/src/sync/modelled.rs`), `shuttle` chooses the thread that
-//! continues. `shuttle` reports a thread that waits indefinitely as a deadlock. Timers never fire
-//! in a model, so a timeout cannot hide a missed event. Small models run in all orders, and larger
+//! At each scheduling point (`core/src/sync/modelled.rs`), `shuttle` chooses which thread runs
+//! next. `shuttle` reports a thread that waits indefinitely as a deadlock. Timers never fire in a
+//! model, so a timeout cannot hide a missed event. Small models run in all orders, and larger
 //! models run in a bounded number of random orders. `scripts/verify` runs the models.
 //!
 //! Memory is sequentially consistent in a model, so the models cannot find a memory ordering that
 //! is too weak. `loom` can find weak memory orderings, but it treats `SeqCst` as weaker than it is
 //! and would report the correct handshake of [`reaper`] as an error. Each operation of a tokio type
-//! (`Notify`, `oneshot`) is a single step.
+//! (`Notify`, `oneshot`) is a single step for `shuttle`.
 
 mod hand_over;
 mod queue;

@@ -32,12 +32,12 @@ pub(crate) use point::{Events, Settings};
 /// # Rules
 ///
 /// - The client calls the methods directly, on the thread where the event occurs. For example, the
-///   client may call a method while it polls a caller's future, runs the background task or drops a
-///   guard. A method must not block and should return within microseconds. Send longer work to
-///   another task, for example through a channel.
+///   client may call an observer's method while it polls a caller's future, runs the background
+///   task or drops a guard. An observer's method must not block and should return within
+///   microseconds. Send longer work to another task, for example through a channel.
 ///
-/// - The client does not hold internal mutexes during a method call, so a method may use the
-///   client. A method that acquires a lock causes additional events.
+/// - The client does not hold internal mutexes while it calls an observer, so the observer may use
+///   the client. If an observer acquires a lock, the client reports additional events.
 ///
 /// - Events of one thread arrive in order. Events of different threads may arrive at the same time
 ///   and in any order.
@@ -47,8 +47,7 @@ pub(crate) use point::{Events, Settings};
 ///
 /// - An observer that contains a clone of its client keeps the client alive indefinitely.
 ///
-/// - A panic in a method affects only the current call of the method. The client logs the panic and
-///   continues.
+/// - If an observer's method panics, the client logs the panic and continues.
 ///
 /// - Events never contain lease ids, URLs or passwords.
 ///

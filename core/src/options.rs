@@ -96,14 +96,15 @@ impl LockOptions {
     /// a crashed holder does not block other callers for long.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-    /// The minimum TTL for all stores. For a shorter TTL, the allowance for clock drift would be
-    /// more than half of the TTL.
+    /// The minimum TTL for all stores. With a TTL shorter than the minimum, the allowance for clock
+    /// drift would be more than half of the TTL.
     pub const MIN_TTL: Duration = deadline::SHORTEST_TTL;
 
     /// The default [`outage_wait`](Self::outage_wait).
     ///
-    /// The default is longer than a failover of Redis Sentinel, Redis Cluster or etcd, which takes
-    /// 1 to 5 s with common settings. During a longer outage, callers should receive an error.
+    /// The default outage wait is longer than a failover of Redis Sentinel, Redis Cluster or etcd,
+    /// which takes 1 to 5 s with common settings. During a longer outage, callers should receive an
+    /// error.
     pub const DEFAULT_OUTAGE_WAIT: Duration = Duration::from_secs(10);
 
     /// How long the store keeps the queue entry of a caller that stops refreshing the entry, unless
@@ -117,8 +118,8 @@ impl LockOptions {
     /// takes at least one third of a microsecond.
     const SPARE_TOKENS: u32 = 65_536;
 
-    /// The default [`reentry_limit`](Self::reentry_limit). A lock that is nested more deeply than
-    /// this usually indicates infinite recursion.
+    /// The default [`reentry_limit`](Self::reentry_limit). Code that exceeds the default limit
+    /// usually contains an infinite recursion.
     pub const DEFAULT_REENTRY_LIMIT: u32 = 1_000;
 
     /// Creates the default options: a TTL of 30 s with renewal, an unlimited wait for a held key,
@@ -163,15 +164,15 @@ impl LockOptions {
         self
     }
 
-    /// Limits how long `lock` waits for a held key. The limit covers both the wait for other
-    /// callers in this process and the wait for other processes. Default: no limit.
+    /// Limits how long `lock` waits for a held key. The limit applies to the whole wait, both for
+    /// other callers in this process and for other processes. Default: no limit.
     ///
     /// As in std and tokio, the wait is not limited by default, because only the caller knows how
     /// long the lock is worth waiting for. A crashed holder blocks the key for at most its TTL. If
     /// the store does not respond, the wait ends after [`outage_wait`](Self::outage_wait). To
     /// prevent a holder that hangs from blocking the key indefinitely, set
-    /// [`max_hold`](Self::max_hold). In a request handler, set `wait` to the time that the client
-    /// of the request will wait for a response. Methods with a `wait` argument ignore the `wait`
+    /// [`max_hold`](Self::max_hold). In a request handler, set `wait` to the time for which the
+    /// requesting client will wait for a response. Methods with a `wait` argument ignore the `wait`
     /// option.
     ///
     /// ```
@@ -228,8 +229,8 @@ impl LockOptions {
         self
     }
 
-    /// Limits how long a lease can be held. A lease that is held for longer is lost with the reason
-    /// [`LossReason::MaxHold`](crate::LossReason::MaxHold). Default: no limit.
+    /// Limits how long a lease can be held. A lease that is held for longer than this limit is lost
+    /// with the reason [`LossReason::MaxHold`](crate::LossReason::MaxHold). Default: no limit.
     ///
     /// A maximum hold time protects against a holder that hangs, whose lease the watchdog would
     /// otherwise renew indefinitely.
@@ -361,8 +362,8 @@ impl LockOptions {
         self
     }
 
-    /// Sets the minimum guarantee that the store's fencing tokens must provide. Default:
-    /// [`Fencing::BestEffort`], so that every token from a guard is meaningful.
+    /// Sets the minimum guarantee that the store's fencing tokens must provide. By default, the
+    /// store must provide at least [`Fencing::BestEffort`].
     #[must_use]
     pub fn require_fencing(mut self, fencing: Fencing) -> Self {
         self.require_fencing = fencing;

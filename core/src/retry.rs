@@ -80,7 +80,7 @@ struct Own(Arc<dyn RetryPolicy>);
 
 impl Tried {
     /// Returns the number of attempts so far, which is at least 1. Attempts that follow a
-    /// notification are not included in the number.
+    /// notification are not counted.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
@@ -117,13 +117,14 @@ impl Retry {
     /// trips. The upper bound of the first pause is twice the minimum pause.
     const DEFAULT_MIN: Duration = Duration::from_millis(25);
 
-    /// The default maximum pause. If the store sends notifications, polling is only a fallback.
+    /// The default maximum pause. If the store sends notifications, clients poll only as a
+    /// fallback.
     const DEFAULT_MAX: Duration = Duration::from_secs(1);
 
     /// The minimum pause that is allowed, because shorter pauses would make a caller spin.
     const MIN_PAUSE: Duration = Duration::from_millis(1);
 
-    /// Retries with increasing pauses until the wait is over.
+    /// Retries with increasing pauses until the caller's wait is over.
     pub const fn unlimited() -> Self {
         Self {
             attempts: None,

@@ -1,7 +1,7 @@
 //! The synchronization primitives of this crate.
 //!
-//! The concurrency models (`core/src/models.rs`) replace this module, and `shuttle` then decides
-//! which thread runs next. Counters that only create ids do not use this module.
+//! The concurrency models (`core/src/models.rs`) replace this module, so that `shuttle` can decide
+//! which thread runs next.
 
 #[cfg(all(test, shuttle))]
 mod modelled;

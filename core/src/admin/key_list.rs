@@ -26,7 +26,7 @@ impl KeyList {
         Self { engine, prefix, next: None, is_over: false }
     }
 
-    /// Returns the next page that is not empty, or `None` after the last page.
+    /// Returns the next non-empty page, or `None` after the last page.
     ///
     /// # Errors
     ///

@@ -143,7 +143,8 @@ impl Faults {
         self.set_lasting(None);
     }
 
-    /// Sets which notifications new watches report. Existing watches are not affected.
+    /// Sets which notifications are reported by watches that are created after this call. Existing
+    /// watches are not affected.
     pub fn set_news(&self, news: News) {
         *lock(&self.0.news) = news;
     }

@@ -54,7 +54,7 @@ const CONNECTING: u32 = 8;
 /// # Guarantees
 ///
 /// - **Exclusion.** Two clients never consider themselves the holder of a key at the same time.
-///   Exclusion requires that a majority of the members keeps each lease for its TTL, and that the
+///   Exclusion requires that a majority of the members keep each lease for its TTL, and that the
 ///   clocks of the members and the client run at the same rate. The deadline of a lease is
 ///   calculated from the time before the first request.
 ///
@@ -64,8 +64,8 @@ const CONNECTING: u32 = 8;
 ///   minimum before the caller receives the token. The model in `core/tests/quorum/model.rs` checks
 ///   the order of tokens for all states of a small quorum.
 ///
-/// - **Lost data.** A member that has lost its data does not have a vote for the duration of the
-///   longest TTL. To get its vote back, the member then adopts the minimum token of a majority of
+/// - **Lost data.** A member that has lost its data cannot vote on lock requests until the longest
+///   TTL has passed. Before the member votes again, it adopts the minimum token of a majority of
 ///   the other members.
 ///
 /// - **Long holds.** When a majority confirms a renewal, members that lost the lease are asked to
@@ -75,12 +75,13 @@ const CONNECTING: u32 = 8;
 ///
 /// - If only a bare majority of the members holds a lease, a clock jump on one of these members
 ///   breaks exclusion, because the member expires the lease early and can grant the key to another
-///   client. If all members hold the lease, exclusion breaks only if the clocks of a majority jump.
+///   client. If all members hold a lease, exclusion breaks only if the clocks of a majority of the
+///   members jump.
 ///
 /// - If all members lose their data at the same time, the quorum starts over as if it were new.
-///   Earlier holders notice the loss of their leases at their next renewal. If a majority of the
-///   members loses its data, but some members keep their data, the quorum is unavailable for the
-///   longest TTL, and then needs all members to resume.
+///   Clients that held locks before the data loss notice the loss of their leases at their next
+///   renewal. If a majority of the members loses its data, but some members keep their data, the
+///   quorum is unavailable for the longest TTL, and then needs all members to resume.
 ///
 /// - A server that replaces a member under the same name must be empty, and the previous server
 ///   must be shut down.
@@ -132,8 +133,8 @@ pub struct Quorum<B> {
 }
 
 impl<B: LockBackend> Quorum<B> {
-    /// Waits until a majority of the members has a vote. If the quorum does not exist yet, this
-    /// method creates it, which requires all members.
+    /// Waits until a majority of the members can vote on lock requests. If the quorum does not
+    /// exist yet, this method creates it, which requires all members.
     ///
     /// Calling this method is optional, because acquiring the first lock also establishes the
     /// quorum.
@@ -142,8 +143,9 @@ impl<B: LockBackend> Quorum<B> {
     ///
     /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a member belongs to a different
     /// quorum, or if two names refer to the same server. Returns
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if a majority does not have a vote
-    /// yet. If a majority of the members does not reply, returns the members' errors.
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if a majority of the members
+    /// cannot vote on lock requests yet. If a majority of the members does not reply, returns the
+    /// members' errors.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! The background runtime for the blocking API.
+//! The background thread of a blocking client, and the tokio runtime on this thread.
 
 use std::fmt;
 use std::ops::Deref;

@@ -129,8 +129,8 @@ impl LockClient {
         Ok(Semaphore::new(self.client.semaphore(key, limit)?, self.background.clone()))
     }
 
-    /// Returns a multi-lock without parts. Add the parts with [`MultiLock::mutex`] and similar
-    /// methods.
+    /// Returns a multi-lock without parts. Add keys to the multi-lock with [`MultiLock::mutex`] and
+    /// similar methods.
     pub fn multi_lock(&self) -> MultiLock {
         MultiLock::new(self.client.multi_lock(), self.background.clone())
     }
@@ -168,8 +168,7 @@ impl LockClient {
         self.background.block_on(self.client.request_revocation(key))
     }
 
-    /// Returns the handle for operators, which can inspect keys and release locks held by any
-    /// client.
+    /// Returns the operator tools, which can inspect keys and release locks held by any client.
     pub fn admin(&self) -> Admin {
         Admin::new(self.client.admin(), self.background.clone())
     }

@@ -81,8 +81,8 @@ impl Election {
         self.background.lock(term).map(Leadership)
     }
 
-    /// Makes one attempt to become the leader and to proclaim `value`. The method does not wait for
-    /// the current leader, only for the store's reply.
+    /// Makes one attempt to become the leader and to proclaim `value`. The method waits for the
+    /// store's reply, but not for the current leader to resign.
     ///
     /// # Errors
     ///
@@ -216,7 +216,7 @@ pub struct Leadership(Guard);
 
 impl Leadership {
     /// Returns the proclaimed value. If the store has not confirmed the proclaimed value yet, the
-    /// next renewal sends the value.
+    /// next renewal sends the value again.
     pub fn value(&self) -> Description {
         self.0.proclaimed()
     }

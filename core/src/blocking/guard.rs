@@ -76,7 +76,7 @@ impl Guard {
         self.guard.state()
     }
 
-    /// Returns whether the lease is in force. The result is based on local state, without any I/O.
+    /// Returns whether the lease is in force. This method reads local state and does no I/O.
     ///
     /// A result of `true` may be out of date by the time the caller acts on it. A result of `false`
     /// is final.
@@ -96,7 +96,7 @@ impl Guard {
     }
 
     /// Blocks until the lease is lost or `wait` has elapsed. Returns the reason for the loss, or
-    /// `None` if the lease was not lost.
+    /// `None` if the lease was not lost within `wait`.
     ///
     /// A lease is considered lost after its deadline, even if the store or the network hangs. Other
     /// threads can use the guard during the wait. See [`LockGuard::lost`].

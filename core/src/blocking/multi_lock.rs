@@ -40,8 +40,8 @@ impl MultiLock {
         Self { lock, background }
     }
 
-    /// Returns this multi-lock with different options. The options also apply to parts that are
-    /// added later.
+    /// Returns this multi-lock with different options. The options also apply to keys that are
+    /// added to the multi-lock later.
     ///
     /// # Errors
     ///
@@ -127,8 +127,8 @@ impl MultiLock {
         Ok(self.guard(guard))
     }
 
-    /// Makes one attempt to acquire all parts. The method does not wait for the current holder,
-    /// only for the store's reply.
+    /// Makes one attempt to acquire all parts. The method waits for the store's reply, but not for
+    /// a part's current holder to release it.
     ///
     /// # Errors
     ///
@@ -258,8 +258,8 @@ impl MultiGuard {
         self.guard.guards().iter().map(LockGuard::token)
     }
 
-    /// Returns the earliest deadline of all parts. The guard is considered lost at this deadline
-    /// unless the part with this deadline is renewed first.
+    /// Returns the earliest deadline of all parts. The guard is considered lost at the earliest
+    /// deadline unless the part with that deadline is renewed first.
     pub fn deadline(&self) -> Instant {
         self.guard.deadline()
     }
@@ -269,8 +269,7 @@ impl MultiGuard {
         self.guard.remaining()
     }
 
-    /// Returns whether all leases are in force. The result is based on local state, without any
-    /// I/O.
+    /// Returns whether all leases are in force. This method reads local state and does no I/O.
     ///
     /// A result of `true` may be out of date by the time the caller acts on it. A result of `false`
     /// is final.
@@ -291,7 +290,7 @@ impl MultiGuard {
     }
 
     /// Blocks until any part is lost or `wait` has elapsed. Returns the lost part's key and the
-    /// reason, or `None` if no part was lost.
+    /// reason, or `None` if no part was lost within `wait`.
     ///
     /// # Errors
     ///

@@ -74,8 +74,8 @@ impl Mutex {
         self.background.lock(self.mutex.lock())
     }
 
-    /// Makes one attempt to acquire the lock. The method does not wait for the current holder, only
-    /// for the store's reply.
+    /// Makes one attempt to acquire the lock. The method waits for the store's reply, but not for
+    /// the current holder to release the lock.
     ///
     /// # Errors
     ///
@@ -129,8 +129,8 @@ impl Mutex {
     ///
     /// If [`lock`](Self::lock) fails, returns its error without calling `work`. Returns
     /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after `work` has finished if the lease
-    /// was lost in the meantime, because another holder may have worked at the same time. If only
-    /// the reply to the release is lost, this method returns the result of `work`.
+    /// was lost in the meantime, because another holder may have been working at the same time. If
+    /// only the reply to the release is lost, this method returns the result of `work`.
     pub fn run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.lock()?.run_and_release(work)
     }

@@ -85,8 +85,8 @@ impl RwLock {
         self.background.lock(self.lock.read())
     }
 
-    /// Makes one attempt to acquire the lock as a reader. The method does not wait for the current
-    /// holder, only for the store's reply.
+    /// Makes one attempt to acquire the lock as a reader. The method waits for the store's reply,
+    /// but not for the current holder to release the lock.
     ///
     /// # Errors
     ///
@@ -136,8 +136,8 @@ impl RwLock {
         self.background.lock(write).map(WriteGuard)
     }
 
-    /// Makes one attempt to acquire the lock as the writer. The method does not wait for the
-    /// current holder, only for the store's reply.
+    /// Makes one attempt to acquire the lock as the writer. The method waits for the store's reply,
+    /// but not for the current holder to release the lock.
     ///
     /// # Errors
     ///
@@ -224,8 +224,8 @@ impl RwLock {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Runs `work` as the writer and then releases the lock. The example for
-    /// [`run_read`](Self::run_read) shows both methods.
+    /// Runs `work` as the writer and then releases the lock. See [`run_read`](Self::run_read) for
+    /// an example that also calls `run_write`.
     ///
     /// `work` is not cancelled if the lease is lost. If `work` panics, the lock is released in the
     /// background.

@@ -73,8 +73,8 @@ impl Semaphore {
         self.background.lock(self.semaphore.acquire(permits))
     }
 
-    /// Makes one attempt to acquire `permits` permits. The method does not wait for the current
-    /// holder, only for the store's reply.
+    /// Makes one attempt to acquire `permits` permits. The method waits for the store's reply, but
+    /// not for permits to become free.
     ///
     /// # Errors
     ///

@@ -50,14 +50,13 @@ impl Striped {
         Ok(Self { striped: self.striped.with_options(options)?, ..self })
     }
 
-    /// Returns the key from which the segment keys are derived. No caller ever locks this key
-    /// itself.
+    /// Returns the key from which the segment keys are derived. No caller ever locks the striped
+    /// lock's own key.
     pub fn key(&self) -> &LockKey {
         self.striped.key()
     }
 
-    /// Returns the segment keys. The key at each position of the slice belongs to the segment with
-    /// that index.
+    /// Returns the segment keys. Element `i` of the slice is the key of the segment with index `i`.
     pub fn segments(&self) -> &[LockKey] {
         self.striped.segments()
     }
@@ -77,8 +76,8 @@ impl Striped {
         Ok(self.guard(guard))
     }
 
-    /// Makes one attempt to acquire a segment. The method does not wait for the current holders,
-    /// only for the store's replies.
+    /// Makes one attempt to acquire a segment. The method waits for the store's replies, but not
+    /// for a current holder to release its segment.
     ///
     /// # Errors
     ///

@@ -65,8 +65,9 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 ///
 /// The core relies on the following rules, which the conformance suite checks.
 ///
-/// - **Atomic steps.** Each `try_acquire`, `renew` or `release` is one atomic step in the store.
-///   Each step compares the complete lease id, or a different value that is unique to the lease.
+/// - **Atomic steps.** Each `try_acquire`, `renew` or `release` is one atomic step in the store. To
+///   identify a lease, each step compares the complete lease id, or a different value that is
+///   unique to the lease.
 ///
 /// - **Idempotent acquisition.** If `try_acquire` is called again with the same [`LeaseId`] while
 ///   that lease is in force, the lease is granted again with a full TTL.
@@ -74,11 +75,11 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 /// - **Expiry by the store's clock.** A lease that is not renewed expires soon after its TTL and
 ///   never earlier, as measured by the store's clock. The TTL starts when the store receives the
 ///   request. A [kept](crate::backend::Tenure::Kept) lease, which its holder keeps renewing, may
-///   stay in force as long as the client renews any of its leases.
+///   stay in force without its own renewal, as long as the client renews any of its other leases.
 ///
-/// - **Honest errors.** Return [`ErrorKind::Unavailable`] only if the request was certainly not
-///   applied, and [`ErrorKind::Indeterminate`] if the reply was lost. Never report a failed request
-///   as an outcome, such as [`Attempt::Held`]. Map each error of the client library to an
+/// - **Honest errors.** Return [`ErrorKind::Unavailable`] only if the request is known not to have
+///   been applied, and [`ErrorKind::Indeterminate`] if the reply was lost. Never report a failed
+///   request as an outcome, such as [`Attempt::Held`]. Map each error of the client library to an
 ///   `ErrorKind` explicitly.
 ///
 /// - **No hidden retries.** The client library must not retry a request unless the retry is proven
@@ -95,8 +96,8 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 ///
 /// # Guarantees
 ///
-/// Together, a backend and Leasehold's core provide the following guarantees. Each guarantee is
-/// checked by the listed cases of the conformance suite.
+/// Together, a backend and Leasehold's core provide the following guarantees. For each guarantee,
+/// the table lists the test cases of the conformance suite that check the guarantee.
 ///
 /// | guarantee | checked by |
 /// | --- | --- |
@@ -104,10 +105,10 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 /// | P2 A guard never reports a valid lease after its deadline. | `expiry::the_deadline_counts_from_before_the_request`, `expiry::belief_ends_at_the_deadline_though_the_store_still_has_the_lease`, `renewal::a_stalled_process_sees_the_loss_first` |
 /// | P3 A loss is reported no later than the first time the runtime runs after the deadline, and is never withdrawn. | `renewal::failing_renewals_make_a_lease_unconfirmed_and_then_lost`, `renewal::an_acknowledgement_after_the_deadline_revives_nothing`, `lost::a_loss_is_seen_however_late_one_asks` |
 /// | P4 An unknown outcome is never reported as a success or a failure. | `mutual_exclusion::a_grant_whose_reply_is_lost_is_the_same_acquisition`, `release::a_release_whose_reply_is_lost_stays_unknown_and_is_harmless`, `lost::passing_errors_are_no_loss` |
-/// | P5 If a backend declares fencing, the tokens of a key strictly increase in the order of the grants. | `fencing::tokens_strictly_increase`, `fencing::tokens_increase_after_expiry`, `fencing::tokens_increase_after_a_restart` |
+/// | P5 If a backend declares fencing, each grant of a key has a larger token than all earlier grants of the key. | `fencing::tokens_strictly_increase`, `fencing::tokens_increase_after_expiry`, `fencing::tokens_increase_after_a_restart` |
 /// | P6 A future that is dropped at any point leaves at most one lease in the store, for at most one TTL. | `cancellation::an_acquisition_may_be_dropped_at_any_point`, `cancellation::a_release_may_be_dropped_at_any_point`, `cancellation::any_fault_at_any_step_leaves_the_key_usable` |
 /// | P7 If the store is reachable and the holder crashes, the key is free within one TTL. | `expiry::a_holder_that_is_gone_frees_the_key_within_a_ttl`, `expiry::an_unrenewed_lease_ends_after_its_ttl_and_not_before` |
-/// | P8 A waiting call returns soon after its wait is over, and does not depend on notifications. | `waiting::a_wait_ends_when_it_is_over_and_not_before`, `waiting::a_waiter_without_any_news_polls`, `waiting::a_waiter_is_served_when_a_dead_holder_expires` |
+/// | P8 A waiting call returns soon after its wait is over, even if no notifications arrive. | `waiting::a_wait_ends_when_it_is_over_and_not_before`, `waiting::a_waiter_without_any_news_polls`, `waiting::a_waiter_is_served_when_a_dead_holder_expires` |
 ///
 /// # Example
 ///
@@ -181,8 +182,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// or none.
     ///
     /// The attempt is one round trip and one atomic step. Each claim follows the rules of
-    /// [`try_acquire`](Self::try_acquire). A claim is granted again if its own lease is already in
-    /// force, and does not overtake queued claims.
+    /// [`try_acquire`](Self::try_acquire). A claim whose own lease is already in force is granted
+    /// again, and a new claim does not overtake queued claims.
     ///
     /// A refusal names the first claim that cannot be granted, changes nothing in the store, and
     /// does not add any claim to the [queue](crate::backend::Patience::Queues).
@@ -233,7 +234,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Releases a lease and removes its claim from the queue.
     ///
-    /// Only this exact lease is affected, so repeated and late calls are safe.
+    /// The release affects only this exact lease, so repeated and late calls are safe.
     ///
     /// # Errors
     ///
@@ -343,7 +344,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// fingerprint `only`.
     ///
     /// The next renewal of each of these holders returns [`Renewal::RevocationRequested`]. The
-    /// request changes nothing else.
+    /// revocation request changes nothing else in the store.
     ///
     /// The revocation request remains until all leases that are in force at the time of the request
     /// would have expired without renewal, or until the key is free, whichever comes first. A
@@ -376,9 +377,10 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Makes the store a member of a quorum, and returns the resulting membership status.
     ///
-    /// The request also sets a minimum token. The store grants only larger tokens to later claims
-    /// of this quorum. The request is one atomic step. If the store has a different identity or
-    /// belongs to a different quorum, the request changes nothing.
+    /// The request also sets a minimum token, and the store grants only tokens larger than the
+    /// minimum to later claims of this quorum. The store applies the request as one atomic step. If
+    /// the store has a different identity or belongs to a different quorum, the request changes
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -394,7 +396,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Returns the error of the request. The default implementation returns
+    /// Returns the store's error if the request fails. The default implementation returns
     /// [`ErrorKind::Unsupported`] if the backend does not declare [`Feature::Inspect`].
     async fn ping(&self) -> Result<(), Error> {
         self.inspect(&LockKey::of_pings()).await.map(drop)
@@ -422,8 +424,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// connections do not belong to a runtime does not need to implement this method.
     fn disconnect(&self) {}
 
-    /// Closes all connections. Calls after `close` may fail. Leases are not released; they expire
-    /// after their TTL.
+    /// Closes all connections. Requests that are sent after `close` may fail. Closing the backend
+    /// does not release leases; they expire after their TTL.
     async fn close(&self) {}
 }
 

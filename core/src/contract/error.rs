@@ -88,7 +88,8 @@ pub enum ErrorKind {
     TooManyWaiters,
     /// The store is unreachable or not ready. The request was not applied.
     Unavailable,
-    /// The store sent a reply that this version does not understand. The outcome is unknown.
+    /// The store sent a reply that this version does not understand. The outcome of the request is
+    /// unknown.
     Unexpected,
     /// The store does not support the request. No request was sent.
     Unsupported,
@@ -269,7 +270,7 @@ impl Error {
 
     /// Returns whether the store may have applied the request despite the error.
     ///
-    /// Returns `false` only if the request certainly had no effect.
+    /// Returns `false` only if the request is known to have had no effect.
     pub fn may_have_been_applied(&self) -> bool {
         matches!(
             self.kind(),

@@ -188,7 +188,8 @@ impl Holder {
         self.with_facts(&[])
     }
 
-    /// Returns the description, the fingerprint and `facts`, in the form that the command uses, too.
+    /// Returns the description, the fingerprint and `facts`, in the format that the `leasehold`
+    /// command also prints.
     fn with_facts(&self, facts: &[String]) -> String {
         let lease = format!("lease {}", self.fingerprint);
         match &self.description {

@@ -110,8 +110,8 @@ impl MemberView {
         &self.name
     }
 
-    /// Returns whether the member has a vote. A member that lost its data does not have a vote
-    /// until the longest TTL has passed.
+    /// Returns whether the member can vote on lock requests. A member that lost its data cannot
+    /// vote until the longest TTL has passed.
     pub fn has_vote(&self) -> bool {
         self.has_vote
     }
@@ -147,7 +147,7 @@ impl Inspection {
         self
     }
 
-    /// Sets how many units of the key are in use. Set the number of units if the list of holders is
+    /// Sets how many units of the key are in use. Call this method if the list of holders is
     /// incomplete.
     #[must_use]
     pub fn with_units(mut self, units: u64) -> Self {

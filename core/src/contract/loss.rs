@@ -48,8 +48,8 @@ pub enum LossReason {
     /// release from other causes. The log of the operator's process contains the reason for a
     /// forced release.
     Vanished,
-    /// The process was forked, and the lease still belongs to the parent process. Only the child's
-    /// copy of the guard reports this loss.
+    /// The process was forked, and the lease still belongs to the parent process. Only the child
+    /// process's copy of the guard reports this loss.
     Forked,
 }
 

@@ -25,7 +25,7 @@ pub struct ForcedRelease {
 }
 
 impl ForcedRelease {
-    /// Creates the outcome for a key that was free.
+    /// Creates the outcome of a forced release of a key that was free.
     pub fn new() -> Self {
         Self::default()
     }
@@ -38,8 +38,8 @@ impl ForcedRelease {
     }
 
     /// Sets the minimum token. All later tokens of the key are greater than or equal to the minimum
-    /// token, and all earlier tokens are smaller. Set the minimum token only if no lease of the key
-    /// is left.
+    /// token, and all earlier tokens are smaller. Set the minimum token only if the key has no
+    /// remaining leases.
     #[must_use]
     pub fn with_min_token(mut self, number: u64) -> Self {
         self.min_token = Some(number);

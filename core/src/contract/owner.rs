@@ -71,7 +71,7 @@ impl OwnerId {
         SCOPE.sync_scope(self, work)
     }
 
-    /// Returns the owner that a lock acquired by the calling code would have.
+    /// Returns the owner under which the calling code would acquire a lock.
     pub fn current() -> Self {
         SCOPE.try_with(|owner| *owner).unwrap_or_else(|_| {
             Self(match tokio::task::try_id() {

@@ -3,8 +3,8 @@
 //!
 //! After the store reports that the key is held, the next attempt starts at the earliest of these
 //! events: a notification arrives, the holder's lease would expire, the queue entry must be
-//! refreshed, or a pause ends. After a retryable error, the next attempt starts after a pause, and
-//! the pauses increase.
+//! refreshed, or a pause ends. After a retryable error, the caller pauses before the next attempt,
+//! and the pauses increase with each error.
 //!
 //! All attempts of a call use the same lease IDs. If the reply to an attempt is lost, a later
 //! attempt is granted the same lease. If the call ends before a grant arrives, the reaper releases

@@ -3,7 +3,6 @@
 //!
 //! When a program exits, it drops its last guards and then its runtime, including the tasks that
 //! would have sent the releases. Dropping the last task therefore waits for the pending releases.
-//! Guards that other tasks on the same runtime held, and that are dropped later, also wait.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The attempts of one call, both at the store and in the process's queue.
+//! Counts the attempts of one call, both those sent to the store and those shared with other
+//! callers in the process's queue.
 
 use std::time::Duration;
 

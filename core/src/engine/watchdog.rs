@@ -1,8 +1,8 @@
 //! Stage 4 of the pipeline: the watchdog, which renews all leases of a client in batches and ends
 //! leases whose deadline has passed.
 //!
-//! During its first 50 ms, a lease is only an entry in a list, and the watchdog neither schedules
-//! its renewal nor handles its notifications. The detection of a loss does not depend on the
+//! During a lease's first 50 ms, the watchdog only keeps the lease in a list, and neither schedules
+//! renewals nor handles notifications for it. The detection of a loss does not depend on the
 //! watchdog, because every query of a lease's state compares the deadline with the clock.
 
 mod pause;
@@ -126,7 +126,7 @@ impl Watchdog {
         }
     }
 
-    /// Takes charge of leases that are old enough or that triggered the alarm. Subscribes to their
+    /// Starts to handle leases that are old enough or that triggered the alarm. Subscribes to their
     /// notifications and adds them to the schedule by due time.
     fn take_charge(&self) {
         let now = self.clock.now();

@@ -69,7 +69,7 @@ use crate::options::LockOptions;
 /// # Safety
 ///
 /// There is at most one leader if every process stops acting as the leader when its lease is lost.
-/// A leader whose process is paused cannot stop in time. Check the [fencing
+/// A leader whose process is paused cannot stop acting as the leader in time. Check the [fencing
 /// token](LockGuard::token) in every write that must not come from a former leader. The token
 /// increases with each new leader.
 ///
@@ -94,8 +94,9 @@ impl Election {
     /// Returns this election with different options.
     ///
     /// [`wait`](LockOptions::wait) and [`max_hold`](LockOptions::max_hold) apply to an election
-    /// only if they were set after the options were obtained from the client. Limits that are set
-    /// for the whole client do not apply, because campaigns and leaderships are meant to last.
+    /// only if they were set after the options were obtained from the client. Elections ignore
+    /// these two options if they are set for the whole client, because campaigns and leaderships
+    /// are meant to last.
     ///
     /// # Errors
     ///
@@ -136,8 +137,8 @@ impl Election {
         self.candidate(value)?.lock(LEADER, None).await.map(Leadership)
     }
 
-    /// Makes one attempt to become the leader and to proclaim `value`. The method does not wait for
-    /// the current leader, only for the store's reply.
+    /// Makes one attempt to become the leader and to proclaim `value`. The method waits for the
+    /// store's reply, but not for the current leader to resign.
     ///
     /// # Errors
     ///
@@ -273,7 +274,7 @@ impl Election {
     /// Asks the store for the current leader. The result may be out of date by the time this method
     /// returns.
     ///
-    /// A leader that has died is still returned until its lease expires in the store.
+    /// A crashed leader is still returned until its lease expires in the store.
     ///
     /// # Errors
     ///
@@ -337,8 +338,8 @@ impl Leadership {
     /// Returns [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) or
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not reply. The
     /// next renewal then sends the value, unless [renewal is off](crate::RenewalMode::Off). If a
-    /// request without a reply reaches the store after a later request, the store returns the older
-    /// value until the next renewal.
+    /// request that got no reply reaches the store after a later request, the store returns the
+    /// older value until the next renewal.
     ///
     /// # Cancel safety
     ///
@@ -353,7 +354,7 @@ impl Leadership {
     }
 
     /// Returns the proclaimed value. If the store has not confirmed the proclaimed value yet, the
-    /// next renewal sends the value.
+    /// next renewal sends the value again.
     pub fn value(&self) -> Description {
         self.0.proclaimed()
     }

@@ -1,4 +1,4 @@
-//! The part that all lock types share: a key, its options, and the methods that acquire the lock.
+//! The code that all lock types share: a key, its options, and the methods that acquire the lock.
 
 use std::fmt;
 use std::sync::Arc;

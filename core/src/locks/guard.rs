@@ -1,4 +1,4 @@
-//! Stage 5: the guard, which represents a held lease.
+//! Stage 5 of the pipeline: the guard, which represents a held lease.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -38,7 +38,7 @@ use crate::options;
 /// expired. Send the [token](Self::token) with each write, so that the resource can reject writes
 /// from an expired holder.
 ///
-/// The following methods use local state and do no I/O:
+/// The following methods of the guard use local state and do no I/O:
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use leasehold_core::memory::MemoryBackend;
@@ -148,8 +148,8 @@ impl LockGuard {
     /// Returns whether the lease is in force, based on local information.
     ///
     /// A result of `false` is final. A result of `true` can become outdated at any time. Before a
-    /// step that must not be late, call [`ensure_held`](Self::ensure_held), or send the
-    /// [token](Self::token) with the step.
+    /// write that must not happen after the lease has expired, call
+    /// [`ensure_held`](Self::ensure_held), or send the [token](Self::token) with the write.
     pub fn is_held(&self) -> bool {
         !matches!(self.state(), LeaseState::Lost(_))
     }
@@ -198,7 +198,7 @@ impl LockGuard {
     /// The future completes no later than the first poll after the deadline, even if the store, the
     /// network or the watchdog hangs. If several guards share a lease, the future also completes
     /// when the last guard is dropped. The future does not borrow the guard, so a different task
-    /// can await the future. The future also does not keep the lease or the client alive.
+    /// can await the future. The future does not keep the lease or the client alive either.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -307,11 +307,11 @@ impl LockGuard {
 
     /// Renews the lease now with a new TTL, which also applies to later renewals.
     ///
-    /// A shorter TTL moves the [deadline](Self::deadline) before the request is sent. A longer TTL
-    /// moves the deadline only after the store has confirmed it. If an earlier request for a
-    /// shorter TTL got no reply, the deadline stays within the shorter TTL, because the earlier
-    /// request may still arrive. [`max_hold`](crate::LockOptions::max_hold) still limits the
-    /// deadline.
+    /// If the new TTL is shorter, the [deadline](Self::deadline) moves before the request is sent.
+    /// If the new TTL is longer, the deadline moves only after the store has confirmed the new TTL.
+    /// If an earlier request for a shorter TTL got no reply, the deadline stays within the shorter
+    /// TTL, because the earlier request may still arrive.
+    /// [`max_hold`](crate::LockOptions::max_hold) still limits the deadline.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -497,8 +497,8 @@ impl LockGuard {
     /// Returns some of the guard's permits to the semaphore. Waiting callers can acquire the
     /// returned permits.
     ///
-    /// The lease and the token stay the same. If the store does not reply, the next renewal returns
-    /// the permits, which remain unavailable until then.
+    /// The guard keeps its lease and its token. If the store does not reply, the next renewal
+    /// returns the permits, which remain unavailable until then.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -563,8 +563,8 @@ impl LockGuard {
     /// # Errors
     ///
     /// Returns [`ErrorKind::LeaseLost`] if the lease was lost before the release, in which case
-    /// another holder may have worked at the same time. If the client has already noticed the loss,
-    /// `release` returns the error immediately. Returns [`ErrorKind::Indeterminate`] or
+    /// another holder may have been working at the same time. If the client has already noticed the
+    /// loss, `release` returns the error immediately. Returns [`ErrorKind::Indeterminate`] or
     /// [`ErrorKind::Unavailable`] if the store did not reply within five seconds or by the
     /// [deadline](Self::deadline), whichever is earlier. An unconfirmed release is retried in the
     /// background until the lease has expired. The guard is consumed even if the release fails.

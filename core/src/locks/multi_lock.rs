@@ -28,8 +28,8 @@ use crate::options::LockOptions;
 /// Several locks that are acquired together, either all or none.
 ///
 /// A multi-lock consists of parts: mutexes, readers, writers and permits. Each part has a different
-/// key and is the same lock that the client creates for that key alone, so callers that use only
-/// that single lock compete for the part.
+/// key. A part is the same lock that the client creates for its key alone, so multi-locks also
+/// compete with callers that acquire only one of the keys.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -80,9 +80,9 @@ use crate::options::LockOptions;
 ///
 /// # Tokens
 ///
-/// Each part has its own lease and fencing token. Send the token of a part with every write to the
-/// resource that its key protects. A multi-lock does not have a common token, because tokens for
-/// different keys cannot be compared.
+/// Each part has its own lease and fencing token. Send a part's token with every write to the
+/// resource that the part's key protects. A multi-lock does not have a common token, because tokens
+/// for different keys cannot be compared.
 #[derive(Clone)]
 pub struct MultiLock {
     engine: Arc<Engine>,
@@ -96,8 +96,8 @@ impl MultiLock {
         Self { engine, options, parts: BTreeMap::new() }
     }
 
-    /// Returns this multi-lock with different options. The options also apply to parts that are
-    /// added later.
+    /// Returns this multi-lock with different options. The options also apply to keys that are
+    /// added to the multi-lock later.
     ///
     /// # Errors
     ///
@@ -213,8 +213,8 @@ impl MultiLock {
         self.take(wait).await?.in_time(&self.engine, asked_at)
     }
 
-    /// Makes one attempt to acquire all parts. The method does not wait for the current holder,
-    /// only for the store's reply.
+    /// Makes one attempt to acquire all parts. The method waits for the store's reply, but not for
+    /// a part's current holder to release it.
     ///
     /// # Errors
     ///

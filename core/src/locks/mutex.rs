@@ -15,10 +15,10 @@ use crate::options::LockOptions;
 
 /// A lock that one holder at a time can acquire.
 ///
-/// A `Mutex` is a key with options. Creating a mutex does no I/O. All mutexes with the same key in
-/// the same store are the same lock, even in different processes. Callers in the same process
-/// acquire the lock in the order of their calls. Between processes, the store determines the order,
-/// unless the lock is [fair](LockOptions::fair).
+/// A `Mutex` value consists of a key and options. Creating a mutex does no I/O. All mutexes with
+/// the same key in the same store are the same lock, even in different processes. Callers in the
+/// same process acquire the lock in the order of their calls. Between processes, the store
+/// determines the order, unless the lock is [fair](LockOptions::fair).
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -160,8 +160,8 @@ impl Mutex {
         self.0.lock(Share::Whole, None).await
     }
 
-    /// Makes one attempt to acquire the lock. The method does not wait for the current holder, only
-    /// for the store's reply.
+    /// Makes one attempt to acquire the lock. The method waits for the store's reply, but not for
+    /// the current holder to release the lock.
     ///
     /// If a caller in this process holds the lock, or is waiting after the store reported that the
     /// lock is held, this method returns without sending a request.

@@ -94,8 +94,8 @@ impl ReentrantMutex {
     }
 
     /// Makes one attempt to acquire the lock. If the owner already holds the lock, the method
-    /// returns another guard. The method does not wait for the current holder, only for the store's
-    /// reply.
+    /// returns another guard. The method waits for the store's reply, but not for the current
+    /// holder to release the lock.
     ///
     /// # Errors
     ///

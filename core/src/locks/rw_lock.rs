@@ -141,8 +141,8 @@ impl RwLock {
         self.face.lock(Share::READER, self.owner()).await
     }
 
-    /// Makes one attempt to acquire the lock as a reader. The method does not wait for the current
-    /// holder, only for the store's reply.
+    /// Makes one attempt to acquire the lock as a reader. The method waits for the store's reply,
+    /// but not for the current holder to release the lock.
     ///
     /// # Errors
     ///
@@ -211,8 +211,8 @@ impl RwLock {
         self.face.lock(Share::WRITER, self.owner()).await.map(WriteGuard)
     }
 
-    /// Makes one attempt to acquire the lock as the writer. The method does not wait for the
-    /// current holder, only for the store's reply.
+    /// Makes one attempt to acquire the lock as the writer. The method waits for the store's reply,
+    /// but not for the current holder to release the lock.
     ///
     /// # Errors
     ///
@@ -334,7 +334,7 @@ impl RwLock {
 
     /// Runs `work` as the writer. If the lease is lost, `work` is dropped before it finishes.
     ///
-    /// The example for [`run_read`](Self::run_read) shows both methods.
+    /// See [`run_read`](Self::run_read) for an example that also calls `run_write`.
     ///
     /// # Errors
     ///
@@ -432,10 +432,10 @@ impl WriteGuard {
     /// Turns the writer into a reader and returns a reader's guard. No other writer can acquire the
     /// lock during the downgrade.
     ///
-    /// The lease and the token stay the same, and other readers can acquire the lock. If the store
-    /// does not reply, the next renewal repeats the request, and other readers wait until then. If
-    /// the store does not reply and [renewal is off](crate::RenewalMode::Off), other readers wait
-    /// until the lease expires.
+    /// The guard keeps its lease and its token, and other readers can acquire the lock. If the
+    /// store does not reply, the next renewal repeats the request, and other readers wait until
+    /// then. If the store does not reply and [renewal is off](crate::RenewalMode::Off), other
+    /// readers wait until the lease expires.
     ///
     /// # Errors
     ///

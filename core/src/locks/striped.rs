@@ -59,8 +59,8 @@ use crate::options::LockOptions;
 /// A caller tries the segments one by one, starting at a random segment, and acquires the first
 /// free segment. If all segments are held and the caller may wait, the caller queues for one
 /// segment. While the caller is queued, it retries all other segments after each pause of
-/// [`LockOptions::retry`]. The default pauses are random, start at 25 ms or more, and increase to
-/// at most 1 s.
+/// [`LockOptions::retry`]. With the default retry policy, the pauses between attempts are random,
+/// start at 25 ms or more, and increase to at most 1 s.
 ///
 /// A caller that waits for one of many segments therefore sends many requests. Do not use more
 /// segments than the number of holders that you want at the same time.
@@ -103,14 +103,13 @@ impl Striped {
         Ok(Self { face: self.face.with_options(options)?, ..self })
     }
 
-    /// Returns the key from which the segment keys are derived. No caller ever locks this key
-    /// itself.
+    /// Returns the key from which the segment keys are derived. No caller ever locks the striped
+    /// lock's own key.
     pub fn key(&self) -> &LockKey {
         self.face.key()
     }
 
-    /// Returns the segment keys. The key at each position of the slice belongs to the segment with
-    /// that index.
+    /// Returns the segment keys. Element `i` of the slice is the key of the segment with index `i`.
     pub fn segments(&self) -> &[LockKey] {
         &self.segments
     }
@@ -140,8 +139,8 @@ impl Striped {
         self.take(wait).await?.in_time(engine, asked_at)
     }
 
-    /// Makes one attempt to acquire a segment. The method does not wait for the current holders,
-    /// only for the store's replies.
+    /// Makes one attempt to acquire a segment. The method waits for the store's replies, but not
+    /// for a current holder to release its segment.
     ///
     /// # Errors
     ///
@@ -388,8 +387,8 @@ impl Refusals {
         }
     }
 
-    /// Returns the result for the caller. An error takes precedence over a `Busy` result, because
-    /// the failed segment may have been free.
+    /// Returns the overall result for the caller. An error takes precedence over a `Busy` result,
+    /// because the failed segment may have been free.
     fn outcome(self, key: &LockKey) -> Result<Locked<StripedGuard>, Error> {
         match (self.failed, self.soonest) {
             (Some(error), _) => Err(error),

@@ -230,7 +230,7 @@ impl Metrics {
     }
 
     /// Creates all counters of a lock type with the value 0. If a counter were created only at its
-    /// first event, that event would not be visible as an increase.
+    /// first event, monitoring systems would not see that event as an increase.
     fn create_counters(lock: &[Label], kind: AskedKind) {
         for (metric, label, values) in COUNTERS {
             for value in values {

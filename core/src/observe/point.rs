@@ -50,10 +50,10 @@ struct Health {
 }
 
 impl Settings {
-    /// The default TTL. After this time, a crashed holder no longer holds its lock.
+    /// The default TTL.
     pub(crate) const DEFAULT_LONG_WAIT: Duration = Duration::from_secs(30);
 
-    /// Ten times the default TTL. Work is rarely meant to take longer.
+    /// Ten times the default TTL. Few programs hold a lock for longer than this on purpose.
     pub(crate) const DEFAULT_LONG_HOLD: Duration = Duration::from_secs(300);
 }
 
@@ -90,7 +90,7 @@ impl Events {
     }
 
     /// Returns the time after which a wait is reported as long, or `None` if nothing receives
-    /// events. If the result is `None`, the call does not need a timer.
+    /// events.
     pub(crate) fn long_wait(&self) -> Option<Duration> {
         self.are_heard().then_some(self.0.settings.long_wait)
     }

@@ -32,9 +32,9 @@ impl<B: LockBackend> Quorum<B> {
 impl<B: LockBackend> QuorumBuilder<B> {
     /// The default for [`max_ttl`](Self::max_ttl), which is 120 s.
     ///
-    /// A member that has lost its data does not have a vote for as long as the longest TTL. The
-    /// default is long enough for the default TTL plus a lock delay, and short enough that a
-    /// restarted member gets its vote back before the next member restarts.
+    /// A member that has lost its data cannot vote on lock requests until the longest TTL has
+    /// passed. The default is long enough for the default TTL plus a lock delay, and short enough
+    /// that a restarted member can vote again before the next member restarts.
     pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(120);
 
     /// The default for [`member_timeout`](Self::member_timeout), which is 250 ms, or about twice a
@@ -54,8 +54,8 @@ impl<B: LockBackend> QuorumBuilder<B> {
         }
     }
 
-    /// Sets the longest TTL of a lease. A member that has lost its data does not have a vote for as
-    /// long as the longest TTL.
+    /// Sets the longest TTL of a lease. A member that has lost its data cannot vote on lock
+    /// requests until the longest TTL has passed.
     ///
     /// All clients of a quorum must use the same value. The default is
     /// [`QuorumBuilder::DEFAULT_MAX_TTL`].
@@ -82,8 +82,8 @@ impl<B: LockBackend> QuorumBuilder<B> {
         self
     }
 
-    /// Creates the quorum without any I/O. The client checks whether the members agree when it
-    /// acquires the first lock.
+    /// Creates the quorum without any I/O. When the client acquires its first lock, it checks
+    /// whether all members have the same quorum configuration.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The keys for which clients compete.
+//! The keys that several clients are trying to acquire.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Requests that run in the background because no call is waiting for them.
+//! Requests that run in the background because no call is waiting for their replies.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Limits the number of concurrent member checks to one.
+//! Ensures that only one check of the members runs at a time.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The members of a quorum, and requests to all members.
+//! Sends requests to all members of a quorum.
 
 use std::collections::BTreeSet;
 use std::fmt;

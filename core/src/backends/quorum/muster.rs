@@ -1,5 +1,5 @@
-//! Determines which members have a vote, creates the quorum, and readmits members that lost their
-//! data.
+//! Determines which members can vote on lock requests, creates the quorum, and readmits members
+//! that lost their data.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The optional features of a store and the strength of its fencing tokens.
 ///
 /// The client rejects a call that the store does not support, without sending a request. The
-/// conformance suite checks that each declared feature works. The suite's report lists the cases
-/// that were skipped because the backend does not declare a feature.
+/// conformance suite checks that each declared feature works. The suite's report lists the test
+/// cases that were skipped because the backend does not declare a feature.
 ///
 /// ```
 /// use std::time::Duration;
@@ -39,7 +39,7 @@ pub struct Capabilities {
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum Fencing {
-    /// The tokens have no meaning.
+    /// The order of the tokens is not defined, so they cannot be used for fencing.
     None,
     /// The tokens of a key strictly increase as long as the store does not lose data and its clock
     /// does not go backwards.

@@ -82,8 +82,8 @@ impl Claim {
         self
     }
 
-    /// Sets how many [spare tokens](crate::backend::Grant::with_spare_tokens) the caller can use
-    /// for further holders, in addition to the token of the grant.
+    /// Sets how many [spare tokens](crate::backend::Grant::with_spare_tokens) the caller can assign
+    /// to further holders to which it hands off the lease, in addition to the token of the grant.
     #[must_use]
     pub fn with_spare_tokens(mut self, count: u32) -> Self {
         self.spare_tokens = count;
@@ -133,7 +133,7 @@ impl Claim {
         self.lease.id()
     }
 
-    /// Returns how much of the key the claim requests.
+    /// Returns whether the claim requests the whole key or a number of its units.
     pub fn share(&self) -> Share {
         self.lease.share()
     }

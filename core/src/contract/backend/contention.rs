@@ -33,28 +33,29 @@ pub struct Contention {
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CalledBy {
-    /// Any notification for the key.
+    /// The client retries after any notification for the key.
     Key,
-    /// A notification for this claim only ([`KeyWatches::call`](crate::backend::KeyWatches::call)).
-    /// The client ignores other notifications for the key.
+    /// The client retries only after a notification for this claim
+    /// ([`KeyWatches::call`](crate::backend::KeyWatches::call)). The client ignores other
+    /// notifications for the key.
     Name,
 }
 
 impl Contention {
-    /// Creates a value without any details of the refusal.
+    /// Creates a `Contention` without any details of the refusal.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the holder whose lease expires first.
+    /// Sets the holder of the key whose lease expires first.
     #[must_use]
     pub fn with_holder(mut self, holder: Holder) -> Self {
         self.holder = Some(holder);
         self
     }
 
-    /// Sets the time until the lease or earlier queue entry that prevents the grant expires. Call
-    /// this method if the key may become free before the reported holder's lease expires.
+    /// Sets the time until the expiry of the lease or earlier queue entry that prevents the grant.
+    /// Call this method if the key may become free before the reported holder's lease expires.
     #[must_use]
     pub fn with_retry_after(mut self, time: Duration) -> Self {
         self.retry_after = Some(time);

@@ -34,7 +34,7 @@ impl Grant {
         Self { token, spare_tokens: 0, ttl: None, has_news: true }
     }
 
-    /// Sets the TTL that the store put in force, if it differs from the requested TTL.
+    /// Sets the lease's actual TTL in the store, if it differs from the requested TTL.
     ///
     /// The client honors a shorter TTL and ignores a longer one. The first renewal of the lease
     /// requests the full TTL.
@@ -85,7 +85,8 @@ impl Grant {
         self.token.get()
     }
 
-    /// Returns the TTL that the store put in force, or `None` if it is the requested TTL.
+    /// Returns the lease's actual TTL in the store, or `None` if the store applied the requested
+    /// TTL.
     pub fn ttl(&self) -> Option<Duration> {
         self.ttl
     }

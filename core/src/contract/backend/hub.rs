@@ -1,4 +1,4 @@
-//! The watches that have been polled, by key and by claim.
+//! The watches that have been polled, indexed by key and by claim.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -59,7 +59,7 @@ impl LeaseId {
         text
     }
 
-    /// Appends the [`secret`](Self::secret) form of the id to `text`.
+    /// Appends the id to `text`, in the form that [`secret`](Self::secret) returns.
     pub fn write_secret(&self, text: &mut String) {
         text.push_str(self.random.simple().encode_lower(&mut Uuid::encode_buffer()));
         write!(text, "-{:x}", self.count).expect("writing to a string succeeds");
@@ -162,13 +162,13 @@ pub enum Tenure {
     ///
     /// A store may therefore use a shared TTL for all leases that a client renews together. With a
     /// shared TTL, a lease that is not renewed may stay in force as long as the client renews its
-    /// other leases. A shared TTL must not keep a lease in force if its release failed, or if the
-    /// reply to its grant was lost.
+    /// other leases. If the release of a lease failed, or if the reply to its grant was lost, a
+    /// shared TTL must not keep the lease in force.
     Kept,
 }
 
-/// A lease as a backend acquires, renews and releases it: the key, the lease id and the stored
-/// fields.
+/// A lease that a backend acquires, renews or releases: its key, its id and the fields that the
+/// store keeps.
 ///
 /// ```
 /// use std::time::Duration;
@@ -213,7 +213,7 @@ impl Lease {
         self
     }
 
-    /// Sets how much of the key the lease covers.
+    /// Sets whether the lease covers the whole key or a number of its units.
     #[must_use]
     pub fn with_share(mut self, share: Share) -> Self {
         self.share = share;
@@ -267,7 +267,7 @@ impl Lease {
         self.tenure
     }
 
-    /// Returns how much of the key the lease covers.
+    /// Returns whether the lease covers the whole key or a number of its units.
     pub fn share(&self) -> Share {
         self.share
     }

@@ -122,7 +122,7 @@ impl Standing {
         self
     }
 
-    /// Sets for how long it is certain that the store has not lost any confirmed data.
+    /// Sets the length of time for which the store is known not to have lost any confirmed data.
     #[must_use]
     pub fn with_age(mut self, age: Duration) -> Self {
         self.age = age;
@@ -146,7 +146,7 @@ impl Standing {
         self.floor
     }
 
-    /// Returns for how long it is certain that the store has not lost any confirmed data.
+    /// Returns the length of time for which the store is known not to have lost any confirmed data.
     pub fn age(&self) -> Duration {
         self.age
     }
@@ -170,8 +170,8 @@ pub struct Enlistment {
 }
 
 impl Enlistment {
-    /// Creates a request for the store with the identity `store`. A store with a different identity
-    /// ignores the membership request.
+    /// Creates a membership request for the store with the identity `store`. A store with a
+    /// different identity ignores the membership request.
     pub fn new(store: StoreId, charter: Charter) -> Self {
         Self { store, charter, floor: 0 }
     }

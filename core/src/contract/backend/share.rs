@@ -1,7 +1,7 @@
-//! How much of a key a claim requests.
+//! Whether a claim requests a whole key or a number of its units.
 
-/// How much of a key a claim requests. A store distinguishes lock types only by the share that
-/// their claims request.
+/// Whether a claim requests a whole key or a number of its units. A store distinguishes lock types
+/// only by the share that their claims request.
 ///
 /// A mutex requests the key exclusively. A caller of a semaphore requests one unit per permit, up
 /// to the semaphore's limit. A reader requests one unit, and the limit is too large for readers to

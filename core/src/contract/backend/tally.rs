@@ -1,5 +1,5 @@
-//! Event counters, indexed by the hash of the event's name. A watch that is not in the maps uses
-//! these counters to detect that it may have missed an event.
+//! Event counters, indexed by the hash of the event's name. A watch that has not been polled yet
+//! uses these counters to detect that it may have missed an event.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 

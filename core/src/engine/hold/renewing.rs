@@ -1,4 +1,4 @@
-//! A renewal between its request and its reply.
+//! A renewal whose request has been sent and whose reply has not arrived yet.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -49,8 +49,9 @@ impl Hold {
 
     /// Starts a renewal that changes the lease, after the current renewal has finished.
     ///
-    /// All later renewals request the changed lease. A shorter TTL moves the deadline before the
-    /// request is sent, because the store may apply the shorter TTL even if the reply is lost.
+    /// All later renewals request the changed lease. If the new TTL is shorter, the deadline moves
+    /// before the request is sent, because the store may apply the shorter TTL even if the reply is
+    /// lost.
     pub(crate) async fn start_change(
         self: &Arc<Self>,
         change: impl Fn(Lease) -> Lease,

@@ -1,4 +1,4 @@
-//! Records which task acquired a lease, as a hint that a waiting caller may be waiting for itself.
+//! Records which task acquired a lease, to detect callers that may be waiting for themselves.
 //!
 //! A task that locks a key again gets a warning instead of an error, because its guard may have
 //! moved to a different task, which can release the key.

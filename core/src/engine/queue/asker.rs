@@ -1,4 +1,4 @@
-//! The right to send requests to the store, and how a caller gives up the right.
+//! The right to send requests to the store for one key, and how a caller gives up this right.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The two sides of a queued caller. The queue sends messages, and the caller receives them.
+//! The channel through which the queue sends messages to a queued caller.
 
 use std::mem;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Handles releases while no task is running.
+//! Handles releases while no background task is running.
 
 use std::convert::Infallible;
 use std::sync::mpsc::{self, Receiver, Sender};

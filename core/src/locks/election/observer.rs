@@ -118,7 +118,8 @@ impl Observer {
     /// [`ErrorKind::Closed`].
     ///
     /// If the stream has not been polled for a while, its next item may come from an earlier
-    /// request and be outdated. The current state follows an outdated item immediately.
+    /// request and be outdated. After an outdated item, the stream immediately returns the current
+    /// state.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

@@ -102,7 +102,7 @@ impl MultiGuard {
     }
 
     /// Returns the earliest [deadline](LockGuard::deadline) of all parts. The guard is considered
-    /// lost at this deadline unless the part with this deadline is renewed first.
+    /// lost at the earliest deadline unless the part with that deadline is renewed first.
     pub fn deadline(&self) -> Instant {
         self.guards.iter().map(LockGuard::deadline).min().unwrap_or(Instant::FAR_FUTURE)
     }
@@ -112,8 +112,7 @@ impl MultiGuard {
         self.guards.iter().map(LockGuard::remaining).min().unwrap_or_default()
     }
 
-    /// Returns whether all leases are in force. The result is based on local state, without any
-    /// I/O.
+    /// Returns whether all leases are in force. This method reads local state and does no I/O.
     ///
     /// A result of `true` may be out of date by the time the caller acts on it. A result of `false`
     /// is final.
