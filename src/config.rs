@@ -1,4 +1,4 @@
-//! Named locks that are configured outside the code.
+//! Named locks whose types and options are configured outside the code.
 
 mod human;
 mod service;
@@ -68,7 +68,7 @@ pub struct Config {
     /// Whether to connect on the first request instead of at startup.
     #[serde(default)]
     pub lazy: bool,
-    /// The profile for locks without their own profile, and the source of fields that a profile
+    /// The profile for locks that match no other profile, and the default for fields that a profile
     /// omits.
     #[serde(default)]
     pub defaults: Profile,
@@ -150,9 +150,9 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`], with the path of the field, if a field is missing, is
-    /// unknown or has the wrong type. [`LockService::connect`] checks whether the settings are
-    /// consistent and supported by the store.
+    /// Returns [`ErrorKind::Invalid`], with the field's path, if a field is missing, is unknown or
+    /// has the wrong type. [`LockService::connect`] checks whether the settings are consistent and
+    /// supported by the store.
     pub fn read<'de>(format: impl Deserializer<'de>) -> Result<Self, Error> {
         serde_path_to_error::deserialize(format).map_err(|error| {
             let (path, why) = (error.path().to_string(), error.inner().to_string());

@@ -1,4 +1,4 @@
-//! Restricts writes to etcd to the holder of a lock.
+//! Restricts writes to etcd to a lock's holder.
 
 use etcd_client::{Compare, CompareOp};
 use leasehold_core::LockGuard;

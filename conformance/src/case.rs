@@ -52,7 +52,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Returns the group and the name in the format that test runners use.
+    /// Returns the case's group and name in the format that test runners use.
     pub fn path(&self) -> String {
         format!("{}::{}", self.group, self.name)
     }

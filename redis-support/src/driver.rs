@@ -326,8 +326,7 @@ pub enum ConnectError {
     Failed(Error),
 }
 
-/// Receives the push messages of a server, in the task of the connection. The handler must not
-/// block.
+/// Receives a server's push messages, in the connection's task. The handler must not block.
 ///
 /// [`Driver::connect`] takes a handler as an argument.
 pub type PushHandler = Arc<dyn Fn(Push) + Send + Sync>;

@@ -1,16 +1,17 @@
 //! Group commit: while requests are in progress, new requests from several callers are collected
 //! and sent together. In a batch, mutexes that are acquired or released share one script. Scripts
-//! for single locks share the round trip.
+//! that each handle a single lock are sent together in one round trip.
 //!
 //! If no request is in progress, a caller sends its request without a batch, with the script for a
 //! single lock. A caller whose script cannot be shared sends its request without a batch if fewer
 //! than [`LANES`] requests are in progress. All remaining callers join a batch, and up to [`LANES`]
 //! tasks send the batches with one round trip each. A batch never waits for a caller, so a caller
-//! that stops polling does not delay the batch. Tasks whose runtime has stopped are replaced.
+//! that stops polling does not delay the batch. If the runtime of a sending task has stopped, a new
+//! task replaces it.
 //!
-//! A caller that gives up an acquisition releases the lease, in case it was granted. Requests are
-//! therefore sent in the order in which they were added. A batch omits callers that gave up before
-//! the batch was sent. Releases precede acquisitions.
+//! A caller that gives up an acquisition releases the lease, in case the lease was granted.
+//! Requests are therefore sent in the order in which they were added. A batch omits callers that
+//! gave up before the batch was sent. Releases precede acquisitions.
 
 mod batch;
 

@@ -55,8 +55,8 @@ pub struct Acquire {
     /// The quorum configuration that the store must have joined, or `None` if the store does not
     /// have to be a member.
     pub charter: Option<Charter>,
-    /// The requested minimum token of the partition, or 0 if there is none. The token is not ahead
-    /// of the clock by more than [`Claim::WISHED_AHEAD`].
+    /// The requested minimum token of the partition, or 0 if there is none. The token is ahead of
+    /// the clock by at most [`Claim::WISHED_AHEAD`].
     pub least_token: i64,
 }
 
@@ -113,7 +113,7 @@ impl Key {
 }
 
 impl Named {
-    /// Returns the identification of `lease` in the table.
+    /// Returns the values that identify `lease` in the table.
     pub fn of(lease: &Lease) -> Self {
         Self { key: Key::of(lease.key()), tag: tag(&lease.id().secret()) }
     }
@@ -180,8 +180,8 @@ impl Place {
 }
 
 impl Renew {
-    /// The maximum number of leases in one statement. The database needs a few milliseconds for
-    /// such a statement.
+    /// The maximum number of leases in one statement. The database needs a few milliseconds for a
+    /// statement of this size.
     pub const MAX_TOGETHER: usize = 512;
 
     /// Creates the request that renews a lease of the backend contract.

@@ -1,4 +1,4 @@
-//! The etcd leases that entries are attached to.
+//! The etcd leases that the keys of holders and waiters are attached to.
 
 use std::time::Duration;
 

@@ -21,8 +21,8 @@ use crate::session;
 /// The number of entries that are read for one page of a list.
 const ENTRIES_PER_PAGE: i64 = 512;
 
-/// The maximum number of waiters in an inspection. This number is more than fits on a screen, and
-/// still keeps the reply short.
+/// The maximum number of waiters in an inspection. The limit is more than fits on a screen, and
+/// keeps the reply short.
 const LISTED: usize = 128;
 
 /// The maximum number of leases whose remaining time is requested after an attempt that was not

@@ -18,9 +18,9 @@ pub struct Run {
     pub seed: u64,
     /// The class of the store in one word, such as `sentinel`.
     pub class: String,
-    /// The title of the class, such as "Redis with Sentinel".
+    /// The title of the store's class, such as "Redis with Sentinel".
     pub title: String,
-    /// The versions of the programs, by name.
+    /// The versions of the programs, by program name.
     pub versions: BTreeMap<String, String>,
     /// The machine: its cores, its memory and its kernel.
     pub machine: String,
@@ -30,13 +30,13 @@ pub struct Run {
     pub ttl_ms: f64,
     /// The client processes.
     pub clients: Vec<ClientRow>,
-    /// The holds, in the order of their start.
+    /// The holds, ordered by start time.
     pub holds: Vec<HoldRow>,
-    /// The faults, in the order of their start.
+    /// The faults, ordered by start time.
     pub faults: Vec<FaultRow>,
     /// The writes, in the order in which the resource received them.
     pub writes: Vec<WriteRow>,
-    /// The violations, in the order of time.
+    /// The violations, in chronological order.
     pub violations: Vec<ViolationRow>,
     /// The counts and extremes.
     pub figures: Figures,
@@ -210,7 +210,7 @@ pub struct ViolationRow {
     pub excused: Option<String>,
 }
 
-/// The counts and extremes of a run.
+/// A run's counts and extreme values.
 ///
 /// [`Run::figures`] contains a value of this type.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -220,11 +220,12 @@ pub struct Figures {
     pub events: u64,
     /// The number of calls that requested a lock.
     pub calls: u64,
-    /// The outcomes of these calls: `granted`, `busy`, `cancelled`, and the kinds of errors.
+    /// The outcomes of the calls that requested a lock: `granted`, `busy`, `cancelled`, and the
+    /// kinds of errors.
     pub outcomes: BTreeMap<String, u64>,
     /// The number of holds by lock type.
     pub holds: BTreeMap<String, u64>,
-    /// The number of losses that guards reported, by reason.
+    /// The number of lost leases that guards reported, by reason.
     pub losses: BTreeMap<String, u64>,
     /// The number of faults by kind.
     pub faults: BTreeMap<String, u64>,
@@ -234,7 +235,7 @@ pub struct Figures {
     pub violations: BTreeMap<Rule, u64>,
     /// The number of excused violations by rule, which a window of the guarantees permits.
     pub excused: BTreeMap<Rule, u64>,
-    /// The longest overlap of holds that exclude each other.
+    /// The longest overlap of two holds that should exclude each other.
     pub longest_overlap_ms: f64,
     /// The numbers of writes that the fenced register accepted and rejected.
     pub writes: [u64; 2],
@@ -251,9 +252,10 @@ pub struct Figures {
     /// The total time during which the machine did not run the campaign. Only stalls of 200 ms or
     /// more are detected.
     pub stalled_ms: f64,
-    /// The largest numbers of file descriptors of a client, during and after its work.
+    /// The largest numbers of file descriptors that a client process had open during its work and
+    /// after its work.
     pub fds: [u64; 2],
-    /// In long runs, the resource usage over time.
+    /// In long runs, the client processes' resource usage over time.
     pub samples: Vec<Sample>,
 }
 

@@ -1,4 +1,4 @@
-//! A primary that may change, and the sentinels that report it.
+//! The current primary, and the sentinels that report which server is the primary.
 
 mod answer;
 
