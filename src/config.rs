@@ -110,7 +110,7 @@ pub struct Profile {
     /// How long the work may continue after the loss notification. See [`LockOptions::loss_grace`].
     #[serde(deserialize_with = "human::time")]
     pub loss_grace: Option<Duration>,
-    /// How long a key stays locked after its lease has expired. See [`LockOptions::lock_delay`].
+    /// How long a key remains locked after its lease has expired. See [`LockOptions::lock_delay`].
     #[serde(deserialize_with = "human::time")]
     pub lock_delay: Option<Duration>,
     /// Whether callers acquire the lock in order of arrival. See [`LockOptions::fair`].

@@ -28,8 +28,8 @@ use crate::connection::Connection;
 use crate::error::Failure;
 use crate::sync::locked;
 
-/// The number of concurrent round trips. Three of them keep both sides busy. In a measurement, six
-/// lanes sent smaller batches but not more of them.
+/// The number of concurrent round trips. Three concurrent round trips keep the client and the
+/// server busy. In a measurement, six lanes sent smaller batches but not more of them.
 const LANES: usize = 3;
 
 /// The maximum number of conditions and changes in a batch. The server's default limit is 128, and

@@ -27,9 +27,9 @@ use crate::connection::{Link, MIN_TTL, Servers};
 use crate::error::{self, Failure};
 use crate::sync::locked;
 
-/// The part of its TTL that a session may have used up before an acquisition reconnects to it. With
-/// one twelfth, a lease starts with nearly all of its TTL. The client crate sends pings after three
-/// twentieths.
+/// The part of a session's TTL that may have elapsed before an acquisition reconnects to the
+/// session. With one twelfth, a new lease has nearly all of its TTL left. The client crate sends
+/// pings after three twentieths of the TTL.
 const FRESH: u32 = 12;
 
 /// The corresponding part for waiters. A queue entry may expire earlier than requested, because no

@@ -20,7 +20,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// The backend under test.
     type Backend: LockBackend;
 
-    /// The name of the store in reports.
+    /// The store's name in reports.
     const NAME: &str;
 
     /// The kind of time that the store uses.
@@ -48,7 +48,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// time](Time::rounds).
     const ROUNDS: Rounds = Self::TIME.rounds();
 
-    /// The subjects of the cases that run by default. The default depends on the [kind of
+    /// The subjects of the test cases that run by default. The default depends on the [kind of
     /// time](Time::subjects).
     ///
     /// A backend for a store in driven time needs two harnesses: one in driven time for the store,
@@ -58,17 +58,17 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// Whether cases share stores in a test binary of [`Suites`](crate::Suites). Use this option
     /// for stores that are expensive to start.
     ///
-    /// Most cases share one store at the same time. A few additional stores serve one case at a
-    /// time. These stores are for cases that run in [driven time](Time::Driven), disturb the store,
-    /// list its keys or put it under load. A case in which the store joins a quorum starts its own
-    /// store. A store is not used again after a case has failed on it.
+    /// Most cases use one shared store at the same time. A few additional stores serve one case at
+    /// a time. These stores are for cases that run in [driven time](Time::Driven), disturb the
+    /// store, list its keys or put it under load. A case in which the store joins a quorum starts
+    /// its own store. A store is not used again after a case has failed on it.
     ///
     /// [`start`](Self::start) and [`disturb`](Self::disturb) run on a runtime that outlives the
     /// cases. Connections that any other method opens must not outlive the call, because each case
     /// has a separate runtime.
     const POOLED: bool = false;
 
-    /// Starts a store, or finds a running one.
+    /// Starts a store, or finds a running store.
     async fn start() -> Self;
 
     /// Creates a new client of the store with separate connections.
@@ -159,8 +159,8 @@ pub enum Time {
     /// Each case has a runtime with a single thread. The suite waits until no call is in progress
     /// and all notifications have been handled ([`Harness::flush_news`]). The suite then advances
     /// its clock to the next timer, advances the store's clock by the same time, and wakes the
-    /// timer. The store's clock should not advance on its own. If it does, set [`Timing::slack`] to
-    /// the milliseconds that a case takes.
+    /// timer. The store's clock should not advance on its own. If the store's clock does advance on
+    /// its own, set [`Timing::slack`] to the milliseconds that a case takes.
     ///
     /// Network timeouts still use real time. The cases for the network and the load run on
     /// harnesses in real time.

@@ -65,7 +65,7 @@ pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {
     /// Opens a connection to one server with the credentials in `access`, and passes the server's
     /// push messages to `listener`.
     ///
-    /// The caller limits the time by dropping the future. TCP keep-alive must use
+    /// The caller enforces the time limit by dropping the future. TCP keep-alive must use
     /// [`KeepAlive::ALL`].
     ///
     /// # Errors

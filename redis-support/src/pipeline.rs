@@ -39,9 +39,10 @@ use crate::reply::Received;
 use batch::{Batch, Requests, Taken};
 pub(crate) use batch::{Change, Joined, Outcome};
 
-/// The number of concurrent round trips. Three of them keep both sides busy: the server runs one
-/// batch, the client reads the replies to a second batch, and a third batch fills up. In a
-/// measurement, two lanes reached 0.85 of this throughput, and four lanes sent smaller batches.
+/// The number of concurrent round trips. Three concurrent round trips keep both sides busy: the
+/// server runs one batch, the client reads the replies to a second batch, and a third batch fills
+/// up. In a measurement, two lanes reached 0.85 of this throughput, and four lanes sent smaller
+/// batches.
 const LANES: usize = 3;
 
 /// How long the locks of a cluster do not share scripts after a lock was found on a different
@@ -53,7 +54,8 @@ const SLOTS_MOVE_FOR: Duration = Duration::from_secs(10);
 /// it. A lock that several processes need would be skipped each time.
 const CONTENDED_FOR: Duration = Duration::from_secs(1);
 
-/// The maximum number of remembered contended locks. Even a busy process has only a few such locks.
+/// The maximum number of remembered contended locks. Even a busy process has only a few contended
+/// locks.
 const MAX_CONTENDED: usize = 1_024;
 
 /// The command before a script whose keys the server does not have to track.

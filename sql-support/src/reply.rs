@@ -169,7 +169,7 @@ pub struct Inspected {
 }
 
 impl Inspected {
-    /// The maximum number of listed holders and of listed queue entries. The limit is more than
+    /// The maximum number of listed holders and of listed queue entries. The limit exceeds what
     /// fits on a screen, and keeps the reply short.
     pub const LISTED: usize = 128;
 }

@@ -253,7 +253,7 @@ pub struct Figures {
     /// more are detected.
     pub stalled_ms: f64,
     /// The largest numbers of file descriptors that a client process had open during its work and
-    /// after its work.
+    /// afterwards.
     pub fds: [u64; 2],
     /// In long runs, the client processes' resource usage over time.
     pub samples: Vec<Sample>,

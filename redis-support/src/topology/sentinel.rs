@@ -245,7 +245,8 @@ impl<D: Driver> Sentinel<D> {
             found.push(sentinel);
         }
         let before = mem::replace(&mut *self.found(), found);
-        // The mutex is unlocked first, because closing a connection may wake other tasks.
+        // The in-process mutex is unlocked first, because closing a connection may wake other
+        // tasks.
         drop(before);
         new
     }
