@@ -36,7 +36,8 @@
 //! have noticed the deletion.
 //!
 //! On Linux, a file can be a member of a [`Quorum`](leasehold_core::quorum::Quorum) whose clients
-//! all run on this machine. Restarting the machine ends the membership and all leases.
+//! all run on this machine. Restarting the machine ends the file's quorum membership and all
+//! leases.
 //!
 //! # Where to put the file
 //!

@@ -124,8 +124,8 @@ pub trait Harness: Send + Sync + Sized + 'static {
     }
 
     /// Returns a function that requests a reply from the store, which the suite uses to detect
-    /// stalls of the store. A call must return within one second, even while the store is
-    /// [disturbed](Self::disturb).
+    /// stalls of the store. Each call of this function must return within one second, even while
+    /// the store is [disturbed](Self::disturb).
     ///
     /// The suite calls the function every few milliseconds while it measures time. By default, only
     /// the machine that runs the suite is observed.
@@ -186,7 +186,7 @@ impl Time {
     /// Returns the subjects of the test cases that are useful in this kind of time.
     ///
     /// For cases that test the client, a real store only adds latency, so these cases run in
-    /// virtual time. Network faults and load need real time.
+    /// virtual time. Cases about network faults and load need real time.
     pub const fn subjects(self) -> &'static [Subject] {
         match self {
             Self::Driven => &[Subject::Store],
@@ -196,8 +196,8 @@ impl Time {
     }
 }
 
-/// The number of rounds of a long test case. Long cases make thousands of grants, run random
-/// operations or repeat races. Each run chooses new random operations.
+/// The number of rounds of a long test case. Long test cases grant thousands of leases, run random
+/// operations or repeat races. Each test run chooses new random operations.
 ///
 /// [`Harness::ROUNDS`] selects the number of rounds. If the environment variable
 /// `LEASEHOLD_CONFORMANCE_ALL` is set, all rounds run.

@@ -174,8 +174,8 @@ impl Request<'_> {
         }
     }
 
-    /// Returns the number of words and their total size in bytes. The size of a number may be
-    /// overestimated by a few bytes.
+    /// Returns the number of words and their total size in bytes. The computed size of a number may
+    /// be a few bytes too large.
     pub fn size(&self) -> (usize, usize) {
         let (Run { shape, words }, text) = match self {
             Self::ByHash(run) => (run, run.shape.script.hash()),
@@ -188,7 +188,7 @@ impl Request<'_> {
         (3 + keys.len() + args.len(), self.command().len() + text.len() + count + bytes)
     }
 
-    /// Calls `add` with each word after the first.
+    /// Calls `add` with each word except the first.
     pub fn for_each_argument(&self, mut add: impl FnMut(&str)) {
         let Run { shape, words } = match self {
             Self::ByHash(run) => {

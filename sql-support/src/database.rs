@@ -79,8 +79,8 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// - **Minimum token**: A renewal of a lease in force raises the partition's token to the lease's
 ///   minimum token.
 ///
-/// A claim for several keys neither wakes nor creates queue entries. All admissions are decided
-/// first, in the order of the claims. Then all leases are granted.
+/// A claim for several keys neither wakes nor creates queue entries. The transaction first decides
+/// on the admission of all claims, in their order. Then all leases are granted.
 ///
 /// # Membership
 ///
@@ -90,8 +90,9 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// incarnation counts as empty.
 ///
 /// - **Claim with a quorum configuration**: Unless the row contains this configuration, the claim
-///   fails with [`NotEnlisted`](crate::Failure::NotEnlisted) and changes nothing. The row is read
-///   after the partition has been locked. A claim without a configuration does not read the row.
+///   fails with [`NotEnlisted`](crate::Failure::NotEnlisted) and changes nothing. The transaction
+///   reads the row after it has locked the partition. A claim without a quorum configuration does
+///   not read the row.
 /// - **Membership status**: If the row is empty, it gets the fresh identity, `since = now`, and no
 ///   configuration.
 /// - **Join**: The transaction locks all partitions in ascending order and continues like
@@ -134,7 +135,8 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// # Cancel safety
 ///
 /// Any future may be dropped, in which case its transaction is applied either completely or not at
-/// all. The connection is reused only if it is known to be outside of a transaction.
+/// all. After a future is dropped, its connection is reused only if the connection is known to be
+/// outside of a transaction.
 #[async_trait]
 pub trait Database: Debug + Send + Sync + Sized + 'static {
     /// The configuration of a connection to the database.
