@@ -1,4 +1,4 @@
-//! Lock types for code without an async runtime. A call that waits blocks its thread.
+//! Lock types for code without an async runtime. A call that waits for a lock blocks its thread.
 //!
 //! This module re-exports [`leasehold_core::blocking`] and adds [`connect`] and [`connect_with`].
 //! The documentation of [`leasehold_core::blocking`] lists the differences from the async types.

@@ -1,4 +1,4 @@
-//! Named locks that are configured outside the code.
+//! Named locks whose types and options are configured outside the code.
 
 mod human;
 mod service;
@@ -58,7 +58,8 @@ pub use service::LockService;
 /// profiles match a lock, the profile whose name has the most characters besides `*` applies.
 ///
 /// A duration is a string such as `"30s"`, `"200ms"` or `"1h 30m"`. Unknown fields and invalid
-/// settings are rejected. The error for such a field contains the field's path.
+/// settings are rejected. The error for an unknown field or an invalid setting contains the path of
+/// the field.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -68,7 +69,7 @@ pub struct Config {
     /// Whether to connect on the first request instead of at startup.
     #[serde(default)]
     pub lazy: bool,
-    /// The profile for locks without their own profile, and the source of fields that a profile
+    /// The profile for locks that match no other profile, and the default for fields that a profile
     /// omits.
     #[serde(default)]
     pub defaults: Profile,
@@ -95,10 +96,11 @@ pub struct Profile {
     /// attempt.
     #[serde(deserialize_with = "human::time")]
     pub wait: Option<Duration>,
-    /// The longest time to wait for the store during an outage. See [`LockOptions::outage_wait`].
+    /// The longest time to wait for the store while the store is unavailable. See
+    /// [`LockOptions::outage_wait`].
     #[serde(deserialize_with = "human::time")]
     pub outage_wait: Option<Duration>,
-    /// The shortest time for which the lock stays held. See [`LockOptions::min_hold`].
+    /// The shortest time for which the lock is held. See [`LockOptions::min_hold`].
     #[serde(deserialize_with = "human::time")]
     pub min_hold: Option<Duration>,
     /// The longest time for which a lease is renewed. See [`LockOptions::max_hold`].
@@ -107,10 +109,11 @@ pub struct Profile {
     /// The shortest validity of an acquired lease. See [`LockOptions::min_validity`].
     #[serde(deserialize_with = "human::time")]
     pub min_validity: Option<Duration>,
-    /// How long the work may continue after the loss notification. See [`LockOptions::loss_grace`].
+    /// How long work under the lock may continue after the loss notification. See
+    /// [`LockOptions::loss_grace`].
     #[serde(deserialize_with = "human::time")]
     pub loss_grace: Option<Duration>,
-    /// How long a key stays locked after its lease has expired. See [`LockOptions::lock_delay`].
+    /// How long a key remains locked after its lease has expired. See [`LockOptions::lock_delay`].
     #[serde(deserialize_with = "human::time")]
     pub lock_delay: Option<Duration>,
     /// Whether callers acquire the lock in order of arrival. See [`LockOptions::fair`].
@@ -150,9 +153,9 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`], with the path of the field, if a field is missing, is
-    /// unknown or has the wrong type. [`LockService::connect`] checks whether the settings are
-    /// consistent and supported by the store.
+    /// Returns [`ErrorKind::Invalid`], with the field's path, if a field is missing, is unknown or
+    /// has the wrong type. [`LockService::connect`] checks whether the settings are consistent and
+    /// supported by the store.
     pub fn read<'de>(format: impl Deserializer<'de>) -> Result<Self, Error> {
         serde_path_to_error::deserialize(format).map_err(|error| {
             let (path, why) = (error.path().to_string(), error.inner().to_string());

@@ -163,8 +163,8 @@ pub fn connect_lazily(url: &str, options: LockOptions) -> Result<LockClient, Err
 ///
 /// # Errors
 ///
-/// Returns [`ErrorKind::Invalid`] if the URL is not valid. Returns [`ErrorKind::Unsupported`] if the
-/// feature of the store is disabled, and for ZooKeeper, because its client must first ask the
+/// Returns [`ErrorKind::Invalid`] if the URL is not valid. Returns [`ErrorKind::Unsupported`] if
+/// the store's Cargo feature is disabled, and for ZooKeeper, because its client must first ask the
 /// ensemble which TTLs it supports.
 pub fn backend_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     let scheme = scheme(url)?;

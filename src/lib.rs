@@ -107,7 +107,8 @@ pub mod backend {
 
 /// Locks on an etcd cluster.
 ///
-/// The `etcd-client` crate needs `protoc` at build time. The README explains how to install it.
+/// The `etcd-client` crate needs `protoc` at build time. The README explains how to install
+/// `protoc`.
 #[cfg(feature = "etcd")]
 pub mod etcd {
     pub use leasehold_etcd::{EtcdBackend, EtcdConfig, EtcdGuard};

@@ -1,6 +1,7 @@
 //! The `#[locked]` attribute, which runs a function under a lock.
 
-/// Runs a function under a lock. Each call acquires the lock, runs the body and releases the lock.
+/// Runs a function under a lock. Each call of the annotated function acquires the lock, runs the
+/// function's body and releases the lock.
 ///
 /// The attribute needs the `macros` feature. The function must return a `Result<T, E>` with `E:
 /// From<`[`Error`](crate::Error)`>`. The attribute supports these functions:
@@ -12,7 +13,7 @@
 ///   an `async` block or with a `Box::pin` of an `async` block.
 ///
 /// The attribute does not change the signature. The future is `Send` if it would be `Send` without
-/// the attribute. Patterns, generic arguments, `?` and `return` work as usual.
+/// the attribute. Patterns in arguments, generic arguments, `?` and `return` work as usual.
 ///
 /// ```
 /// use leasehold::{LockClient, locked};
@@ -111,8 +112,8 @@
 ///
 /// # Cancel safety
 ///
-/// A call is as cancel safe as its body. If the call is dropped, the client releases the lock in
-/// the background.
+/// A call of the annotated function is as cancel safe as the function's body. If the call is
+/// dropped, the client releases the lock in the background.
 pub use leasehold_macros::locked;
 
 /// The runtime support for the attribute. Only the generated code uses this module.

@@ -2,14 +2,15 @@
 //! sent in one transaction.
 //!
 //! Up to [`LANES`] callers at a time send separate transactions. All remaining callers are queued,
-//! and up to [`LANES`] tasks send their changes in batches, with one round trip each. The change of
-//! a caller that is dropped while it is queued is not sent. A batch never waits for additional
+//! and up to [`LANES`] tasks send their changes in batches, with one round trip each. If a caller
+//! is dropped while it is queued, its change is not sent. A batch never waits for additional
 //! callers.
 //!
-//! The first branch of a batch makes the changes of all callers if all conditions hold. The second
-//! branch has a nested transaction for each caller, so a failed condition affects only one caller.
-//! The first branch also makes the server check all permissions. Servers released before March 2026
-//! do not check the permissions of nested transactions (GHSA-rfx7-8w68-q57q).
+//! A batch is one etcd transaction. Its `then` branch makes the changes of all callers if all
+//! conditions hold. Its `else` branch contains a nested transaction for each caller, so a failed
+//! condition affects only one caller. The `then` branch also makes the server check all
+//! permissions, because servers released before March 2026 do not check the permissions of nested
+//! transactions (GHSA-rfx7-8w68-q57q).
 
 use std::collections::{HashSet, VecDeque};
 use std::iter;
@@ -27,8 +28,8 @@ use crate::connection::Connection;
 use crate::error::Failure;
 use crate::sync::locked;
 
-/// The number of concurrent round trips. Three of them keep both sides busy. In a measurement, six
-/// lanes sent smaller batches but not more of them.
+/// The number of concurrent round trips. Three concurrent round trips keep the client and the
+/// server busy. In a measurement, six lanes sent smaller batches but not more of them.
 const LANES: usize = 3;
 
 /// The maximum number of conditions and changes in a batch. The server's default limit is 128, and

@@ -44,8 +44,8 @@ pub struct EtcdConfig {
 impl EtcdConfig {
     /// The default time limit for a connection and for a reply.
     ///
-    /// Healthy clusters reply within milliseconds, and many elections finish within this limit. The
-    /// limit is also short enough for several renewal attempts within one TTL.
+    /// Healthy clusters reply within milliseconds, and many leader elections finish within this
+    /// limit. The limit is also short enough for several renewal attempts within one TTL.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
     /// Reads a URL such as `etcd://[user[:password]@]host[:port][,host[:port]…]`. `etcds://`
@@ -75,8 +75,8 @@ impl EtcdConfig {
         url::read(url)
     }
 
-    /// Creates a configuration from the addresses of the members and the options of the client
-    /// crate. An address is `http://host:port` or `https://host:port`.
+    /// Creates a configuration from the members' addresses and the client crate's options. An
+    /// address is `http://host:port` or `https://host:port`.
     ///
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! Connects to the members of the cluster, one member at a time.
 //!
-//! The client crate can distribute requests over all members, but the requests to a member that is
-//! down would then fail. Leasehold therefore has one client per member, and uses a member until it
-//! fails.
+//! The client crate can distribute requests over all members, but requests to a member that is down
+//! would then fail. Leasehold therefore creates one client per member, and sends all requests to
+//! one member until this member fails.
 
 use std::io::ErrorKind::TimedOut;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! The keys of locks in etcd. The keys follow the recipe of etcd's `concurrency` package.
+//! The etcd keys that locks use. The keys follow the recipe of etcd's `concurrency` package.
 //!
 //! Each holder and each waiter has a key under `<prefix><name>/`. The order of the keys' creation
 //! is the order of the queue. All further keys that Leasehold needs are under `<prefix>~`, because

@@ -1,4 +1,4 @@
-//! Restricts writes to etcd to the holder of a lock.
+//! Restricts writes to etcd to a lock's holder.
 
 use etcd_client::{Compare, CompareOp};
 use leasehold_core::LockGuard;
@@ -12,8 +12,8 @@ use crate::entry::granted_at;
 /// All guards that dereference to a [`LockGuard`] have this method, including the guards of
 /// readers, writers, permits and leaders.
 pub trait EtcdGuard {
-    /// Returns comparisons for a transaction. The transaction succeeds only if this grant still
-    /// holds the lock.
+    /// Returns comparisons for a transaction. The transaction succeeds only if the guard's grant
+    /// still holds the lock.
     ///
     /// A holder that has lost the lock can no longer write, even if it has not noticed the loss,
     /// because the store checks every write. If a process [hands off the

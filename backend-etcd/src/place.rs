@@ -1,4 +1,4 @@
-//! The queue entry of a claim, and the keys that show whether the claim still has to wait.
+//! A claim's queue entry, and the keys that show whether the claim still has to wait.
 
 use etcd_client::{
     Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse,

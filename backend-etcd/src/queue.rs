@@ -1,4 +1,4 @@
-//! The queue of a lock, and the rule that admits the next claim. All lock types use the same rule.
+//! A lock's queue, and the rule that admits the next claim. The rule applies to all lock types.
 
 use etcd_client::{GetResponse, KeyValue};
 use leasehold_core::backend::{Claim, Lease};

@@ -19,11 +19,12 @@ use crate::connection::Connection;
 use crate::error::{self, Failure};
 use crate::sync::locked;
 
-/// The part of its TTL that a session may have used up before an acquisition renews it. With one
-/// twelfth, a lease starts with nearly all of its TTL, and busy clients do not renew constantly.
+/// The part of a session's TTL that may have elapsed before an acquisition renews the session. With
+/// one twelfth, a new lease has nearly all of its TTL left, and busy clients do not renew
+/// constantly.
 const FRESH: u32 = 12;
 
-/// The part of its TTL that a session must have left. A session with less time is renewed before an
+/// The part of a session's TTL that must remain. A session with less time is renewed before an
 /// entry is attached to it.
 const TIRED: u32 = 3;
 
@@ -130,7 +131,7 @@ impl Sessions {
 
     /// Returns the session for leases with this TTL, so that an entry can be attached now.
     ///
-    /// The session may have used up a part of its TTL. If so, the caller must also call
+    /// A part of the session's TTL may have elapsed. If so, the caller must also call
     /// [`Self::renewed`], which may run concurrently.
     pub(crate) async fn current(
         &self,

@@ -2,9 +2,9 @@
 //!
 //! A deleted key stays in etcd's index until the next compaction, and every range request visits
 //! it. Keys are therefore reused, as in the recipe of etcd's `concurrency` package. The recipe uses
-//! one key per client and lock. Leasehold uses one key for each lease on a lock that a client holds
-//! or requests at the same time. Leases that are requested while the lock is free share one key,
-//! even across clients. The key's value identifies the lease.
+//! one key per client and lock. If a client holds or requests several leases on one lock at the
+//! same time, Leasehold uses a separate key for each lease. Leases that are requested while the
+//! lock is free share one key, even across clients. The key's value identifies the lease.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};

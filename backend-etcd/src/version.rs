@@ -1,4 +1,4 @@
-//! Recognizes server versions that may expire leases even though the leases were renewed.
+//! Recognizes server versions that may expire leases even after they have been renewed.
 
 /// Returns whether a leader of this version may expire renewed leases when it resumes after a long
 /// pause during which it was replaced (etcd-io/etcd#15247).

@@ -20,7 +20,8 @@ use crate::error;
 
 /// A connection that many callers share.
 ///
-/// [`FredDriver`](crate::FredDriver) opens connections. The crate's example shows how to connect.
+/// [`FredDriver`](crate::FredDriver) opens connections. The crate's example shows how to connect to
+/// a server.
 #[derive(Clone, Debug)]
 pub struct FredConnection(Arc<Inner>);
 

@@ -33,7 +33,8 @@ const UNLIMITED: usize = 0;
 
 /// Opens connections with the `fred` crate.
 ///
-/// [`FredBackend`](crate::FredBackend) uses this driver. The crate's example shows how to connect.
+/// [`FredBackend`](crate::FredBackend) uses this driver. The crate's example shows how to connect
+/// to a server.
 #[derive(Clone)]
 pub struct FredDriver {
     /// The settings that all connections share, which include the encryption but not the

@@ -60,6 +60,6 @@ pub type FredBackend = leasehold_redis_support::Backend<FredDriver>;
 /// ```
 pub type FredConfig = leasehold_redis_support::Config<FredDriver>;
 
-/// The client crate. Use it to create the [`fred::types::config::Config`] for
-/// [`FredConfig::from_client`].
+/// The client crate, re-exported. Use this re-export to create the [`fred::types::config::Config`]
+/// for [`FredConfig::from_client`].
 pub use fred;

@@ -21,7 +21,7 @@ const FRESH: Duration = Duration::from_secs(1);
 
 /// Opens connections to the database.
 ///
-/// The crate's example shows how to connect.
+/// The crate's example shows how to connect to a server.
 #[derive(Debug)]
 pub struct Connector {
     servers: Servers,
@@ -31,7 +31,7 @@ pub struct Connector {
 
 /// A connection. Dropping a connection closes it immediately, even while a reply is arriving.
 ///
-/// [`Connector`] opens connections. The crate's example shows how to connect.
+/// [`Connector`] opens connections. The crate's example shows how to connect to a server.
 #[derive(Debug)]
 pub struct Link {
     /// The connection, or `None` while the link is being dropped.

@@ -1,4 +1,4 @@
-//! Prepares the driver of a MySQL or MariaDB database.
+//! Prepares the driver for a MySQL or MariaDB database.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use leasehold_sql_support::{Failure, Layout, News};
 use crate::connector::Connector;
 use crate::servers::Servers;
 
-/// The driver of a MySQL or MariaDB database, based on the `mysql_async` crate.
+/// The driver for a MySQL or MariaDB database, based on the `mysql_async` crate.
 ///
-/// [`MysqlBackend`](crate::MysqlBackend) uses this driver. The crate's example shows how to
-/// connect.
+/// [`MysqlBackend`](crate::MysqlBackend) uses this driver. The crate's example shows how to connect
+/// to a server.
 #[derive(Debug)]
 pub struct Mysql;
 

@@ -1,4 +1,4 @@
-//! Maps the errors of the driver.
+//! Maps the errors of the `mysql_async` crate.
 
 use leasehold_sql_support::mysql::reported;
 use leasehold_sql_support::remote::{Row, RunError};

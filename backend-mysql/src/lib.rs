@@ -66,8 +66,8 @@ pub type MysqlBackend = leasehold_sql_support::Backend<leasehold_sql_support::Re
 
 /// The database and its options.
 ///
-/// The URL is `mysql://[user[:password]@]host[:port]/database[?…]` or `mariadb://…`. Both schemes
-/// work with MySQL and MariaDB.
+/// The URL is `mysql://[user[:password]@]host[:port]/database[?…]` or `mariadb://…`. Both URL
+/// schemes work with MySQL and MariaDB.
 ///
 /// | parameter | value |
 /// | --- | --- |
@@ -79,6 +79,6 @@ pub type MysqlBackend = leasehold_sql_support::Backend<leasehold_sql_support::Re
 /// | `ssl-cert`, `ssl-key` | PEM files of a client's certificate |
 pub type MysqlConfig = leasehold_sql_support::remote::Config<Mysql>;
 
-/// The driver. Use it to create the [`mysql_async::OptsBuilder`] for
+/// The driver crate, re-exported. Use this re-export to create the [`mysql_async::OptsBuilder`] for
 /// [`MysqlConfig::from_options`](leasehold_sql_support::remote::Config::from_options).
 pub use mysql_async;

@@ -1,4 +1,4 @@
-//! The server of a database, and the options for connections to it.
+//! A database's server, and the options for connections to the server.
 
 mod url;
 
@@ -11,7 +11,7 @@ use mysql_async::{Opts, OptsBuilder};
 
 /// The server of a database. `Debug` shows neither the user nor the password.
 ///
-/// The crate's example shows how to connect.
+/// The crate's example shows how to connect to a server.
 #[derive(Clone)]
 pub struct Servers {
     options: OptsBuilder,

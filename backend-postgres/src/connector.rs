@@ -18,7 +18,7 @@ use crate::servers::{Place, Servers};
 
 /// Opens connections to the database.
 ///
-/// The crate's example shows how to connect.
+/// The crate's example shows how to connect to a server.
 #[derive(Debug)]
 pub struct Connector {
     servers: Servers,
@@ -35,7 +35,7 @@ pub(crate) struct Heard {
 
 /// A connection whose messages are read by a task.
 ///
-/// [`Connector`] opens connections. The crate's example shows how to connect.
+/// [`Connector`] opens connections. The crate's example shows how to connect to a server.
 #[derive(Debug)]
 pub struct Link {
     client: Client,

@@ -1,4 +1,4 @@
-//! Prepares the driver of a PostgreSQL database.
+//! Prepares the driver for a PostgreSQL database.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::connector::Connector;
 use crate::listener::Listener;
 use crate::servers::Servers;
 
-/// The driver of a PostgreSQL database, based on the `tokio-postgres` crate.
+/// The driver for a PostgreSQL database, based on the `tokio-postgres` crate.
 ///
 /// [`PostgresBackend`](crate::PostgresBackend) uses this driver. The crate's example shows how to
-/// connect.
+/// connect to a server.
 #[derive(Debug)]
 pub struct Postgres {
     listener: Option<Arc<Listener>>,

@@ -1,4 +1,4 @@
-//! Maps the errors of the driver.
+//! Maps the errors of the `mysql_async` crate.
 
 use std::error::Error as _;
 use std::io;

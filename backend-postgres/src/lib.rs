@@ -128,8 +128,8 @@ pub type PostgresBackend = leasehold_sql_support::Backend<leasehold_sql_support:
 ///
 /// The URL has the format of `libpq`:
 /// `postgres://[user[:password]@][host][:port][,…][/database][?…]`, or `postgresql://…`. If you
-/// list several hosts, add `target_session_attrs=read-write` to find the primary. The time for
-/// connecting is divided equally among the hosts.
+/// list several hosts, add `target_session_attrs=read-write` to find the primary. The time limit
+/// for connecting is divided equally among the hosts.
 ///
 /// | parameter | value |
 /// | --- | --- |
@@ -143,6 +143,6 @@ pub type PostgresBackend = leasehold_sql_support::Backend<leasehold_sql_support:
 /// If you pass a [`tokio_postgres::Config`] instead of a URL, connections are not encrypted.
 pub type PostgresConfig = leasehold_sql_support::remote::Config<Postgres>;
 
-/// The driver. Use it to create the [`tokio_postgres::Config`] for
+/// The driver crate, re-exported. Use this re-export to create the [`tokio_postgres::Config`] for
 /// [`PostgresConfig::from_options`](leasehold_sql_support::remote::Config::from_options).
 pub use tokio_postgres;

@@ -1,4 +1,4 @@
-//! Receives notifications about changes by other clients.
+//! Receives notifications about changes made by other clients.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The servers of a database, and the options for connections to them.
+//! A database's servers, and the options for connections to these servers.
 
 mod url;
 
@@ -13,7 +13,7 @@ use crate::tls::Tls;
 
 /// The servers of a database. `Debug` shows neither the user nor the password.
 ///
-/// The crate's example shows how to connect.
+/// The crate's example shows how to connect to a server.
 #[derive(Clone)]
 pub struct Servers {
     options: tokio_postgres::Config,

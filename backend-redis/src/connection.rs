@@ -9,7 +9,8 @@ use crate::error;
 
 /// A connection that many callers share.
 ///
-/// [`RedisDriver`](crate::RedisDriver) opens connections. The crate's example shows how to connect.
+/// [`RedisDriver`](crate::RedisDriver) opens connections. The crate's example shows how to connect
+/// to a server.
 #[derive(Clone, Debug)]
 pub struct RedisConnection(MultiplexedConnection);
 

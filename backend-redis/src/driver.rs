@@ -26,8 +26,8 @@ const WRITE_QUEUE: usize = 1_024;
 
 /// Opens connections with the `redis` crate.
 ///
-/// [`RedisBackend`](crate::RedisBackend) uses this driver. The crate's example shows how to
-/// connect.
+/// [`RedisBackend`](crate::RedisBackend) uses this driver. The crate's example shows how to connect
+/// to a server.
 #[derive(Clone, Debug)]
 pub struct RedisDriver {
     tls: Encryption,

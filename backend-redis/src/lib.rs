@@ -40,5 +40,6 @@ pub type RedisBackend = leasehold_redis_support::Backend<RedisDriver>;
 /// ```
 pub type RedisConfig = leasehold_redis_support::Config<RedisDriver>;
 
-/// The client crate. Use it to create the [`redis::Client`] for [`RedisConfig::from_client`].
+/// The client crate, re-exported. Use this re-export to create the [`redis::Client`] for
+/// [`RedisConfig::from_client`].
 pub use redis;

@@ -1,5 +1,4 @@
-//! The holders and the queue of one key. The rules match those in
-//! `core/src/backends/memory/machine/entry.rs`.
+//! A key's holders and queue. The rules match those in `core/src/backends/memory/machine/entry.rs`.
 
 use uuid::Uuid;
 

@@ -30,13 +30,14 @@
 //! the tokens of one minute, so only one commit per minute waits for the disk.
 //!
 //! If the file is deleted or replaced, the store loses its data. The next call creates a new file.
-//! Former holders are notified within 250 ms, and tokens continue from the time of day. The log
+//! Former holders are notified within 250 ms, and new tokens start from the time of day. The log
 //! (`-wal`) and the index (`-shm`) that SQLite keeps next to the file belong to the store. If the
 //! log or the index is deleted, no lease is lost, but a new client waits until all existing clients
 //! have noticed the deletion.
 //!
 //! On Linux, a file can be a member of a [`Quorum`](leasehold_core::quorum::Quorum) whose clients
-//! all run on this machine. Restarting the machine ends the membership and all leases.
+//! all run on this machine. Restarting the machine ends the file's quorum membership and all
+//! leases.
 //!
 //! # Where to put the file
 //!
@@ -65,8 +66,8 @@
 //! [`Unavailable`](leasehold_core::ErrorKind::Unavailable), so that the client retries later. The
 //! thread also checks for changes by other processes (`PRAGMA data_version`):
 //!
-//! - While callers wait, the thread checks every 5 to 10 ms.
-//! - While there are only holders, the thread checks every 100 to 200 ms.
+//! - While callers wait, the thread checks the file every 5 to 10 ms.
+//! - While there are only holders, the thread checks the file every 100 to 200 ms.
 //! - While there are neither waiting callers nor holders, the thread checks every 1 to 2 s whether
 //!   the files still exist.
 

@@ -1,4 +1,4 @@
-//! Resolves the addresses of servers. A name may have several addresses, some of which may not
+//! Resolves the addresses of servers. A host name may have several addresses, some of which may not
 //! reply.
 
 use std::collections::HashMap;

@@ -34,8 +34,8 @@ pub struct ZooKeeperConfig {
 impl ZooKeeperConfig {
     /// The default time limit for a connection and for a reply.
     ///
-    /// Healthy ensembles reply within milliseconds, and many elections finish within this limit.
-    /// The limit is also short enough for several renewal attempts within one TTL.
+    /// Healthy ensembles reply within milliseconds, and many leader elections finish within this
+    /// limit. The limit is also short enough for several renewal attempts within one TTL.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
     /// The default tick, which is the `tickTime` of ZooKeeper's sample configuration.
@@ -56,8 +56,8 @@ impl ZooKeeperConfig {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`] if the URL is not valid. Returns [`ErrorKind::Unsupported`]
-    /// if the URL requires TLS or SASL and the `tls` or `sasl` Cargo feature is disabled. No error
-    /// shows the URL, because it may contain a password.
+    /// if the URL requires TLS or SASL and the corresponding Cargo feature (`tls` or `sasl`) is
+    /// disabled. No error shows the URL, because it may contain a password.
     ///
     /// ```
     /// use std::time::Duration;
@@ -100,8 +100,8 @@ impl ZooKeeperConfig {
         })
     }
 
-    /// Sets the parent node of all locks. The default is `/lock`, for which Curator's path of the
-    /// lock `job` is `/lock/job`.
+    /// Sets the parent node of all locks. With the default, `/lock`, Curator's path for the lock
+    /// `job` is `/lock/job`.
     ///
     /// Applications that share an ensemble need different prefixes.
     ///
@@ -131,7 +131,7 @@ impl ZooKeeperConfig {
         Ok(self)
     }
 
-    /// Sets the servers' `tickTime`. Sessions may expire late by up to this time. The default is
+    /// Sets the servers' `tickTime`. Sessions may expire up to one tick late. The default is
     /// [`ZooKeeperConfig::DEFAULT_TICK`].
     ///
     /// Clients cannot query this value. Waiters use the tick to estimate when a dead holder's lease

@@ -1,8 +1,8 @@
-//! Connects to the ensemble. Each connection leads to one server.
+//! Connects to the ensemble. Each connection is to a single server.
 //!
-//! The client crate reconnects automatically, and sends requests that arrived in the meantime, even
-//! for callers that were dropped. Leasehold therefore discards a connection as soon as it is lost,
-//! and the next request opens a new connection.
+//! The client crate reconnects automatically, and then sends the requests that were made in the
+//! meantime, even if their callers were dropped. Leasehold therefore discards a connection as soon
+//! as it is lost, and the next request opens a new connection.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The nodes of locks in ZooKeeper. Each lock has a node below the prefix, and each holder and
 //! waiter has a node below the lock's node.
 //!
-//! The node of a lock is a container, which the leader removes when it is empty. Slashes in the
-//! name of a lock are encoded, so that locks never share child nodes.
+//! A lock's node is a container node, which ZooKeeper's leader removes when the node is empty.
+//! Slashes in the name of a lock are encoded, so that locks never share child nodes.
 
 use std::sync::Arc;
 

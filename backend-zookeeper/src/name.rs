@@ -7,8 +7,8 @@
 //! | `_c_<tag>-__READ__NNNNNNNNNN`, `_c_<tag>-__WRIT__NNNNNNNNNN` | a reader or a writer, as in Curator's `InterProcessReadWriteLock` |
 //! | `_c_<tag>-unit-<state>-<units>-<limit>-NNNNNNNNNN` | permits of a semaphore; the state is `h`, `q` or a number, see [`State`] |
 //!
-//! The server assigns the number. The tag belongs to a [lease](crate::layout::tag), or is Curator's
-//! protection ID, which is optional.
+//! The server assigns the number. The tag in a name identifies a [lease](crate::layout::tag), or is
+//! Curator's optional protection ID.
 
 use leasehold_core::backend::Share;
 

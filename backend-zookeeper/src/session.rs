@@ -1,11 +1,11 @@
 //! Manages ZooKeeper sessions. All renewed leases with the same TTL share one session. Every lease
 //! that is not renewed has a separate session.
 //!
-//! A session expires one timeout after the leader's last contact with it. A reply from a server
-//! other than the leader does not show when that contact was, because servers forward session
-//! activity only every half tick. Leasehold therefore renews a session by reconnecting to it, which
-//! the leader must confirm and which restarts the session time. A write on the same connection
-//! shows that the leader is still the leader.
+//! A session expires if ZooKeeper's leader has no contact with it for the session timeout. A reply
+//! from a server other than the leader does not show when the leader last had contact with the
+//! session, because servers forward session activity only every half tick. Leasehold therefore
+//! renews a session by reconnecting to it, which the leader must confirm and which restarts the
+//! session time. A write on the same connection shows that the leader has not been replaced.
 //!
 //! A connection is closed soon after its use, because servers limit the number of connections per
 //! address, and all clients need connections for their renewals. The client crate does not send
@@ -27,9 +27,9 @@ use crate::connection::{Link, MIN_TTL, Servers};
 use crate::error::{self, Failure};
 use crate::sync::locked;
 
-/// The part of its TTL that a session may have used up before an acquisition reconnects to it. With
-/// one twelfth, a lease starts with nearly all of its TTL. The client crate sends pings after three
-/// twentieths.
+/// The part of a session's TTL that may have elapsed before an acquisition reconnects to the
+/// session. With one twelfth, a new lease has nearly all of its TTL left. The client crate sends
+/// pings after three twentieths of the TTL.
 const FRESH: u32 = 12;
 
 /// The corresponding part for waiters. A queue entry may expire earlier than requested, because no

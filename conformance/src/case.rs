@@ -52,7 +52,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Returns the group and the name in the format that test runners use.
+    /// Returns the case's group and name in the format that test runners use.
     pub fn path(&self) -> String {
         format!("{}::{}", self.group, self.name)
     }
@@ -92,13 +92,13 @@ pub(crate) enum Body {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Subject {
-    /// The client: queue, retries, renewals and guards. A store only adds latency to cases that
+    /// The client's queue, retries, renewals and guards. A store only adds latency to cases that
     /// test the client, so these cases run on harnesses in [virtual time](crate::Time::Virtual). To
     /// run them on all harnesses, set the environment variable `LEASEHOLD_CONFORMANCE_ALL`.
     Layers,
     /// The client and its store under load.
     Load,
-    /// The connection between the client and its store.
+    /// The network connection between the client and its store.
     Network,
     /// The contract that the store and its backend must fulfil.
     Store,

@@ -60,7 +60,8 @@ async fn step(harness: &dyn AnyHarness, clock: &DrivenClock, calls: &Calls) {
     let Some(moving) = calls.begin_move(begun) else { return };
     let by = due.since(clock.now());
     // The client's clock advances first, so that the client considers a lease expired before the
-    // store does. Some stores may read their clock between the two steps.
+    // store does. Some stores may read their clock after the client's clock has advanced and before
+    // their own clock has advanced.
     clock.advance(by);
     harness.advance_store(by).await;
     drop(moving);

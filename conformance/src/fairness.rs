@@ -50,7 +50,7 @@ const PROCESSES: usize = 4;
 /// The number of clients in each process.
 const CLIENTS: usize = 4;
 
-/// A contest in which sixteen clients in four processes compete for one lock.
+/// A test in which sixteen clients in four processes compete for one lock.
 ///
 /// The example for [`fairness`](self) runs a contest.
 #[derive(Clone, Copy, Debug)]
@@ -59,8 +59,8 @@ pub struct Contest {
 }
 
 impl Contest {
-    /// Creates a contest in which each client acquires the lock `rounds` times. Cancelled
-    /// acquisitions do not count.
+    /// Creates a test in which each client acquires the lock `rounds` times. Cancelled acquisitions
+    /// do not count.
     pub const fn new(rounds: usize) -> Self {
         Self { rounds }
     }

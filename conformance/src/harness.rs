@@ -11,8 +11,8 @@ use crate::case::{Need, Subject};
 /// Connects the suite to a store.
 ///
 /// Each case starts a store with [`start`](Self::start), and creates as many clients of it as it
-/// needs. If starting a store is expensive, cases may share one, because every case uses different
-/// keys. A harness can also [pool](Self::POOLED) its stores.
+/// needs. If starting a store is expensive, cases may share a store, because every case uses
+/// different keys. A harness can also [pool](Self::POOLED) its stores.
 ///
 /// The crate's documentation contains a complete harness.
 #[async_trait]
@@ -20,7 +20,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// The backend under test.
     type Backend: LockBackend;
 
-    /// The name of the store in reports.
+    /// The store's name in reports.
     const NAME: &str;
 
     /// The kind of time that the store uses.
@@ -44,11 +44,11 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// variable `LEASEHOLD_CONFORMANCE_ALL` to run all groups on every harness.
     const GROUPS: Groups = Groups::All;
 
-    /// How many rounds of each long case run. The default depends on the [kind of
+    /// The number of rounds of each long test case. The default depends on the [kind of
     /// time](Time::rounds).
     const ROUNDS: Rounds = Self::TIME.rounds();
 
-    /// The subjects of the cases that run by default. The default depends on the [kind of
+    /// The subjects of the test cases that run by default. The default depends on the [kind of
     /// time](Time::subjects).
     ///
     /// A backend for a store in driven time needs two harnesses: one in driven time for the store,
@@ -58,17 +58,17 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// Whether cases share stores in a test binary of [`Suites`](crate::Suites). Use this option
     /// for stores that are expensive to start.
     ///
-    /// Most cases share one store at the same time. A few additional stores serve one case at a
-    /// time. These stores are for cases that run in [driven time](Time::Driven), disturb the store,
-    /// list its keys or put it under load. A case in which the store joins a quorum starts its own
-    /// store. A store is not used again after a case has failed on it.
+    /// Most cases use one shared store at the same time. A few additional stores serve one case at
+    /// a time. These stores are for cases that run in [driven time](Time::Driven), disturb the
+    /// store, list its keys or put it under load. A case in which the store joins a quorum starts
+    /// its own store. A store is not used again after a case has failed on it.
     ///
     /// [`start`](Self::start) and [`disturb`](Self::disturb) run on a runtime that outlives the
     /// cases. Connections that any other method opens must not outlive the call, because each case
     /// has a separate runtime.
     const POOLED: bool = false;
 
-    /// Starts a store, or finds a running one.
+    /// Starts a store, or finds a running store.
     async fn start() -> Self;
 
     /// Creates a new client of the store with separate connections.
@@ -124,8 +124,8 @@ pub trait Harness: Send + Sync + Sized + 'static {
     }
 
     /// Returns a function that requests a reply from the store, which the suite uses to detect
-    /// stalls of the store. A call must return within one second, even while the store is
-    /// [disturbed](Self::disturb).
+    /// stalls of the store. Each call of this function must return within one second, even while
+    /// the store is [disturbed](Self::disturb).
     ///
     /// The suite calls the function every few milliseconds while it measures time. By default, only
     /// the machine that runs the suite is observed.
@@ -159,8 +159,8 @@ pub enum Time {
     /// Each case has a runtime with a single thread. The suite waits until no call is in progress
     /// and all notifications have been handled ([`Harness::flush_news`]). The suite then advances
     /// its clock to the next timer, advances the store's clock by the same time, and wakes the
-    /// timer. The store's clock should not advance on its own. If it does, set [`Timing::slack`] to
-    /// the milliseconds that a case takes.
+    /// timer. The store's clock should not advance on its own. If the store's clock does advance on
+    /// its own, set [`Timing::slack`] to the milliseconds that a case takes.
     ///
     /// Network timeouts still use real time. The cases for the network and the load run on
     /// harnesses in real time.
@@ -174,7 +174,7 @@ pub enum Time {
 }
 
 impl Time {
-    /// Returns how many rounds of a long case run with this kind of time.
+    /// Returns the number of rounds of a long test case in this kind of time.
     pub const fn rounds(self) -> Rounds {
         match self {
             Self::Driven => Rounds::Many,
@@ -183,10 +183,10 @@ impl Time {
         }
     }
 
-    /// Returns the subjects of the cases that are useful with this kind of time.
+    /// Returns the subjects of the test cases that are useful in this kind of time.
     ///
     /// For cases that test the client, a real store only adds latency, so these cases run in
-    /// virtual time. Network faults and load need real time.
+    /// virtual time. Cases about network faults and load need real time.
     pub const fn subjects(self) -> &'static [Subject] {
         match self {
             Self::Driven => &[Subject::Store],
@@ -196,19 +196,19 @@ impl Time {
     }
 }
 
-/// How many rounds of a long case run. Long cases make thousands of grants, run random operations
-/// or repeat races. Each run chooses new random operations.
+/// The number of rounds of a long test case. Long test cases grant thousands of leases, run random
+/// operations or repeat races. Each test run chooses new random operations.
 ///
-/// [`Harness::ROUNDS`] selects how many rounds run. If the environment variable
+/// [`Harness::ROUNDS`] selects the number of rounds. If the environment variable
 /// `LEASEHOLD_CONFORMANCE_ALL` is set, all rounds run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rounds {
     /// All rounds, for example 10,000 grants.
     All,
-    /// One fifth, for example 2,000 grants. Use this value for stores that reply within
-    /// microseconds.
+    /// One fifth of the rounds, for example 2,000 grants. Use this value for stores that reply
+    /// within microseconds.
     Many,
-    /// One twenty-fifth, for example 400 grants.
+    /// One twenty-fifth of the rounds, for example 400 grants.
     Few,
 }
 
@@ -241,8 +241,8 @@ impl Groups {
         Self::Named(&["fencing", "lost", "mutual_exclusion", "renewal", "waiting"]);
 
     /// The groups for mutexes that are implemented with a different lock type
-    /// ([`AsMutex`](crate::AsMutex)). Such mutexes differ from ordinary mutexes only in the store's
-    /// operations on a single lease.
+    /// ([`AsMutex`](crate::AsMutex)). These mutexes differ from ordinary mutexes only in the
+    /// store's operations on a single lease.
     pub const OF_KIND: Self = Self::Named(&[
         "expiry",
         "fencing",
@@ -307,8 +307,8 @@ pub struct Timing {
 
 impl Timing {
     /// Returns the limits for real time: a TTL of 8 s, a slack of 3 s, and a delay of at most 250
-    /// ms while the machine does not stall. A delay of 250 ms allows for several threads and
-    /// processes that wait for the CPU one after another.
+    /// ms while the machine does not stall. A delay of 250 ms is long enough for several threads
+    /// and processes to wait for the CPU one after another.
     pub const fn new() -> Self {
         Self {
             ttl: Duration::from_secs(8),
@@ -332,8 +332,8 @@ impl Timing {
         self
     }
 
-    /// Sets the TTLs for a store that supports TTLs from `min` to `max`. The TTL of most leases
-    /// becomes at most 8 s.
+    /// Sets the TTLs for a store that supports TTLs from `min` to `max`. Most leases then have a
+    /// TTL of at most 8 s.
     #[must_use]
     pub fn within(self, min: Duration, max: Duration) -> Self {
         let ttl = self.ttl.min(max / 5).max(min);

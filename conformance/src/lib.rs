@@ -39,9 +39,10 @@
 //! }
 //! ```
 //!
-//! Each case has a [`Subject`]. In real time, the suite runs the cases for the store, the network
-//! and the load. The suite omits the cases for the client, because a store only adds latency to
-//! these cases. Set the environment variable `LEASEHOLD_CONFORMANCE_ALL` to run all cases.
+//! Each case has a [`Subject`]. In real time, the suite runs the test cases for the store, the
+//! network and load. The suite omits the test cases for the client, because a real store only adds
+//! latency to these cases. Set the environment variable `LEASEHOLD_CONFORMANCE_ALL` to run all
+//! cases.
 //!
 //! If a case needs a feature that your backend does not declare ([`Need`]), the suite skips the
 //! case. A skipped case never counts as passed. [`report`] runs the same cases and returns the

@@ -1,4 +1,4 @@
-//! The stores that several cases of one process use.
+//! The stores that several test cases in one process share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -44,7 +44,7 @@ impl Profile {
         }
     }
 
-    /// Starts the store, or finds a running one.
+    /// Starts the store, or finds a running store.
     pub(crate) fn start(&self) -> Starting {
         (self.start)()
     }
@@ -64,7 +64,7 @@ impl Profile {
         if runs_everything() { all } else { self.rounds.of(all) }
     }
 
-    /// Returns why the harness skips a case, if its constants alone decide that.
+    /// Returns why the harness skips a case, if the harness's constants exclude the case.
     pub(crate) fn skips(&self, group: &str, subject: Subject, needs: &[Need]) -> Option<Need> {
         if !runs_everything() && !self.groups.contains(group) {
             return Some(Need::Selection);

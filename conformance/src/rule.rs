@@ -33,7 +33,7 @@ pub enum Rule {
     /// `honest-guard`: a guard never reports *held* after *lost* or for longer than
     /// allowed, and work under `run` never continues after a loss.
     HonestGuard,
-    /// `bounded-wait`: a call never waits longer than its limit, and never too long for a
+    /// `bounded-wait`: a call never waits longer than its limit, and does not wait too long for a
     /// key that no caller holds.
     BoundedWait,
     /// `explained-failure`: a call fails, or a lease is lost, only if a fault, an operator

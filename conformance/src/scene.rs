@@ -175,8 +175,8 @@ impl Scene {
         self.machine.in_time(event, took, bound)
     }
 
-    /// Returns a [`Void`] if the case waited for the store without success and a stall of the
-    /// machine explains that.
+    /// Returns a [`Void`] if the case waited for the store in vain and a stall of the machine
+    /// explains the wait.
     pub(crate) fn void(&self) -> Option<Void> {
         self.silences.explained_by(&self.machine)
     }

@@ -1,4 +1,4 @@
-//! Records the requests and conditions that a case waited for in vain. If stalls of the machine
+//! Records the replies and conditions that a case waited for in vain. If stalls of the machine
 //! explain these waits, the stalls also explain the failure of the case.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,9 +1,9 @@
-//! Measures times reliably, even on a machine that stalls.
+//! Measures delays reliably, even if the machine stalls.
 //!
-//! Observer threads record the periods in which the machine does not run them. A check compares the
-//! delay of an event with these stalls. If the event occurs in time, the check passes. If the event
-//! is late and the stalls do not explain the delay, the check fails. If the stalls explain the
-//! delay, the measurement is [`Void`] and must be repeated.
+//! Observer threads record the periods in which the machine does not run them. A check compares an
+//! event's delay with the recorded stalls. If the event occurs in time, the check passes. If the
+//! event is late and the stalls do not explain the delay, the check fails. If the stalls explain
+//! the delay, the measurement is [`Void`] and must be repeated.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -54,8 +54,8 @@ const MEASUREMENTS: usize = 3;
 ///
 /// One thread per processor and one thread for the server sleep for 5 ms at a time and record how
 /// late they wake. Each processor needs a thread, because an unavailable processor delays only the
-/// threads that are waiting for it. All observations in a process share the processors' threads,
-/// which end with the last observation.
+/// threads that are waiting for it. All observations in a process share these observer threads,
+/// which exit after the last observation.
 ///
 /// The example for [`stalls`](self) observes a short sleep.
 #[derive(Debug)]
@@ -148,13 +148,13 @@ impl Stalls {
         Self(witnesses)
     }
 
-    /// Creates an observation without stalls, for virtual time, in which nothing stalls.
+    /// Creates an observation that never records a stall, for virtual time.
     pub fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// Checks the delay of an event that has just occurred, `took` after the event was due. The
-    /// event should have occurred within `bound`.
+    /// Checks the delay of an event that was due `took` ago and has just occurred. The event should
+    /// have occurred within `bound`.
     ///
     /// # Errors
     ///

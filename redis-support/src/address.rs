@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// The address of a server, without credentials.
+/// A server's address, without credentials.
 ///
 /// [`Endpoints`] contains addresses.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

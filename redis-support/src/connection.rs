@@ -241,7 +241,8 @@ impl<D: Driver> ConnectionManager<D> {
     /// Closes the connection. The next call opens a new connection.
     pub(crate) fn disconnect(&self) {
         let left = self.locked().take();
-        // The mutex is unlocked first, because closing a connection may wake other tasks.
+        // The in-process mutex is unlocked first, because closing a connection may wake other
+        // tasks.
         drop(left);
     }
 
@@ -265,7 +266,7 @@ impl<D: Driver> ConnectionManager<D> {
     }
 
     /// Sends requests in one round trip. If the server does not know one of the scripts, all
-    /// requests are sent again with the scripts' sources, so each script may run twice. Returns one
+    /// requests are sent again with the scripts' sources, so a script may run twice. Returns one
     /// reply per request, in order. `more_time` extends the time limit for the replies.
     pub(crate) async fn run(
         self: &Arc<Self>,

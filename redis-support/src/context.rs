@@ -17,7 +17,7 @@ pub(crate) struct Context<D> {
     pub(crate) timeout: Duration,
     clock: Arc<dyn Clock>,
     pub(crate) news: Arc<News>,
-    /// Whether the client requests notifications from servers.
+    /// Whether the client requests change notifications from servers.
     push: AtomicBool,
     /// Whether servers support requests without notifications.
     forgoes_news: AtomicBool,

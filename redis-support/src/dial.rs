@@ -1,4 +1,4 @@
-//! Resolves the addresses of a server, so that all of them can be tried.
+//! Resolves all addresses of a server, so that each address can be tried.
 
 use std::net::SocketAddr;
 

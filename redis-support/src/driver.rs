@@ -65,7 +65,7 @@ pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {
     /// Opens a connection to one server with the credentials in `access`, and passes the server's
     /// push messages to `listener`.
     ///
-    /// The caller limits the time by dropping the future. TCP keep-alive must use
+    /// The caller enforces the time limit by dropping the future. TCP keep-alive must use
     /// [`KeepAlive::ALL`].
     ///
     /// # Errors
@@ -174,8 +174,8 @@ impl Request<'_> {
         }
     }
 
-    /// Returns the number of words and their total size in bytes. The size of a number may be
-    /// overestimated by a few bytes.
+    /// Returns the number of words and their total size in bytes. The computed size of a number may
+    /// be a few bytes too large.
     pub fn size(&self) -> (usize, usize) {
         let (Run { shape, words }, text) = match self {
             Self::ByHash(run) => (run, run.shape.script.hash()),
@@ -188,7 +188,7 @@ impl Request<'_> {
         (3 + keys.len() + args.len(), self.command().len() + text.len() + count + bytes)
     }
 
-    /// Calls `add` with each word after the first.
+    /// Calls `add` with each word except the first.
     pub fn for_each_argument(&self, mut add: impl FnMut(&str)) {
         let Run { shape, words } = match self {
             Self::ByHash(run) => {
@@ -326,8 +326,7 @@ pub enum ConnectError {
     Failed(Error),
 }
 
-/// Receives the push messages of a server, in the task of the connection. The handler must not
-/// block.
+/// Receives a server's push messages, in the connection's task. The handler must not block.
 ///
 /// [`Driver::connect`] takes a handler as an argument.
 pub type PushHandler = Arc<dyn Fn(Push) + Send + Sync>;

@@ -56,8 +56,8 @@ impl ServerError {
         &self.code
     }
 
-    /// Returns whether the server does not know the script. If so, nothing was applied, and the
-    /// caller must send the source.
+    /// Returns whether the server does not know the script. If the script is unknown, the server
+    /// has not applied anything, and the caller must send the script's source.
     pub fn is_no_script(&self) -> bool {
         self.code == "NOSCRIPT"
     }
@@ -237,7 +237,7 @@ impl ServerError {
 }
 
 /// Returns the error for an unreachable server, with the reason in plain words. `cause` is the
-/// `Debug` output of the cause, because some client crates provide nothing else.
+/// `Debug` output of the underlying error, because some client crates provide nothing else.
 ///
 /// ```
 /// use leasehold_core::ErrorKind;

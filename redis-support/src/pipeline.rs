@@ -1,16 +1,17 @@
 //! Group commit: while requests are in progress, new requests from several callers are collected
 //! and sent together. In a batch, mutexes that are acquired or released share one script. Scripts
-//! for single locks share the round trip.
+//! that each handle a single lock are sent together in one round trip.
 //!
 //! If no request is in progress, a caller sends its request without a batch, with the script for a
 //! single lock. A caller whose script cannot be shared sends its request without a batch if fewer
 //! than [`LANES`] requests are in progress. All remaining callers join a batch, and up to [`LANES`]
 //! tasks send the batches with one round trip each. A batch never waits for a caller, so a caller
-//! that stops polling does not delay the batch. Tasks whose runtime has stopped are replaced.
+//! that stops polling does not delay the batch. If the runtime of a sending task has stopped, a new
+//! task replaces it.
 //!
-//! A caller that gives up an acquisition releases the lease, in case it was granted. Requests are
-//! therefore sent in the order in which they were added. A batch omits callers that gave up before
-//! the batch was sent. Releases precede acquisitions.
+//! A caller that gives up an acquisition releases the lease, in case the lease was granted.
+//! Requests are therefore sent in the order in which they were added. A batch omits callers that
+//! gave up before the batch was sent. Releases precede acquisitions.
 
 mod batch;
 
@@ -38,9 +39,10 @@ use crate::reply::Received;
 use batch::{Batch, Requests, Taken};
 pub(crate) use batch::{Change, Joined, Outcome};
 
-/// The number of concurrent round trips. Three of them keep both sides busy: the server runs one
-/// batch, the client reads the replies to a second batch, and a third batch fills up. In a
-/// measurement, two lanes reached 0.85 of this throughput, and four lanes sent smaller batches.
+/// The number of concurrent round trips. Three concurrent round trips keep both sides busy: the
+/// server runs one batch, the client reads the replies to a second batch, and a third batch fills
+/// up. In a measurement, two lanes reached 0.85 of this throughput, and four lanes sent smaller
+/// batches.
 const LANES: usize = 3;
 
 /// How long the locks of a cluster do not share scripts after a lock was found on a different
@@ -52,7 +54,8 @@ const SLOTS_MOVE_FOR: Duration = Duration::from_secs(10);
 /// it. A lock that several processes need would be skipped each time.
 const CONTENDED_FOR: Duration = Duration::from_secs(1);
 
-/// The maximum number of remembered contended locks. Even a busy process has only a few such locks.
+/// The maximum number of remembered contended locks. Even a busy process has only a few contended
+/// locks.
 const MAX_CONTENDED: usize = 1_024;
 
 /// The command before a script whose keys the server does not have to track.

@@ -64,7 +64,7 @@ pub(crate) struct Hearing {
 }
 
 /// The interval at which the first claim in the queue polls without notifications. The interval is
-/// about the time of a critical section with a few round trips. Each claim further back waits one
+/// about as long as a critical section with a few round trips. Each claim further back waits one
 /// interval longer between its polls, so all claims together cause little more load than the first
 /// claim.
 const LOOK: Duration = Duration::from_millis(20);

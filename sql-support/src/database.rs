@@ -20,8 +20,8 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// # Transactions
 ///
 /// Each method that receives a request runs one transaction. The client sends all statements
-/// together with the `COMMIT`. Otherwise, a client that is paused between two round trips would
-/// keep a lock-table partition locked, and with it 1/256 of all keys. For a database in the same
+/// together with the `COMMIT`. A client that is paused between two round trips would otherwise keep
+/// a lock-table partition, which contains 1/256 of all keys, locked. For a database in the same
 /// process, the client may make decisions between the statements instead.
 ///
 /// A transaction that makes a decision must use this order:
@@ -29,7 +29,8 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// 1. Lock the row of the key's lock-table partition. For several keys, lock each partition once,
 ///    in ascending order. *Fail* if a row is missing, because no lease must be granted from an
 ///    incomplete table.
-/// 2. Read the clock in a later statement. All later statements use this single value, `now`.
+/// 2. Read the clock in a statement after step 1. All later statements use this single value,
+///    `now`.
 /// 3. Delete the rows of the key with `ends <= now`. It is not sufficient to ignore expired rows in
 ///    later statements, because a renewal does not lock the partition. The deletion waits for a
 ///    concurrent renewal and then sees the renewed row. A renewal after the deletion does not find
@@ -60,26 +61,26 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///   and of the claim do not exceed its [capacity](Acquire::capacity). A claim without a queue
 ///   entry is treated as the last entry of the queue.
 /// - **Grant**: The row becomes or stays a holder with `place` null, `ends = now + ttl` and a new
-///   token. A lease that is already in force never gets more permits (`units`). A new holder gets
-///   the largest `asked` of all existing holders.
+///   token. A lease that is already in force never gets more permits (`units`). A new holder's
+///   `asked` is the largest `asked` value of all existing holders.
 /// - **Refusal**: A claim with a [queue entry](Acquire::place) keeps its position, or is appended
 ///   to the queue. The row of a claim with a queue entry gets `ends = now + place.time` and its
 ///   `patience`. A claim without a queue entry leaves no row. The reply contains the holder whose
 ///   lease expires first. The reply also contains the smallest `ends` of the queue entries before
 ///   the claim's, except for an exclusive claim of a held key.
-/// - **Tokens**: `token = greatest(last + 1, clock)`. `last` is the last token of the partition.
-///   `clock` is the [token](crate::request::token_at) for the current time, on a clock that keeps
-///   running for years. The first token of the grant is `greatest(last + 1, token - spare)`, and
-///   the partition stores `token`. Tokens therefore remain in order even if the counter is lost,
-///   and additional tokens are never ahead of the clock.
+/// - **Tokens**: `token = greatest(last + 1, clock)`. `last` is the partition's last token. `clock`
+///   is the [token](crate::request::token_at) for the current time, on a clock that keeps running
+///   for years. The first token of the grant is `greatest(last + 1, token - spare)`, and the
+///   partition stores `token`. Tokens therefore remain in order even if the counter is lost, and
+///   additional tokens are never ahead of the clock.
 /// - **Requested minimum token**: The claim's [requested minimum
 ///   token](crate::request::Acquire::least_token) replaces `clock` if the requested token is larger
 ///   but not too far ahead of `clock`.
 /// - **Minimum token**: A renewal of a lease in force raises the partition's token to the lease's
 ///   minimum token.
 ///
-/// A claim for several keys neither wakes nor creates queue entries. All admissions are decided
-/// first, in the order of the claims. Then all leases are granted.
+/// A claim for several keys neither wakes nor creates queue entries. The transaction first decides
+/// on the admission of all claims, in their order. Then all leases are granted.
 ///
 /// # Membership
 ///
@@ -89,8 +90,9 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// incarnation counts as empty.
 ///
 /// - **Claim with a quorum configuration**: Unless the row contains this configuration, the claim
-///   fails with [`NotEnlisted`](crate::Failure::NotEnlisted) and changes nothing. The row is read
-///   after the partition has been locked. A claim without a configuration does not read the row.
+///   fails with [`NotEnlisted`](crate::Failure::NotEnlisted) and changes nothing. The transaction
+///   reads the row after it has locked the partition. A claim without a quorum configuration does
+///   not read the row.
 /// - **Membership status**: If the row is empty, it gets the fresh identity, `since = now`, and no
 ///   configuration.
 /// - **Join**: The transaction locks all partitions in ascending order and continues like
@@ -101,15 +103,16 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///
 /// Some keys are never claimed again, so requests also delete expired rows of unrelated keys. Each
 /// granted request deletes up to two rows, of any key, that expired at least one minute ago, and
-/// does not wait for locks. Alternatively, only one of several requests deletes rows, but more rows
-/// at a time. If the requests delete two rows each on average, expired rows cannot accumulate.
+/// does not wait for locks. Alternatively, only some requests delete rows, and each of these
+/// requests deletes more rows. If the requests delete two rows each on average, expired rows cannot
+/// accumulate.
 ///
 /// # Errors
 ///
-/// Every failure must be mapped to a specific kind. [`Failure`](crate::Failure) lists the kinds,
-/// and the modules of the dialects list the error codes. A failure must state whether the
-/// transaction was certainly not committed. If `COMMIT` returns `ROLLBACK`, the transaction was not
-/// committed. Errors do not need to name the key, the operation or the backend, because
+/// Implementations must map every failure to a specific kind. [`Failure`](crate::Failure) lists the
+/// kinds, and the modules of the dialects list the error codes. A failure must indicate whether the
+/// transaction is known not to have been committed. If `COMMIT` returns `ROLLBACK`, the transaction
+/// was not committed. Errors do not need to name the key, the operation or the backend, because
 /// [`Backend`](crate::Backend) adds them.
 ///
 /// A method never retries a transaction that may have been applied. A transaction that fails
@@ -132,7 +135,8 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// # Cancel safety
 ///
 /// Any future may be dropped, in which case its transaction is applied either completely or not at
-/// all. The connection is reused only if it is known to be outside of a transaction.
+/// all. After a future is dropped, its connection is reused only if the connection is known to be
+/// outside of a transaction.
 #[async_trait]
 pub trait Database: Debug + Send + Sync + Sized + 'static {
     /// The configuration of a connection to the database.

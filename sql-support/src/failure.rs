@@ -7,10 +7,10 @@ use leasehold_core::{Error, ErrorKind};
 
 /// The reason why a transaction failed. Each dialect maps its error codes to these values.
 ///
-/// A failure must show whether the transaction was certainly not committed. The transaction was not
-/// committed if the database reports an error before `COMMIT` was sent, or an error for the whole
-/// transaction. The outcome is unknown if no reply arrives, if the connection breaks after `COMMIT`
-/// may have been sent, or if the disk fails during `COMMIT`.
+/// A failure must indicate whether the transaction is known not to have been committed. The
+/// transaction was not committed if the database reports an error before `COMMIT` was sent, or an
+/// error for the whole transaction. The outcome is unknown if no reply arrives, if the connection
+/// breaks after `COMMIT` may have been sent, or if the disk fails during `COMMIT`.
 ///
 /// ```
 /// use leasehold_core::ErrorKind;

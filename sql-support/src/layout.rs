@@ -55,8 +55,8 @@ impl Layout {
         Ok(self)
     }
 
-    /// Sets the schema of the tables. In MySQL, this is a database. The default is the schema of
-    /// the connection.
+    /// Sets the schema of the tables. In MySQL, this is a database. By default, the tables are in
+    /// the connection's schema.
     ///
     /// # Errors
     ///

@@ -14,8 +14,8 @@
 //!
 //! `leasehold_stripe` always has 256 rows, one per lock-table partition. Each key belongs to one
 //! partition, whose row serves as the mutex for all transactions that may grant or end leases on
-//! the partition's keys. The row also contains the token counter, so no permanent data is stored
-//! per key.
+//! the partition's keys. A partition's row also contains its token counter, so no permanent data is
+//! stored per key.
 //!
 //! | column | type | contents |
 //! | --- | --- | --- |

@@ -164,8 +164,8 @@ impl News {
 
     /// Handles a message from another client's transaction. The message is `w<key>` for
     /// [waiters](Concerns::Waiters) or `h<key>` for [holders](Concerns::Holders) of the key with
-    /// this encoded name. The tags of woken claims follow, separated by spaces. Any other message
-    /// notifies all watches.
+    /// this encoded name. The key is followed by the tags of woken claims, separated by spaces. Any
+    /// other message notifies all watches.
     pub fn heard(&self, text: &str) {
         let mut words = text.split(' ');
         let key = words.next().unwrap_or_default();

@@ -40,7 +40,7 @@ use crate::layout::Layout;
 /// Returns the statements that create the tables. If the application's user is not allowed to
 /// create tables, an administrator must run these statements.
 ///
-/// Running the statements again is safe.
+/// These statements can safely be run more than once.
 ///
 /// ```
 /// use leasehold_sql_support::{Layout, postgres};

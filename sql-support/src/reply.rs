@@ -59,8 +59,8 @@ pub struct Granted {
 pub struct Refused {
     /// The holder whose lease expires first.
     pub holder: Option<HolderRow>,
-    /// The time until the first queue entry ahead of the claim expires, if the claim may then be
-    /// admitted.
+    /// The time until the first queue entry ahead of the claim expires, provided that the claim
+    /// could be admitted at that point.
     pub first_place_ends: Option<Duration>,
     /// Queue entries that can be granted now, as defined in [the module](self).
     pub called: Vec<Uuid>,
@@ -169,8 +169,8 @@ pub struct Inspected {
 }
 
 impl Inspected {
-    /// The maximum number of listed holders and of listed queue entries. This number is more than
-    /// fits on a screen, and still keeps the reply short.
+    /// The maximum number of listed holders and of listed queue entries. The limit exceeds what
+    /// fits on a screen, and keeps the reply short.
     pub const LISTED: usize = 128;
 }
 

@@ -55,8 +55,8 @@ pub struct Acquire {
     /// The quorum configuration that the store must have joined, or `None` if the store does not
     /// have to be a member.
     pub charter: Option<Charter>,
-    /// The requested minimum token of the partition, or 0 if there is none. The token is not ahead
-    /// of the clock by more than [`Claim::WISHED_AHEAD`].
+    /// The requested minimum token of the partition, or 0 if there is none. The token is ahead of
+    /// the clock by at most [`Claim::WISHED_AHEAD`].
     pub least_token: i64,
 }
 
@@ -65,9 +65,10 @@ pub struct Acquire {
 /// [`Acquire::place`] contains a value of this type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Place {
-    /// How long the entry is kept.
+    /// How long the queue entry is kept.
     pub time: Duration,
-    /// How long the entry is kept once the claim can be granted, or `None` for the full `time`.
+    /// How long the queue entry is kept once the claim can be granted, or `None` for the full
+    /// `time`.
     pub patience: Option<Duration>,
 }
 
@@ -82,7 +83,8 @@ pub struct Renew {
     pub whole: bool,
     /// The new description of the holder.
     pub description: Option<String>,
-    /// The new number of permits. A number that is larger than the current number has no effect.
+    /// The new number of permits. A number of permits that is larger than the current number has no
+    /// effect.
     pub units: u32,
     /// How long the lease is in force after the renewal.
     pub ttl: Duration,
@@ -113,7 +115,7 @@ impl Key {
 }
 
 impl Named {
-    /// Returns the identification of `lease` in the table.
+    /// Returns the values that identify `lease` in the table.
     pub fn of(lease: &Lease) -> Self {
         Self { key: Key::of(lease.key()), tag: tag(&lease.id().secret()) }
     }
@@ -124,11 +126,11 @@ impl Named {
 /// [`Database::list`](crate::Database::list) takes an argument of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct List {
-    /// The first name that may be listed.
+    /// The inclusive lower bound of the listed names.
     pub from: String,
     /// The name after which the page starts, or an empty string for the first page.
     pub after: String,
-    /// The name before which the list ends.
+    /// The exclusive upper bound of the listed names.
     pub to: String,
 }
 
@@ -180,8 +182,8 @@ impl Place {
 }
 
 impl Renew {
-    /// The maximum number of leases in one statement. The database needs a few milliseconds for
-    /// such a statement.
+    /// The maximum number of leases in one statement. The database needs a few milliseconds for a
+    /// statement of this size.
     pub const MAX_TOGETHER: usize = 512;
 
     /// Creates the request that renews a lease of the backend contract.

@@ -48,7 +48,7 @@ impl LockService {
     /// Returns the errors of [`connect`](crate::connect), or of
     /// [`connect_lazily`](crate::connect_lazily) if the configuration sets `lazy`. Also returns
     /// [`ErrorKind::Invalid`] if a setting is not valid, and [`ErrorKind::Unsupported`] if the
-    /// store does not support a setting. Both errors contain the path of the field.
+    /// store does not support a setting. Both errors contain the path of the rejected field.
     ///
     /// # Cancel safety
     ///
@@ -71,7 +71,7 @@ impl LockService {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`] if a setting is not valid, and [`ErrorKind::Unsupported`] if
-    /// the store does not support a setting. Both errors contain the path of the field.
+    /// the store does not support a setting. Both errors contain the path of the rejected field.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -92,7 +92,7 @@ impl LockService {
         Ok(service)
     }
 
-    /// Returns the client, for everything that the configuration does not cover.
+    /// Returns the client, for uses that the configuration does not cover.
     pub fn client(&self) -> &LockClient {
         &self.client
     }

@@ -21,7 +21,7 @@ use crate::queue::{Queue, Verdict};
 use crate::session::Use;
 
 /// The maximum number of times that an attempt may fail because of concurrent changes to the queue.
-/// With each failure, at least one client has made progress.
+/// Each such failure means that at least one other client has made progress.
 const MAX_TRIES: usize = 64;
 
 /// The pause before the next attempt after [`MAX_TRIES`] failures.
@@ -31,7 +31,7 @@ const AFTER_LOSING: Duration = Duration::from_millis(5);
 /// operations.
 const MAX_TOGETHER: usize = 64;
 
-/// A claim, and the keys of its entry.
+/// A claim, and the etcd keys of its entry.
 pub(super) struct Asked<'a> {
     pub(super) claim: &'a Claim,
     pub(super) tag: String,

@@ -1,4 +1,4 @@
-//! The etcd leases that entries are attached to.
+//! The etcd leases that the keys of holders and waiters are attached to.
 
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ impl Hook {
 }
 
 impl EtcdBackend {
-    /// Returns an etcd lease to attach an entry to. If the lease will be renewed, the etcd lease is
-    /// a session for the given use.
+    /// Returns an etcd lease to which an entry can be attached. If the lease will be renewed, the
+    /// etcd lease is a session for the given use.
     pub(super) async fn hook(
         &self,
         tenure: Tenure,

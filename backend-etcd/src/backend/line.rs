@@ -1,4 +1,4 @@
-//! Adds claims to the queue of a lock.
+//! Adds claims to a lock's queue.
 
 use std::time::Duration;
 

@@ -21,8 +21,8 @@ use crate::session;
 /// The number of entries that are read for one page of a list.
 const ENTRIES_PER_PAGE: i64 = 512;
 
-/// The maximum number of waiters in an inspection. This number is more than fits on a screen, and
-/// still keeps the reply short.
+/// The maximum number of waiters in an inspection. The limit exceeds what fits on a screen, and
+/// keeps the reply short.
 const LISTED: usize = 128;
 
 /// The maximum number of leases whose remaining time is requested after an attempt that was not
@@ -91,7 +91,7 @@ impl EtcdBackend {
         let left = leases.iter().map(|lease| session::left(&self.connection, *lease));
         let mut known = HashMap::new();
         for (lease, left) in leases.iter().zip(join_all(left).await) {
-            // A lease that has just expired has no time left.
+            // A lease that has just expired has a remaining time of zero.
             known.insert(*lease, left?.unwrap_or_default());
         }
         Ok(known)
@@ -180,7 +180,7 @@ impl EtcdBackend {
     }
 }
 
-/// Returns the remaining time of a holder's lease. A lease that never expires sorts last.
+/// Returns the remaining time of a holder's lease. Leases that never expire are sorted last.
 fn ends(holder: &Entry, left: &HashMap<i64, Duration>) -> Duration {
     left.get(&holder.lease).copied().unwrap_or(Duration::MAX)
 }

@@ -1,4 +1,4 @@
-//! The position of a claim in the queue before it is granted.
+//! A claim's position in the queue until the claim is granted.
 
 use etcd_client::{Compare, CompareOp};
 use leasehold_core::backend::Lease;

@@ -24,7 +24,7 @@ const LOOKED_AT_TOGETHER: usize = 64;
 /// The maximum number of concurrent changes to an entry during one renewal.
 const MAX_TRIES: usize = 4;
 
-/// What the store contains about a lease.
+/// The information that the store contains about a lease.
 struct Found {
     entry: Option<Entry>,
     asked_back: bool,

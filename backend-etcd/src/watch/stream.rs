@@ -1,5 +1,5 @@
-//! The task that keeps a stream of watches to the current member, and opens a new stream when the
-//! old stream breaks.
+//! The task that keeps a watch stream to the current member open, and replaces the stream when it
+//! breaks.
 
 use std::collections::{HashMap, VecDeque};
 use std::future;

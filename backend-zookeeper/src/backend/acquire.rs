@@ -18,7 +18,7 @@ use crate::queue::{Queue, Verdict};
 use crate::session::Hook;
 
 /// The maximum number of times that an attempt may fail because of concurrent changes to the queue.
-/// With each failure, at least one client has made progress.
+/// Each such failure means that at least one other client has made progress.
 const MAX_TRIES: usize = 16;
 
 /// The pause before the next attempt after [`MAX_TRIES`] failures.

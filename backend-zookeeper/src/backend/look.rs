@@ -23,8 +23,8 @@ pub(super) const NODES_PER_REQUEST: usize = 256;
 /// The number of locks that are read for one page of a list.
 const LOCKS_PER_PAGE: usize = 256;
 
-/// The maximum number of waiters in an inspection. This number is more than fits on a screen, and
-/// still keeps the reply short.
+/// The maximum number of waiters in an inspection. The limit exceeds what fits on a screen, and
+/// keeps the reply short.
 const LISTED: usize = 128;
 
 /// The maximum number of holders that are read to estimate the remaining time after an attempt that

@@ -13,10 +13,10 @@ use crate::history::run::{Kind, Register};
 /// A [`Record`](super::record::Record) contains these events.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Event {
-    /// The time of the event on the clock that guards use. All processes of the machine share this
+    /// The time of the event on the clock that guards use. All processes on the machine share this
     /// clock.
     pub at: Duration,
-    /// The number of the process. A restarted process has a new number.
+    /// The number of the process. A restarted process gets a new number.
     pub process: u32,
     /// The kind of the event.
     pub kind: EventKind,

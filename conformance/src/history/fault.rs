@@ -15,8 +15,8 @@ pub struct Window {
     pub rules: &'static [Rule],
     /// The longest allowed violation, as a number of TTLs plus a number of seconds.
     pub longest: (u32, u32),
-    /// The latest start of a violation after the end of the fault, as a number of TTLs plus a
-    /// number of seconds.
+    /// How long after the end of the fault a violation may start, as a number of TTLs plus a number
+    /// of seconds.
     pub after: (u32, u32),
 }
 
@@ -28,7 +28,7 @@ pub struct Window {
 pub struct Hit {
     /// The kind of the fault.
     pub kind: &'static str,
-    /// The window that the fault opens, if any.
+    /// The period in which some rules do not apply because of the fault, if there is one.
     pub window: Option<&'static Window>,
     /// Whether the fault is outside the guarantees, for example the loss of all data.
     pub is_outside: bool,

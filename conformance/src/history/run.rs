@@ -1,6 +1,6 @@
 //! A run of the campaign, as plain data.
 //!
-//! All times are milliseconds since the start of the run, on the clock that all processes of the
+//! All times are milliseconds since the start of the run, on the clock that all processes on the
 //! machine share.
 
 use std::collections::BTreeMap;
@@ -16,11 +16,11 @@ use crate::Rule;
 pub struct Run {
     /// The seed of the fault schedule.
     pub seed: u64,
-    /// The class of the store in one word, such as `sentinel`.
+    /// The store's class in one word, such as `sentinel`.
     pub class: String,
-    /// The title of the class, such as "Redis with Sentinel".
+    /// The title of the store's class, such as "Redis with Sentinel".
     pub title: String,
-    /// The versions of the programs, by name.
+    /// The versions of the programs, by program name.
     pub versions: BTreeMap<String, String>,
     /// The machine: its cores, its memory and its kernel.
     pub machine: String,
@@ -30,13 +30,13 @@ pub struct Run {
     pub ttl_ms: f64,
     /// The client processes.
     pub clients: Vec<ClientRow>,
-    /// The holds, in the order of their start.
+    /// The holds, ordered by start time.
     pub holds: Vec<HoldRow>,
-    /// The faults, in the order of their start.
+    /// The faults, ordered by start time.
     pub faults: Vec<FaultRow>,
     /// The writes, in the order in which the resource received them.
     pub writes: Vec<WriteRow>,
-    /// The violations, in the order of time.
+    /// The violations, in chronological order.
     pub violations: Vec<ViolationRow>,
     /// The counts and extremes.
     pub figures: Figures,
@@ -47,7 +47,7 @@ pub struct Run {
 /// [`Run::clients`] contains these rows.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ClientRow {
-    /// The number of the process. A process that replaces a killed process has a new number.
+    /// The number of the process. A process that replaces a killed process gets a new number.
     pub process: u32,
     /// When the campaign started the process.
     pub started_ms: f64,
@@ -76,7 +76,7 @@ pub enum Cause {
 pub struct HoldRow {
     /// The number of the process.
     pub process: u32,
-    /// The number of the task within its process.
+    /// The task's number within its process.
     pub task: u32,
     /// The key.
     pub key: String,
@@ -94,8 +94,8 @@ pub struct HoldRow {
     pub until_ms: f64,
     /// Why the hold ended.
     pub end: End,
-    /// When the caller was notified of a loss. For a paused process, this time is after the
-    /// deadline.
+    /// When the caller was notified of a loss. For a paused process, the notification time is after
+    /// the deadline.
     pub lost_ms: Option<f64>,
 }
 
@@ -210,7 +210,7 @@ pub struct ViolationRow {
     pub excused: Option<String>,
 }
 
-/// The counts and extremes of a run.
+/// A run's counts and extreme values.
 ///
 /// [`Run::figures`] contains a value of this type.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -220,21 +220,22 @@ pub struct Figures {
     pub events: u64,
     /// The number of calls that requested a lock.
     pub calls: u64,
-    /// The outcomes of these calls: `granted`, `busy`, `cancelled`, and the kinds of errors.
+    /// The outcomes of the calls that requested a lock: `granted`, `busy`, `cancelled`, and the
+    /// kinds of errors.
     pub outcomes: BTreeMap<String, u64>,
-    /// The number of holds by lock type.
+    /// The number of holds, by lock type.
     pub holds: BTreeMap<String, u64>,
-    /// The number of losses that guards reported, by reason.
+    /// The number of lost leases that guards reported, by reason.
     pub losses: BTreeMap<String, u64>,
-    /// The number of faults by kind.
+    /// The number of faults, by kind.
     pub faults: BTreeMap<String, u64>,
     /// The number of faults that started while a lock was held.
     pub faults_on_holds: u64,
-    /// The number of violations by rule, except for excused violations.
+    /// The number of violations, by rule, without excused violations.
     pub violations: BTreeMap<Rule, u64>,
     /// The number of excused violations by rule, which a window of the guarantees permits.
     pub excused: BTreeMap<Rule, u64>,
-    /// The longest overlap of holds that exclude each other.
+    /// The longest overlap of two holds that should exclude each other.
     pub longest_overlap_ms: f64,
     /// The numbers of writes that the fenced register accepted and rejected.
     pub writes: [u64; 2],
@@ -246,14 +247,15 @@ pub struct Figures {
     pub loss_latency_ms: [f64; 3],
     /// The longest time that a caller waited for a free key while no fault was in effect.
     pub longest_unserved_ms: f64,
-    /// The time from the last client's exit until all keys were free.
+    /// The time between the last client's exit and the moment when all keys were free.
     pub until_free_ms: f64,
     /// The total time during which the machine did not run the campaign. Only stalls of 200 ms or
     /// more are detected.
     pub stalled_ms: f64,
-    /// The largest numbers of file descriptors of a client, during and after its work.
+    /// The largest numbers of file descriptors that a client process had open during its work and
+    /// afterwards.
     pub fds: [u64; 2],
-    /// In long runs, the resource usage over time.
+    /// In long runs, the client processes' resource usage over time.
     pub samples: Vec<Sample>,
 }
 

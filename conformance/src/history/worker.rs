@@ -64,8 +64,8 @@ fn options(ttl: Duration) -> LockOptions {
 
 /// Reads a plan and runs it until the process is killed or is ordered to finish.
 ///
-/// `connect` connects to the store. `entries` counts the entries in the maps of a client, if the
-/// program supports counting them.
+/// `connect` connects to the store. `entries` counts the entries in a client's maps, if the program
+/// supports counting them.
 ///
 /// `leasehold verify` and the fault campaign call this function.
 ///

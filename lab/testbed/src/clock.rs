@@ -14,7 +14,8 @@ const SHIM: &str = concat!(env!("OUT_DIR"), "/clock.so");
 const SETTINGS: u64 = 8;
 const SETTING: u64 = 16;
 
-/// The wall clock of a server (Linux only). Its timers and its monotonic clock stay those of the machine.
+/// The wall clock of a server (Linux only). The server's timers and monotonic clock are not
+/// changed.
 ///
 /// A change is in force when the method returns: a server reads its clock anew for each command.
 #[derive(Debug)]

@@ -163,12 +163,12 @@ impl Etcd {
     ///
     /// # Panics
     ///
-    /// If there is none for long.
+    /// If no leader is elected in time.
     pub async fn leader(&self) -> usize {
         let elected = async {
             loop {
                 let leaders = self.leaders().await;
-                // Two may believe that they lead, one of them because it was paused.
+                // Two members may consider themselves the leader, for example after a pause.
                 if let [leader] = leaders[..] {
                     return leader;
                 }
@@ -202,8 +202,8 @@ impl Etcd {
         leaders
     }
 
-    /// Reads a metric of a member, such as `grpc_server_handled_total{grpc_method="Txn"}`: the sum of all series that
-    /// have these labels and perhaps others.
+    /// Reads a metric of a member, such as `grpc_server_handled_total{grpc_method="Txn"}`: the sum
+    /// of all series that have at least these labels.
     ///
     /// # Panics
     ///

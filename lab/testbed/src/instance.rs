@@ -26,7 +26,7 @@ impl Instance {
 
     /// # Panics
     ///
-    /// If there is none.
+    /// If the server is not running.
     pub(crate) fn id(&self) -> u32 {
         self.process().id()
     }
@@ -35,14 +35,14 @@ impl Instance {
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If the server is not running.
     pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
         self.process.as_mut().expect("it was started").exited()
     }
 
     /// # Panics
     ///
-    /// If there is none.
+    /// If the server is not running.
     pub(crate) fn pause(&self) {
         self.paused.store(true, Ordering::Relaxed);
         self.process().pause();
@@ -50,7 +50,7 @@ impl Instance {
 
     /// # Panics
     ///
-    /// If there is none.
+    /// If the server is not running.
     pub(crate) fn resume(&self) {
         self.process().resume();
         self.paused.store(false, Ordering::Relaxed);

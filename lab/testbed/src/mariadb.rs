@@ -32,7 +32,8 @@ const INNODB: [(&str, &str); 3] = [
     ("innodb-undo-tablespaces", "0"),
 ];
 
-/// The settings of MySQL that make it small and quick to start. Its data folder works with others, too.
+/// The settings of MySQL that make it small and quick to start. A data directory that was created
+/// with these settings also works with different settings.
 const MYSQL: [(&str, &str); 5] = [
     ("auto-generate-certs", "OFF"),
     ("innodb-redo-log-capacity", "32M"),

@@ -12,7 +12,7 @@ const MEMORY: &str = "/dev/shm";
 /// A database has 20 to 40 MB, and dozens of tests run at once. A container may have a tenth of that.
 const ROOM: u64 = 2 << 30;
 
-/// Sets our folders apart from those of other programs.
+/// Distinguishes the testbed's directories from other programs' directories.
 const PREFIX: &str = "leasehold-";
 
 /// A temporary folder. Its files go when it is dropped.

@@ -6,8 +6,8 @@ use std::net::TcpListener;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Below the range from which the kernel gives client sockets their ports, so that none of them
-/// takes a port between its being found free and the server's binding it.
+/// The range is below the ports that the kernel assigns to client sockets, so that no client socket
+/// takes a port after it was found free and before the server binds it.
 const RANGE: Range<u16> = 20_000..30_000;
 
 /// The ports of this process, each by the lock of a file that ends with the process.

@@ -27,7 +27,8 @@ pub type PostgresOptions = DatabaseOptions<PostgresKind>;
 #[derive(Clone, Debug, Default)]
 pub struct PostgresKind;
 
-/// No test makes databases, and those that others are made from have two thirds of the files. A single-user server takes a line at a time.
+/// No test creates databases, and the template databases contain two thirds of the files. A
+/// single-user server takes a line at a time.
 const DROP_TEMPLATES: &str = "UPDATE pg_database SET datistemplate = false
 DROP DATABASE template0
 DROP DATABASE template1

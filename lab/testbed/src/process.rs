@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// The group of the next process; none as long as it is 0.
+/// The group of the next process, or 0 if processes do not get a group.
 static NEXT_GROUP: AtomicU32 = AtomicU32::new(0);
 
 /// Gives each server that starts from now on a group of its own, counted from `first`: a firewall tells the packets of servers apart by it.

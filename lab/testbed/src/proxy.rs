@@ -30,7 +30,7 @@ pub enum Weather {
     BlackHole,
     /// Requests pass, replies do not.
     HoldReplies,
-    /// Open connections are reset, and so are new ones.
+    /// Open and new connections are reset.
     Reset,
 }
 
@@ -112,12 +112,14 @@ impl FaultProxy {
         self.sky.set(IpAddr::V4(source), weather);
     }
 
-    /// Leads new connections to another server, as a name or a load balancer does. Open ones stay where they are.
+    /// Redirects new connections to a different server, like a changed DNS name or a load balancer.
+    /// Open connections are not redirected.
     pub fn lead_to(&self, server: impl Into<String>) {
         self.server.send_replace(server.into());
     }
 
-    /// Resets all open connections, and returns when none of them is left. New ones may be made at once.
+    /// Resets all open connections, and returns when they are closed. New connections can be opened
+    /// immediately.
     pub async fn disconnect(&self) {
         let reset =
             mem::take(&mut *self.connections.lock().unwrap_or_else(PoisonError::into_inner));

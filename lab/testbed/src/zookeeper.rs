@@ -113,7 +113,7 @@ impl ZooKeeper {
         self.members[i].instance.id()
     }
 
-    /// The ports on which each member listens for the others.
+    /// The ports on which each member listens for connections from the remaining members.
     pub fn peer_ports(&self) -> Vec<[u16; 2]> {
         self.members.iter().map(|member| [member.peer_port, member.election_port]).collect()
     }
@@ -191,12 +191,12 @@ impl ZooKeeper {
     ///
     /// # Panics
     ///
-    /// If there is none for long.
+    /// If no leader is elected in time.
     pub async fn leader(&self) -> usize {
         let elected = async {
             loop {
                 let leaders = self.leaders().await;
-                // Two may believe that they lead, one of them because it was paused.
+                // Two members may consider themselves the leader, for example after a pause.
                 if let [leader] = leaders[..] {
                     return leader;
                 }

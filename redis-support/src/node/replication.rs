@@ -65,7 +65,8 @@ impl<D: Driver> WaitPool<D> {
 
     pub(super) fn disconnect(&self) {
         let idle = mem::take(&mut *self.idle());
-        // The mutex is unlocked first, because closing a connection may wake other tasks.
+        // The in-process mutex is unlocked first, because closing a connection may wake other
+        // tasks.
         drop(idle);
     }
 

@@ -83,7 +83,7 @@ pub(crate) struct Batch(Mutex<Callers>);
 struct Callers {
     /// The keys and arguments of the mutexes.
     words: Words,
-    /// The size of the callers' own scripts in bytes.
+    /// The total size of the callers' own scripts in bytes.
     bytes_of_calls: usize,
     callers: Vec<Caller>,
     /// After the batch has ended, the error for all callers without an outcome.
@@ -125,7 +125,7 @@ impl Batch {
         self.callers().callers.len()
     }
 
-    /// Adds a caller. Returns whether the batch is now full.
+    /// Adds a caller. Returns whether the batch is full afterwards.
     pub(super) fn join(
         self: &Arc<Self>,
         change: Change,
@@ -143,7 +143,7 @@ impl Batch {
         callers.add(self, Work::Change(MutexChange { change, ttl, name }))
     }
 
-    /// Adds a caller with its own script. Returns whether the batch is now full.
+    /// Adds a caller with its own script. Returns whether the batch is full afterwards.
     pub(super) fn join_call(self: &Arc<Self>, call: &Call) -> (Joined, bool) {
         let mut callers = self.callers();
         callers.bytes_of_calls += call.run().words.bytes();
@@ -207,7 +207,7 @@ impl Future for Joined {
         }
         let replaced = caller.waker.replace(cx.waker().clone());
         drop(callers);
-        // The mutex is unlocked first, because dropping a waker may wake other tasks.
+        // The in-process mutex is unlocked first, because dropping a waker may wake other tasks.
         drop(replaced);
         Poll::Pending
     }

@@ -1,4 +1,4 @@
-//! A primary that may change, and the sentinels that report it.
+//! The current primary, and the sentinels that report which server is the primary.
 
 mod answer;
 
@@ -245,7 +245,8 @@ impl<D: Driver> Sentinel<D> {
             found.push(sentinel);
         }
         let before = mem::replace(&mut *self.found(), found);
-        // The mutex is unlocked first, because closing a connection may wake other tasks.
+        // The in-process mutex is unlocked first, because closing a connection may wake other
+        // tasks.
         drop(before);
         new
     }

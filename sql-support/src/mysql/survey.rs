@@ -12,8 +12,7 @@ use crate::request::Key;
 pub struct Survey {
     /// Whether commits wait for the disk, so that a crash does not lose acknowledged data.
     pub is_durable: bool,
-    /// Whether the server is a node of a Galera cluster, in which other nodes may also accept
-    /// writes.
+    /// Whether the server is a node of a Galera cluster, in which every node may accept writes.
     pub is_in_cluster: bool,
 }
 

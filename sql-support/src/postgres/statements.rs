@@ -55,7 +55,8 @@ impl Statements {
         format!("LISTEN \"{}\"", self.channel())
     }
 
-    /// Returns the query batch that finds the tables. The time limits of the session apply.
+    /// Returns the query batch that finds the tables. The session's time limits apply to this query
+    /// batch.
     pub fn survey(&self) -> Text {
         let name = |table: &str| literal(&self.layout.object(table, '"'));
         let values = ["stripe", "lease", "member"].map(|table| (table, name(table)));
@@ -63,7 +64,7 @@ impl Statements {
     }
 
     /// Returns the query batch that creates missing tables. Only one client at a time creates
-    /// tables. The time limits of the session apply.
+    /// tables. The session's time limits apply to this query batch.
     pub fn install(&self) -> Text {
         Text::new(no_limit, [texts::ONE_BY_ONE, &super::migration(&self.layout)].concat())
     }

@@ -29,7 +29,7 @@ pub(crate) enum Source<D: Driver> {
     Theirs(Arc<dyn Run>),
 }
 
-/// All settings of a [`Config`] except the location of the database.
+/// All settings of a [`Config`] except the database's location.
 ///
 /// [`Driver::read_url`] and [`Driver::open`] receive these settings.
 #[derive(Clone, Debug)]

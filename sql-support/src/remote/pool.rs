@@ -25,8 +25,8 @@ pub trait Connector: Send + Sync + 'static {
     /// Returns the hosts and ports of the servers, for error messages.
     fn address(&self) -> String;
 
-    /// Opens a connection on the caller's runtime. The caller limits the time by dropping the
-    /// future.
+    /// Opens a connection on the caller's runtime. The caller enforces the time limit by dropping
+    /// the future.
     ///
     /// # Errors
     ///

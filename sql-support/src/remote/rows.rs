@@ -1,7 +1,7 @@
 //! Reads the rows of a reply.
 //!
-//! The first column of each row is a word that determines the remaining columns. Both dialects
-//! return the same rows.
+//! The first column of each reply row is a word that determines the remaining columns. Both
+//! dialects return the same rows.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::reply::{
 };
 use crate::request::Renew;
 
-/// A row in text form. A column is `None` if it is null.
+/// A row in text form. A column is `None` if its value is null.
 ///
 /// [`Rows`] contains these rows.
 pub type Row = Vec<Option<String>>;

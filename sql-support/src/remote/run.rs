@@ -16,8 +16,8 @@ use crate::remote::{Row, Text};
 /// Runs query batches on the application's connections, for example from a pool of any crate.
 ///
 /// Each query batch must be sent unchanged, in *one message*, on a connection that is not in a
-/// transaction. The documentation of the database's crate specifies the message. The example in the
-/// `leasehold-postgres` crate implements this trait.
+/// transaction. The message is specified in the documentation of the database's crate. The example
+/// in the `leasehold-postgres` crate implements this trait.
 #[async_trait]
 pub trait Run: Debug + Send + Sync + 'static {
     /// Runs a query batch within `limit`. Returns the rows of all of its statements.

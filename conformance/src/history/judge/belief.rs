@@ -1,4 +1,4 @@
-//! The periods in which callers considered themselves holders.
+//! The periods in which callers considered themselves the holders of locks.
 
 use std::collections::HashMap;
 use std::time::Duration;

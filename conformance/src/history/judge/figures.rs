@@ -1,4 +1,4 @@
-//! Computes the counts and extremes of a run.
+//! Computes a run's counts and extreme values.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;

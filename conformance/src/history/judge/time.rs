@@ -1,4 +1,4 @@
-//! Converts times on the machine's clock to times of the run.
+//! Converts times on the machine's clock to times since the start of the run.
 
 use std::time::Duration;
 

@@ -56,16 +56,18 @@ impl<K: DatabaseKind> DatabaseOptions<K> {
         self
     }
 
-    /// Puts tables on a disk of 32 MiB, which [`DatabaseServer::fill_disk`] fills. The server's own files, such as its log, stay elsewhere:
-    /// without room for those, a server does not refuse a transaction, it ends.
+    /// Puts tables on a disk of 32 MiB, which [`DatabaseServer::fill_disk`] fills. The server's own
+    /// files, such as its log, are on a different disk, because a server without space for these
+    /// files exits instead of rejecting a transaction.
     #[must_use]
     pub fn small_disk(mut self) -> Self {
         self.small_disk = Some(Small::Tables);
         self
     }
 
-    /// Puts the log of transactions on a disk of 32 MiB, which [`DatabaseServer::fill_disk`] fills: the write-ahead log of PostgreSQL, the binary log
-    /// of MariaDB, which has none otherwise. Without room for it, no transaction commits, and the server may end.
+    /// Puts the log of transactions on a disk of 32 MiB, which [`DatabaseServer::fill_disk`] fills:
+    /// the write-ahead log of PostgreSQL, the binary log of MariaDB, which is enabled only by this
+    /// option. Without room for it, no transaction commits, and the server may end.
     #[must_use]
     pub fn small_log_disk(mut self) -> Self {
         self.small_disk = Some(Small::Log);

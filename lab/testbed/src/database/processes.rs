@@ -38,7 +38,7 @@ impl Processes {
 
     /// Stops all processes, and returns once they stand still.
     pub(super) fn pause(&self) {
-        // First the one that makes new ones.
+        // The process that creates children is paused first.
         self.first.pause();
         self.signal_children(Signal::STOP, &['T', 'Z']);
     }
@@ -66,9 +66,11 @@ impl Processes {
         self.first.end(signal);
     }
 
-    /// Sends a signal to all children and waits until each is in one of the states, unless none is asked for.
+    /// Sends a signal to all children. If `states` is not empty, waits until each child is in one
+    /// of these states.
     ///
-    /// The first process stands still: it neither makes nor reaps children, so their ids stay theirs.
+    /// The first process must be paused, so that it neither creates nor reaps children and their
+    /// IDs remain valid.
     fn signal_children(&self, signal: Signal, states: &[char]) {
         let children = children(self.id());
         for child in children.iter().filter_map(|child| Pid::from_raw(*child)) {

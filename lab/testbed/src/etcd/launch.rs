@@ -10,7 +10,7 @@ use super::program::Program;
 use super::{Etcd, EtcdOptions};
 
 impl Etcd {
-    /// Starts a new cluster, unless another program has taken one of its ports.
+    /// Starts a new cluster, unless a different program already uses one of its ports.
     pub(super) async fn launch(options: EtcdOptions) -> Option<Self> {
         let program = if options.old { Program::old() } else { Program::current() };
         let folder = tempfile::Builder::new().prefix("leasehold-etcd-").tempdir();
@@ -32,8 +32,9 @@ impl Etcd {
 
     /// Starts all members with the data that they have, and waits until they are healthy.
     pub(super) async fn try_launch(&mut self) -> bool {
-        // A member of a new cluster asks the others whether it exists already. One that listens and does not answer yet
-        // costs it a second, one that does not listen yet costs nothing: so they start one after the other.
+        // A member of a new cluster asks all members whether the cluster already exists. A member
+        // that listens but does not reply yet delays the question by one second, so the members
+        // start in sequence.
         for i in 0..self.members.len() {
             self.spawn(i);
             if !self.members[i].reaches(Stage::Answers).await {

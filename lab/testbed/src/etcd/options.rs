@@ -75,7 +75,8 @@ impl EtcdOptions {
         self
     }
 
-    /// Lets in only users. There is `root`, as which [`Etcd::ctl`] runs, and those of [`user`](Self::user).
+    /// Requires clients to log in as a user. The users are `root`, which [`Etcd::ctl`] uses, and
+    /// the users added with [`user`](Self::user).
     #[must_use]
     pub fn auth(mut self) -> Self {
         self.auth = true;
@@ -92,8 +93,9 @@ impl EtcdOptions {
 
     /// Sets the pause between a leader's heartbeats, and how long followers wait for one before they elect another.
     ///
-    /// etcd wants the second to be five times the first or more. By default they are 50 ms and 500 ms; and 10 ms and
-    /// 100 ms for one member, which waits as long for others before it elects itself.
+    /// etcd wants the second to be five times the first or more. By default they are 50 ms and 500
+    /// ms; and 10 ms and 100 ms for a single member, which waits for the whole election timeout
+    /// before it elects itself.
     #[must_use]
     pub fn timing(mut self, heartbeat: Duration, election: Duration) -> Self {
         self.timing = Some(Timing { heartbeat, election });

@@ -21,7 +21,8 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts one that has up to `connections` to the server, and uses each of them in turn.
+    /// Starts a pooler that opens up to `connections` connections to the server and uses them in
+    /// rotation.
     ///
     /// # Panics
     ///

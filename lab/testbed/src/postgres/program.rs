@@ -4,7 +4,8 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where Debian puts them, one folder for each major version, and none of them on the path.
+/// Debian's directory for the programs, with one subdirectory for each major version. The
+/// subdirectories are not in `PATH`.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
 /// The path of one of the programs, such as `initdb`.

@@ -42,7 +42,7 @@ impl Postgres {
     ///
     /// # Panics
     ///
-    /// If it is none.
+    /// If the server is not a replica.
     pub async fn promote(&self) {
         // A query that asks for it may hold up the log that is still to be read.
         let mut promote = self.command(program("pg_ctl"));

@@ -74,7 +74,8 @@ impl RedisCluster {
         self.members.len()
     }
 
-    /// The address, `127.0.0.1:port`, by which clients know a node: that of its proxy, if there is one.
+    /// The address, `127.0.0.1:port`, by which clients know a node, which is its proxy's address if
+    /// there is a proxy.
     pub fn node_address(&self, i: usize) -> String {
         self.members[i].node.address()
     }
@@ -90,11 +91,11 @@ impl RedisCluster {
         reply.trim_start_matches(':').parse().expect("it is a number")
     }
 
-    /// The node that has a key's slot by its own account, once there is one among those that run.
+    /// Waits until a running node reports that it owns the key's slot, and returns the node.
     ///
     /// # Panics
     ///
-    /// If there is none for long.
+    /// If no running node owns the slot in time.
     pub async fn owner_of(&self, key: &str) -> usize {
         let slot = self.slot_of(key).await;
         until_some("a node has the slot", async || self.owner(slot).await).await
@@ -104,7 +105,7 @@ impl RedisCluster {
     ///
     /// # Panics
     ///
-    /// If there is none for long.
+    /// If no other node owns the slot in time.
     pub async fn until_owned_by_another(&self, key: &str, i: usize) -> usize {
         let slot = self.slot_of(key).await;
         until_some("another node has the slot", async || {
@@ -114,11 +115,11 @@ impl RedisCluster {
         .await
     }
 
-    /// A replica of a node, among those that run.
+    /// A running replica of a node.
     ///
     /// # Panics
     ///
-    /// If it has none for long.
+    /// If the node does not get a replica in time.
     pub async fn replica_of(&self, i: usize) -> usize {
         until_some("the node has a replica", async || {
             let is_replica = |view: &View| {
@@ -224,7 +225,8 @@ impl RedisCluster {
         self.members[i].node.server.calls(commands).await
     }
 
-    /// The proxies, one for each node. None, unless it was started with them.
+    /// The proxies, one for each node. The list is empty if the cluster was started without
+    /// proxies.
     pub fn proxies(&self) -> Vec<&FaultProxy> {
         self.members.iter().filter_map(|member| member.node.proxy()).collect()
     }
@@ -249,7 +251,7 @@ impl RedisCluster {
         self.members[i].node.set_weather(Weather::BlackHole);
     }
 
-    /// Cuts a node off from all other nodes, and none is told: clients still reach it.
+    /// Cuts a node off from all other nodes without a notification. Clients still reach the node.
     ///
     /// # Panics
     ///
@@ -301,7 +303,7 @@ impl RedisCluster {
         let views = self.views().await;
         let owns = |view: &View| view.own().filter(|own| own.owns(slot)).map(|own| own.epoch);
         let owners = views.iter().filter_map(|(i, view)| Some((owns(view)?, *i)));
-        // One that was away may believe that it still has the slot.
+        // A node that was unreachable may still report that it owns the slot.
         owners.max().map(|(_, owner)| owner)
     }
 

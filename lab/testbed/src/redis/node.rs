@@ -1,4 +1,4 @@
-//! A server among others.
+//! A server in a group of servers.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -22,8 +22,8 @@ impl Node {
         Self { server: Server::new(folder, login), port: free_port(), proxy: None, source: None }
     }
 
-    /// Stands behind a proxy from now on, as the nth of those that know each other: proxies tell it from the others and from clients by
-    /// the address that it connects from.
+    /// Puts the server, which has the number `n` in its group, behind a proxy. Proxies recognize
+    /// the server by the address that it connects from.
     pub(super) async fn hide(&mut self, n: usize) {
         self.proxy = Some(FaultProxy::start(format!("127.0.0.1:{}", self.port)).await);
         let n = u8::try_from(n).expect("they are few");
@@ -51,7 +51,7 @@ impl Node {
         self.proxy.as_ref()
     }
 
-    /// The address that it connects to others from, if it stands behind a proxy.
+    /// The address from which the server connects, if it is behind a proxy.
     pub(super) fn source(&self) -> Option<Ipv4Addr> {
         self.source
     }

@@ -76,17 +76,20 @@ impl RedisSentinel {
         self.sentinels.len()
     }
 
-    /// The address, `127.0.0.1:port`, by which the sentinels know a server: that of its proxy, if there is one.
+    /// The address, `127.0.0.1:port`, by which the sentinels know a server, which is its proxy's
+    /// address if there is a proxy.
     pub fn node_address(&self, i: usize) -> String {
         self.nodes[i].address()
     }
 
-    /// The address by which the others know a sentinel: that of its proxy, if there is one.
+    /// The address by which the remaining sentinels know a sentinel, which is its proxy's address
+    /// if there is a proxy.
     pub fn sentinel_address(&self, i: usize) -> String {
         self.sentinels[i].address()
     }
 
-    /// The server that most sentinels name as the primary, once most of those that run agree.
+    /// The server that most sentinels report as the primary, as soon as most running sentinels
+    /// agree.
     ///
     /// # Panics
     ///
@@ -113,7 +116,8 @@ impl RedisSentinel {
             let named = self.named_primaries().await;
             let [Some(new), ..] = named[..] else { return false };
             if new == old {
-                // Refused while a failover is under way. One that fails is given up without a word.
+                // The sentinel rejects this command while a failover is in progress. A failed
+                // failover is not reported.
                 self.sentinel_command(sentinel, &["SENTINEL", "FAILOVER", NAME]).await;
             }
             new != old && named.iter().all(|named| *named == Some(new)) && self.leads(new).await
@@ -158,7 +162,7 @@ impl RedisSentinel {
 
     /// Starts a server again, on the same port and in the role in which it ended.
     ///
-    /// One that was the primary believes so until the sentinels tell it that there is another.
+    /// A former primary considers itself the primary until the sentinels reconfigure it.
     ///
     /// # Panics
     ///
@@ -224,7 +228,8 @@ impl RedisSentinel {
         self.sentinels[i].server.insist(command).await
     }
 
-    /// The proxies: those of the servers, then those of the sentinels. None, unless it was started with them.
+    /// The servers' proxies, followed by the sentinels' proxies. The list is empty if the setup was
+    /// started without proxies.
     pub fn proxies(&self) -> Vec<&FaultProxy> {
         self.nodes.iter().chain(&self.sentinels).filter_map(Node::proxy).collect()
     }
@@ -251,7 +256,8 @@ impl RedisSentinel {
         self.nodes[i].set_weather(Weather::BlackHole);
     }
 
-    /// Cuts off a server from the sentinels and from the other servers, and none is told: clients still reach it.
+    /// Cuts a server off from the sentinels and from all other servers without a notification.
+    /// Clients still reach the server.
     ///
     /// # Panics
     ///

@@ -109,7 +109,8 @@ pub(super) fn tls_settings(
     ]
 }
 
-/// The settings by which a server connects to others by TLS, with a certificate that says that it is a client.
+/// The settings with which a server opens TLS connections to other servers, using a client
+/// certificate.
 pub(super) fn tls_between_servers(certificates: &Certificates) -> [(&'static str, String); 3] {
     [
         ("tls-replication", "yes".to_owned()),

@@ -108,7 +108,8 @@ impl Curator {
         self.tell(&["cycles", job, path, &count.to_string()]).await;
     }
 
-    /// Has a job take so many mutexes, at `path-0` and so on, one after the other, and keep them. All are of one session.
+    /// Makes a job acquire this number of mutexes in sequence, at `path-0` and so on, and keep
+    /// them. All mutexes belong to one session.
     pub async fn many(&mut self, job: &str, path: &str, count: usize) {
         self.tell(&["many", job, path, &count.to_string()]).await;
     }
@@ -121,7 +122,7 @@ impl Curator {
     ///
     /// # Panics
     ///
-    /// If there is none for a minute, or a job has failed.
+    /// If there is no event for one minute, or if a job has failed.
     pub async fn event(&mut self) -> CuratorEvent {
         let line = self.line().await;
         let words: Vec<&str> = line.split(' ').collect();

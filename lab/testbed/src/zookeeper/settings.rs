@@ -86,7 +86,7 @@ impl ZooKeeper {
         text + &self.servers()
     }
 
-    /// The members, as they know each other. A single server knows none.
+    /// The members, as they know each other. A single server does not have this list.
     fn servers(&self) -> String {
         if self.members.len() == 1 {
             return String::new();

@@ -22,7 +22,7 @@ const WITH_SHARDS: (u32, u32) = (7, 2);
 const FULL_COVERAGE: &str = "cluster-require-full-coverage";
 
 impl RedisCluster {
-    /// Starts a new cluster, unless another program has taken one of its ports.
+    /// Starts a new cluster, unless a different program already uses one of its ports.
     ///
     /// A cluster that is made by commands takes a second to get to know itself. And a primary that has just started
     /// refuses writes for two seconds, lest it have been replaced meanwhile. So the nodes start with files that tell

@@ -28,14 +28,15 @@ impl ClusterOptions {
         }
     }
 
-    /// So many primaries. It takes three to notice that one is gone.
+    /// The number of primaries. At least three primaries are needed to detect the failure of a
+    /// primary.
     #[must_use]
     pub fn primaries(mut self, primaries: usize) -> Self {
         self.primaries = primaries;
         self
     }
 
-    /// So many replicas for each primary; there may be none.
+    /// The number of replicas for each primary, which may be 0.
     #[must_use]
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = replicas;
@@ -59,7 +60,7 @@ impl ClusterOptions {
         self
     }
 
-    /// Puts a proxy in front of each node, whose addresses are the only ones that clients and replicas know.
+    /// Puts a proxy in front of each node. Clients and replicas know only the proxies' addresses.
     ///
     /// The cluster's bus goes through other proxies of its own.
     #[must_use]

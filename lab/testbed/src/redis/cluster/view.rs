@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// The nodes of a cluster as one of them tells them, by their ids.
+/// The nodes of a cluster as reported by one node, by their IDs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
     pub(super) myself: String,

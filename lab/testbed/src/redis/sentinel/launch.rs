@@ -134,7 +134,7 @@ impl RedisSentinel {
             let reply = self.sentinel_command(i, &["SENTINEL", role, NAME]).await;
             reply.matches(&format!("\r\n{field}\r\n${}\r\n{value}", value.len())).count()
         };
-        // A server that is not connected has one more flag.
+        // A server that is not connected has an additional flag.
         count("MASTER", "flags", "master").await == 1
             && count("REPLICAS", "flags", "slave").await == self.options.replicas
             && count("REPLICAS", "master-link-status", "ok").await == self.options.replicas
@@ -209,7 +209,7 @@ fn write(node: &Node, name: &str, text: &str) {
     fs::write(node.server.folder().join(name), text).expect("temporary files can be written");
 }
 
-/// The id of a sentinel among the others: forty digits.
+/// The ID by which sentinels identify each other, which consists of forty digits.
 fn id(i: usize) -> String {
     format!("{:040x}", i + 1)
 }

@@ -55,8 +55,8 @@ impl SentinelOptions {
 
     /// Lets the sentinels look around more often than they do by themselves.
     ///
-    /// Another primary is found in some two thirds of the time, and one that comes back is told so after one second
-    /// instead of ten. It takes Redis 7.0.
+    /// A failover takes about two thirds of the usual time, and a former primary is reconfigured
+    /// one second after its return instead of ten. Requires Redis 7.0.
     #[must_use]
     pub fn fast(mut self) -> Self {
         self.fast = true;
@@ -80,7 +80,8 @@ impl SentinelOptions {
         self
     }
 
-    /// Puts a proxy in front of each server and each sentinel, whose addresses are the only ones that anybody knows.
+    /// Puts a proxy in front of each server and each sentinel. Clients, servers and sentinels know
+    /// only the proxies' addresses.
     #[must_use]
     pub fn proxied(mut self) -> Self {
         self.proxied = true;
