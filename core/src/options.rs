@@ -492,7 +492,7 @@ impl LockOptions {
         }
         if self.require_fencing > store.fencing() {
             let message = format!(
-                "the store's fencing tokens are {:?}, but {:?} tokens are required; choose another store or lower LockOptions::require_fencing",
+                "the store's fencing tokens are {:?}, but {:?} tokens are required; choose a different store or lower LockOptions::require_fencing",
                 store.fencing(),
                 self.require_fencing
             );

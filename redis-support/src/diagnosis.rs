@@ -212,7 +212,13 @@ mod tests {
             ("redis_version:6.0.9", appendfsync("always"), "version", Failed, "6.2 or newer"),
             ("valkey_version:8.0.1", appendfsync("always"), "version", Ok, "Valkey 8.0.1"),
             ("role:slave", appendfsync("always"), "role", Failed, "use the URL of the primary"),
-            ("maxmemory_policy:allkeys-lru", appendfsync("always"), "eviction", Ok, "maxmemory is 0"),
+            (
+                "maxmemory_policy:allkeys-lru",
+                appendfsync("always"),
+                "eviction",
+                Ok,
+                "maxmemory is 0",
+            ),
             (
                 "maxmemory:9\r\nmaxmemory_policy:allkeys-lru",
                 appendfsync("always"),

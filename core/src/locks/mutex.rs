@@ -266,6 +266,10 @@ impl Mutex {
 
     /// Runs `work` under the lock. If the lease is lost, `work` is dropped before it finishes.
     ///
+    /// Write `work` as an async closure, `async |guard| …`. The compiler rejects
+    /// `|guard| async move { … }`, and reports that type annotations are needed or that a lifetime
+    /// is not long enough.
+    ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
     /// use leasehold_core::LockClient;

@@ -143,7 +143,7 @@ impl Capabilities {
             min_ttl: Duration::from_millis(1),
             max_ttl: Self::DEFAULT_MAX_TTL,
             ttl_granularity: Duration::from_millis(1),
-            advice: "choose another store",
+            advice: "choose a different store",
         }
     }
 
@@ -180,7 +180,7 @@ impl Capabilities {
     /// or an alternative.
     ///
     /// If a lock needs an unsupported feature, the error ends with this advice. By default, the
-    /// advice is to choose another store.
+    /// advice is to choose a different store.
     #[must_use]
     pub const fn with_advice(mut self, advice: &'static str) -> Self {
         self.advice = advice;
