@@ -210,7 +210,7 @@ impl LockOptions {
     }
 
     /// Sets how long a waiting caller keeps retrying while the store is unreachable or does not
-    /// respond. The caller also stops retrying when its `wait` limit is reached. The backend's
+    /// respond. The caller also stops retrying when its own time limit is reached. The backend's
     /// timeout applies to each individual request. Default: [`LockOptions::DEFAULT_OUTAGE_WAIT`].
     ///
     /// Callers of a process that wait for the same key share their attempts. A caller gives up when

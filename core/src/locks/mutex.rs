@@ -60,9 +60,9 @@ use crate::options::LockOptions;
 ///
 /// # Deadlocks
 ///
-/// A caller that locks the mutex again while holding it is deadlocked until its
-/// [wait](LockOptions::wait) ends. Within work that [runs](Self::run) under this mutex, locking the
-/// mutex again fails immediately with
+/// If a caller locks the mutex again while holding it, the call does not return before its [time
+/// limit](LockOptions::wait) is reached. Within work that [runs](Self::run) under this mutex,
+/// locking the mutex again fails immediately with
 /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock).
 #[derive(Clone, Debug)]
 pub struct Mutex(Face);
