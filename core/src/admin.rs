@@ -69,8 +69,9 @@ impl Admin {
     /// Lists the keys in use whose names start with `prefix`, which may be empty. A key is in use
     /// if it is held or if it has queued claims.
     ///
-    /// A key that stays in use during the whole listing appears at least once and may appear twice.
-    /// A key that is in use for only part of the listing may be missing. The keys are not sorted.
+    /// A key that stays in use until the whole list has been read appears at least once and may
+    /// appear twice. If a key comes into use or stops being in use while the list is being read,
+    /// the key may be missing. The keys are not sorted.
     ///
     /// On Redis, listing scans the whole database and requires an additional permission. The guide
     /// for operators describes the details.
@@ -108,8 +109,8 @@ impl Admin {
     ///
     /// If the store supports notifications, the holders are notified of the loss. Without
     /// notifications, the holders notice the loss at their next renewal or at their deadline. A
-    /// holder may continue to work until it notices that its lease is lost. A resource that checks
-    /// fencing tokens rejects the former holders' writes once it has received
+    /// holder may continue to work until it notices that its lease is lost. If a resource checks
+    /// fencing tokens, it rejects the former holders' writes as soon as it has received
     /// [`ForcedRelease::min_token`].
     ///
     /// ```

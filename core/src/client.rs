@@ -478,8 +478,8 @@ impl<B: LockBackend> Builder<B> {
     }
 
     /// Sets how long a call may wait before the client reports a long wait. The client reports each
-    /// call at most once, at level `info`. By default, the client reports a wait after 30 s.
-    /// [`Duration::MAX`] disables the report.
+    /// call at most once, at level `info`. By default, the client reports a call that has waited
+    /// for 30 s. [`Duration::MAX`] disables the report.
     #[must_use]
     pub fn long_wait(mut self, time: Duration) -> Self {
         self.settings.long_wait = time;
@@ -488,8 +488,8 @@ impl<B: LockBackend> Builder<B> {
 
     /// Sets how long a lock may be held before the client reports a long hold. The client reports
     /// each holder at most once, at level `warn`, when it next renews the lease. Long leaderships
-    /// of elections are not reported. By default, the client reports a hold after 5 min.
-    /// [`Duration::MAX`] disables the report.
+    /// of elections are not reported. By default, the client reports a lock that has been held for
+    /// 5 min. [`Duration::MAX`] disables the report.
     #[must_use]
     pub fn long_hold(mut self, time: Duration) -> Self {
         self.settings.long_hold = time;

@@ -1,6 +1,6 @@
 //! Observability: [`Observer`]s, `tracing` events and spans, and metrics.
 //!
-//! Observers, `tracing` and metrics all receive the same events. The page `docs/observability.md`
+//! Observers, `tracing` and metrics all report the same events. The page `docs/observability.md`
 //! lists each event, span and metric.
 
 mod call;
@@ -53,15 +53,15 @@ pub(crate) use point::{Events, Settings};
 ///
 /// # Counting
 ///
-/// Each call for a lock ends with exactly one [`on_acquired`](Self::on_acquired) or
-/// [`on_refused`](Self::on_refused), even if its future is dropped. If a call has to wait, exactly
-/// one [`on_waiting`](Self::on_waiting) event precedes its outcome. A
-/// [`MultiLock`](crate::MultiLock) counts as one call for each of its locks. A
-/// [`Striped`](crate::Striped) lock counts as one call for each segment that it requests.
+/// Each call that requests a lock ends with exactly one [`on_acquired`](Self::on_acquired) or
+/// [`on_refused`](Self::on_refused) event, even if the call's future is dropped. If a call has to
+/// wait, exactly one [`on_waiting`](Self::on_waiting) event precedes its outcome. Acquiring a
+/// [`MultiLock`](crate::MultiLock) counts as one call for each of its locks. Acquiring a
+/// [`Striped`](crate::Striped) lock counts as one call for each segment that is requested.
 ///
-/// Each lease starts with an [`on_acquired`](Self::on_acquired) whose path is
+/// Each lease starts with an [`on_acquired`](Self::on_acquired) event whose path is
 /// [`GrantPath::Granted`]. Each lease ends with exactly one [`on_released`](Self::on_released) or
-/// [`on_lost`](Self::on_lost).
+/// [`on_lost`](Self::on_lost) event.
 ///
 /// You can therefore compute the number of held leases, and the number of waiting calls, as the
 /// difference between two counters.

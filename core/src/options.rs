@@ -164,8 +164,9 @@ impl LockOptions {
         self
     }
 
-    /// Limits how long `lock` waits for a held key. The limit applies to the whole wait, both for
-    /// other callers in this process and for other processes. Default: no limit.
+    /// Limits how long `lock` waits for a held key. The limit includes both the time spent waiting
+    /// for other callers in this process and the time spent waiting for other processes. Default:
+    /// no limit.
     ///
     /// As in std and tokio, the wait is not limited by default, because only the caller knows how
     /// long the lock is worth waiting for. A crashed holder blocks the key for at most its TTL. If
@@ -209,8 +210,8 @@ impl LockOptions {
     }
 
     /// Sets how long a waiting caller keeps retrying while the store is unreachable or does not
-    /// respond. Retries also end when the caller's wait is over. The backend's timeout applies to
-    /// each individual request. Default: [`LockOptions::DEFAULT_OUTAGE_WAIT`].
+    /// respond. The caller also stops retrying when its own time limit is reached. The backend's
+    /// timeout applies to each individual request. Default: [`LockOptions::DEFAULT_OUTAGE_WAIT`].
     ///
     /// Callers of a process that wait for the same key share their attempts. A caller gives up when
     /// the time set here has passed since the caller began to wait or since the store last
@@ -271,8 +272,8 @@ impl LockOptions {
 
     /// Sets the minimum remaining time of a lease when it is granted. Default: no minimum.
     ///
-    /// A grant with less remaining time counts as a failed attempt. If too little time remains, the
-    /// client requests the lease again, or releases it if no attempts are left.
+    /// If a lease is granted with less remaining time, the attempt counts as failed. If too little
+    /// time remains, the client requests the lease again, or releases it if no attempts are left.
     ///
     /// Use `min_validity` for work that takes about `time`, if the lease is not renewed or renewals
     /// may fail for some time. The remaining time of a lease is the time until its
@@ -313,17 +314,17 @@ impl LockOptions {
         self
     }
 
-    /// Sets whether the callers of all processes are served in order of arrival, through a queue in
-    /// the store. Default: `false`.
+    /// Sets whether callers in all processes acquire the lock in order of arrival, through a queue
+    /// in the store. Default: `false`.
     ///
     /// Without `fair`, each process has its own queue, and hands off a mutex among its own callers
     /// for up to 20 ms, before the store decides which process is next.
     ///
-    /// Leasehold clients never overtake the queue, even if their own locks are not fair. A crashed
-    /// waiter blocks later waiters for at most [`LockOptions::PLACE_TTL`]. A waiter that gives up
-    /// leaves the queue as soon as its release request reaches the store. Each waiting caller sends
-    /// its own requests to the store, so a fair lock with hundreds of waiting callers is slower
-    /// than the default.
+    /// Leasehold clients never overtake the queue, even if their own locks are not fair. If a
+    /// waiter crashes, it blocks later waiters for at most [`LockOptions::PLACE_TTL`]. A waiter
+    /// that gives up leaves the queue as soon as its release request reaches the store. Each
+    /// waiting caller sends its own requests to the store, so a fair lock with hundreds of waiting
+    /// callers is slower than the default.
     #[must_use]
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
@@ -333,10 +334,10 @@ impl LockOptions {
     /// Sets whether a released mutex is handed off to the next waiting caller of this process,
     /// without a request to the store. Default: `true`.
     ///
-    /// The next caller receives the same lease with a new token. A process hands off a mutex for at
-    /// most 20 ms before it releases the lease, so that other processes can acquire the mutex. A
-    /// caller can receive a lease by hand-off only if it was already waiting when the lease was
-    /// granted.
+    /// The next caller receives the same lease with a new token. A process keeps handing off a
+    /// mutex for at most 20 ms, and then releases the lease, so that other processes can acquire
+    /// the mutex. A caller can receive a lease by hand-off only if it was already waiting when the
+    /// lease was granted.
     ///
     /// If the client has received a notification about a lease, it releases the lease instead of
     /// handing it off, because the lease may be lost. If the store does not send notifications for
@@ -344,9 +345,9 @@ impl LockOptions {
     /// the lease is handed off only within 50 ms after its last confirmation by the store.
     ///
     /// A lease is handed off only if the watchdog renews it, and only between callers with the same
-    /// options. The options [`max_hold`](Self::max_hold), [`min_hold`](Self::min_hold),
-    /// [`min_validity`](Self::min_validity), [`lock_delay`](Self::lock_delay) and
-    /// [`fair`](Self::fair) disable hand-offs. If the store cannot reserve [spare
+    /// options. If [`max_hold`](Self::max_hold), [`min_hold`](Self::min_hold),
+    /// [`min_validity`](Self::min_validity), [`lock_delay`](Self::lock_delay) or
+    /// [`fair`](Self::fair) is set, leases are not handed off. If the store cannot reserve [spare
     /// tokens](Feature::SpareTokens), the client contacts the store for each caller.
     #[must_use]
     pub fn hand_over(mut self, hand_over: bool) -> Self {

@@ -124,7 +124,7 @@ impl Retry {
     /// The minimum pause that is allowed, because shorter pauses would make a caller spin.
     const MIN_PAUSE: Duration = Duration::from_millis(1);
 
-    /// Retries with increasing pauses until the caller's wait is over.
+    /// Retries with increasing pauses until the caller's time limit is reached.
     pub const fn unlimited() -> Self {
         Self {
             attempts: None,
@@ -133,17 +133,18 @@ impl Retry {
         }
     }
 
-    /// Retries according to a custom policy, but only until the wait is over.
+    /// Retries according to a custom policy, but only until the caller's time limit is reached.
     pub fn policy(policy: impl RetryPolicy) -> Self {
         Self { own: Some(Own(Arc::new(policy))), ..Self::unlimited() }
     }
 
-    /// Makes at most `attempts` attempts (at least one), even if the wait is not over.
+    /// Makes at most `attempts` attempts (at least one), even if the caller's time limit has not
+    /// been reached.
     ///
-    /// A retry counts as an attempt only if it follows a complete pause. For example, a retry that
-    /// follows a notification does not count. Waiting callers of the same client share their
-    /// attempts, so each attempt counts for all of them. A caller that shares attempts therefore
-    /// gives up as early as it would alone.
+    /// A retry counts towards `attempts` only if it follows a complete pause. For example, a retry
+    /// that follows a notification does not count. Waiting callers of the same client share their
+    /// attempts, so each attempt counts towards the limit of every caller. A caller that shares
+    /// attempts therefore gives up as early as a caller that makes all attempts itself.
     pub const fn attempts(attempts: u32) -> Self {
         let mut retry = Self::unlimited();
         retry.attempts = Some(match NonZeroU32::new(attempts) {

@@ -50,7 +50,7 @@ pub struct FaultBackend<B> {
 
 /// Controls the faults of a [`FaultBackend`]. Clones control the same faults.
 ///
-/// See [`FaultBackend`](crate::fault::FaultBackend) for an example that loses a reply.
+/// See [`FaultBackend`](crate::fault::FaultBackend) for an example of a backend that loses a reply.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Switches>);
 
@@ -70,7 +70,7 @@ type Calls = (Operation, Option<LockKey>);
 
 /// A fault that affects a call.
 ///
-/// See [`FaultBackend`](crate::fault::FaultBackend) for an example that loses a reply.
+/// See [`FaultBackend`](crate::fault::FaultBackend) for an example of a backend that loses a reply.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Fault {

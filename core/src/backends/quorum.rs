@@ -42,14 +42,15 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 /// open a connection, which takes several round trips, and more with TLS.
 const CONNECTING: u32 = 8;
 
-/// A store that consists of several independent stores. A lease is in force as long as a majority
+/// A store that is made up of several independent stores. A lease is in force as long as a majority
 /// of the stores holds it.
 ///
 /// A quorum uses the Redlock algorithm, extended with ordered tokens. The members do not
 /// communicate with each other. A client sends its requests to all members at the same time. A lock
 /// is granted when a majority of the members has granted its lease. A quorum of three members
 /// tolerates one slow or failed member without delay, and a quorum of five members tolerates two.
-/// If no majority grants a lock, the client releases the lock on all members.
+/// If fewer than a majority of the members grant a lock, the client releases the lock on all
+/// members.
 ///
 /// # Guarantees
 ///
@@ -73,10 +74,10 @@ const CONNECTING: u32 = 8;
 ///
 /// # Limits
 ///
-/// - If only a bare majority of the members holds a lease, a clock jump on one of these members
-///   breaks exclusion, because the member expires the lease early and can grant the key to another
-///   client. If all members hold a lease, exclusion breaks only if the clocks of a majority of the
-///   members jump.
+/// - If only a bare majority of the members hold a lease, a clock jump on one of these members
+///   breaks exclusion, because the lease expires early on that member, which can then grant the key
+///   to another client. If all members hold a lease, exclusion breaks only if the clocks of a
+///   majority of the members jump.
 ///
 /// - If all members lose their data at the same time, the quorum starts over as if it were new.
 ///   Clients that held locks before the data loss notice the loss of their leases at their next

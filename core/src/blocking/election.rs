@@ -87,9 +87,9 @@ impl Election {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another candidate is the leader or is waiting to be
-    /// elected, and [`TryLockError::Failed`] with one of the errors of [`campaign`](Self::campaign)
-    /// if the attempt failed. The method does not retry if the store is unreachable. See
-    /// [`TryLockError`] for an example.
+    /// elected. If the attempt failed for another reason, returns [`TryLockError::Failed`] with one
+    /// of the errors that [`campaign`](Self::campaign) returns. The method does not retry if the
+    /// store is unreachable. See [`TryLockError`] for an example.
     pub fn try_campaign<V>(&self, value: V) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
@@ -102,10 +102,10 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another candidate was the leader until the end of the
-    /// wait, and [`TryLockError::Failed`] with one of the errors of [`campaign`](Self::campaign) if
-    /// the store rejected the request or did not reply in time. See [`TryLockError`] for an
-    /// example.
+    /// Returns [`TryLockError::Busy`] if another candidate was the leader until `wait` had elapsed.
+    /// If the store rejected the request or did not reply in time, returns [`TryLockError::Failed`]
+    /// with one of the errors that [`campaign`](Self::campaign) returns. See [`TryLockError`] for
+    /// an example.
     pub fn try_campaign_for<V>(&self, value: V, wait: Duration) -> Result<Leadership, TryLockError>
     where
         V: TryInto<Description>,
@@ -119,9 +119,10 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another candidate was the leader until `instant`, and
-    /// [`TryLockError::Failed`] with one of the errors of [`campaign`](Self::campaign) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another candidate was the leader until `instant`. If the
+    /// store rejected the request or did not reply in time, returns [`TryLockError::Failed`] with
+    /// one of the errors that [`campaign`](Self::campaign) returns. See [`TryLockError`] for an
+    /// example.
     pub fn try_campaign_until<V>(
         &self,
         value: V,

@@ -54,8 +54,8 @@ impl Guard {
         self.guard.token()
     }
 
-    /// Returns the number of units of the key that the guard holds. A mutex or a reader holds 1
-    /// unit, and a semaphore guard holds 1 unit per permit.
+    /// Returns how many of the key's units the guard holds. The guard of a mutex or a reader holds
+    /// 1 unit, and the guard of a semaphore holds 1 unit per permit.
     pub fn units(&self) -> u32 {
         self.guard.units()
     }
@@ -85,7 +85,7 @@ impl Guard {
     }
 
     /// Checks that the lease is in force, and that at least `min_left` remains before its deadline.
-    /// The check uses the local deadline and does no I/O.
+    /// The method checks the local deadline and does no I/O.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl Guard {
     /// `None` if the lease was not lost within `wait`.
     ///
     /// A lease is considered lost after its deadline, even if the store or the network hangs. Other
-    /// threads can use the guard during the wait. See [`LockGuard::lost`].
+    /// threads can use the guard while this method blocks. See [`LockGuard::lost`].
     ///
     /// # Errors
     ///

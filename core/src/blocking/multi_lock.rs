@@ -132,10 +132,10 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller holds one of the parts, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the attempt
-    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
-    /// example.
+    /// Returns [`TryLockError::Busy`] if another caller holds one of the parts. If the attempt
+    /// failed for another reason, returns [`TryLockError::Failed`] with one of the errors that
+    /// [`lock`](Self::lock) returns. The method does not retry if the store is unreachable. See
+    /// [`TryLockError`] for an example.
     pub fn try_lock(&self) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock())?;
         Ok(self.guard(guard))
@@ -145,9 +145,10 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller held a part until the end of the wait, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another caller held a part until `wait` had elapsed. If
+    /// the store rejected the request or did not reply in time, returns [`TryLockError::Failed`]
+    /// with one of the errors that [`lock`](Self::lock) returns. See [`TryLockError`] for an
+    /// example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock_for(wait))?;
         Ok(self.guard(guard))
@@ -158,9 +159,9 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller held a part until `instant`, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another caller held a part until `instant`. If the store
+    /// rejected the request or did not reply in time, returns [`TryLockError::Failed`] with one of
+    /// the errors that [`lock`](Self::lock) returns. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<MultiGuard, TryLockError> {
         let guard = self.background.block_on(self.lock.try_lock_until(instant))?;
         Ok(self.guard(guard))

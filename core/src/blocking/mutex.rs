@@ -79,10 +79,10 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller holds the lock, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the attempt
-    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
-    /// example.
+    /// Returns [`TryLockError::Busy`] if another caller holds the lock. If the attempt failed for
+    /// another reason, returns [`TryLockError::Failed`] with one of the errors that
+    /// [`lock`](Self::lock) returns. The method does not retry if the store is unreachable. See
+    /// [`TryLockError`] for an example.
     pub fn try_lock(&self) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock())
     }
@@ -91,9 +91,10 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other callers held the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other callers held the lock until `wait` had elapsed. If
+    /// the store rejected the request or did not reply in time, returns [`TryLockError::Failed`]
+    /// with one of the errors that [`lock`](Self::lock) returns. See [`TryLockError`] for an
+    /// example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_for(wait))
     }
@@ -103,9 +104,9 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other callers held the lock until `instant`, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other callers held the lock until `instant`. If the store
+    /// rejected the request or did not reply in time, returns [`TryLockError::Failed`] with one of
+    /// the errors that [`lock`](Self::lock) returns. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.mutex.try_lock_until(instant))
     }

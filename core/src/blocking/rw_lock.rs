@@ -90,10 +90,10 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a writer holds the lock or is waiting for it, and
-    /// [`TryLockError::Failed`] with one of the errors of [`read`](Self::read) if the attempt
-    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
-    /// example.
+    /// Returns [`TryLockError::Busy`] if a writer holds the lock or is waiting for it. If the
+    /// attempt failed for another reason, returns [`TryLockError::Failed`] with one of the errors
+    /// that [`read`](Self::read) returns. The method does not retry if the store is unreachable.
+    /// See [`TryLockError`] for an example.
     pub fn try_read(&self) -> Result<Guard, TryLockError> {
         self.background.lock(self.lock.try_read())
     }
@@ -102,9 +102,9 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a writer held the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with one of the errors of [`read`](Self::read) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if a writer held the lock until `wait` had elapsed. If the
+    /// store rejected the request or did not reply in time, returns [`TryLockError::Failed`] with
+    /// one of the errors that [`read`](Self::read) returns. See [`TryLockError`] for an example.
     pub fn try_read_for(&self, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.lock.try_read_for(wait))
     }
@@ -114,9 +114,9 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a writer held the lock until `instant`, and
-    /// [`TryLockError::Failed`] with one of the errors of [`read`](Self::read) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if a writer held the lock until `instant`. If the store
+    /// rejected the request or did not reply in time, returns [`TryLockError::Failed`] with one of
+    /// the errors that [`read`](Self::read) returns. See [`TryLockError`] for an example.
     pub fn try_read_until(&self, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.lock.try_read_until(instant))
     }
@@ -141,10 +141,10 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller holds the lock or is waiting for it, and
-    /// [`TryLockError::Failed`] with one of the errors of [`write`](Self::write) if the attempt
-    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
-    /// example.
+    /// Returns [`TryLockError::Busy`] if another caller holds the lock or is waiting for it. If the
+    /// attempt failed for another reason, returns [`TryLockError::Failed`] with one of the errors
+    /// that [`write`](Self::write) returns. The method does not retry if the store is unreachable.
+    /// See [`TryLockError`] for an example.
     pub fn try_write(&self) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write())
     }
@@ -153,9 +153,10 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other callers held the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with one of the errors of [`write`](Self::write) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other callers held the lock until `wait` had elapsed. If
+    /// the store rejected the request or did not reply in time, returns [`TryLockError::Failed`]
+    /// with one of the errors that [`write`](Self::write) returns. See [`TryLockError`] for an
+    /// example.
     pub fn try_write_for(&self, wait: Duration) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write_for(wait))
     }
@@ -165,9 +166,9 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other callers held the lock until `instant`, and
-    /// [`TryLockError::Failed`] with one of the errors of [`write`](Self::write) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other callers held the lock until `instant`. If the store
+    /// rejected the request or did not reply in time, returns [`TryLockError::Failed`] with one of
+    /// the errors that [`write`](Self::write) returns. See [`TryLockError`] for an example.
     pub fn try_write_until(&self, instant: Instant) -> Result<WriteGuard, TryLockError> {
         self.writer(self.lock.try_write_until(instant))
     }

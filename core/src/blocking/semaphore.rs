@@ -78,10 +78,10 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the store cannot grant `permits` permits immediately, and
-    /// [`TryLockError::Failed`] with one of the errors of [`acquire`](Self::acquire) if the attempt
-    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
-    /// example.
+    /// Returns [`TryLockError::Busy`] if the store cannot grant `permits` permits immediately. If
+    /// the attempt failed for another reason, returns [`TryLockError::Failed`] with one of the
+    /// errors that [`acquire`](Self::acquire) returns. The method does not retry if the store is
+    /// unreachable. See [`TryLockError`] for an example.
     pub fn try_acquire(&self, permits: u32) -> Result<Guard, TryLockError> {
         self.background.lock(self.semaphore.try_acquire(permits))
     }
@@ -90,9 +90,9 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if too few permits became free in time, and
-    /// [`TryLockError::Failed`] with one of the errors of [`acquire`](Self::acquire) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if too few permits became free in time. If the store rejected
+    /// the request or did not reply in time, returns [`TryLockError::Failed`] with one of the
+    /// errors that [`acquire`](Self::acquire) returns. See [`TryLockError`] for an example.
     pub fn try_acquire_for(&self, permits: u32, wait: Duration) -> Result<Guard, TryLockError> {
         self.background.lock(self.semaphore.try_acquire_for(permits, wait))
     }
@@ -102,9 +102,9 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if too few permits became free in time, and
-    /// [`TryLockError::Failed`] with one of the errors of [`acquire`](Self::acquire) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if too few permits became free in time. If the store rejected
+    /// the request or did not reply in time, returns [`TryLockError::Failed`] with one of the
+    /// errors that [`acquire`](Self::acquire) returns. See [`TryLockError`] for an example.
     pub fn try_acquire_until(&self, permits: u32, instant: Instant) -> Result<Guard, TryLockError> {
         self.background.lock(self.semaphore.try_acquire_until(permits, instant))
     }

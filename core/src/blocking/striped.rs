@@ -81,9 +81,10 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if all segments are held, and [`TryLockError::Failed`] with
-    /// one of the errors of [`lock`](Self::lock) if the attempt failed. The method does not retry
-    /// if the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if all segments are held. If the attempt failed for another
+    /// reason, returns [`TryLockError::Failed`] with one of the errors that [`lock`](Self::lock)
+    /// returns. The method does not retry if the store is unreachable. See [`TryLockError`] for an
+    /// example.
     pub fn try_lock(&self) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock())?;
         Ok(self.guard(guard))
@@ -93,9 +94,9 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if no segment became free in time, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
-    /// rejected a request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if no segment became free in time. If the store rejected a
+    /// request or did not reply in time, returns [`TryLockError::Failed`] with one of the errors
+    /// that [`lock`](Self::lock) returns. See [`TryLockError`] for an example.
     pub fn try_lock_for(&self, wait: Duration) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock_for(wait))?;
         Ok(self.guard(guard))
@@ -106,9 +107,9 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if no segment became free in time, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
-    /// rejected a request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if no segment became free in time. If the store rejected a
+    /// request or did not reply in time, returns [`TryLockError::Failed`] with one of the errors
+    /// that [`lock`](Self::lock) returns. See [`TryLockError`] for an example.
     pub fn try_lock_until(&self, instant: Instant) -> Result<StripedGuard, TryLockError> {
         let guard = self.background.block_on(self.striped.try_lock_until(instant))?;
         Ok(self.guard(guard))

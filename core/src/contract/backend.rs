@@ -72,10 +72,11 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 /// - **Idempotent acquisition.** If `try_acquire` is called again with the same [`LeaseId`] while
 ///   that lease is in force, the lease is granted again with a full TTL.
 ///
-/// - **Expiry by the store's clock.** A lease that is not renewed expires soon after its TTL and
-///   never earlier, as measured by the store's clock. The TTL starts when the store receives the
-///   request. A [kept](crate::backend::Tenure::Kept) lease, which its holder keeps renewing, may
-///   stay in force without its own renewal, as long as the client renews any of its other leases.
+/// - **Expiry by the store's clock.** If a lease is not renewed, it expires soon after its TTL has
+///   elapsed on the store's clock, and never earlier. The TTL starts when the store receives the
+///   request. A [kept](crate::backend::Tenure::Kept) lease is one that its holder keeps renewing.
+///   The store may keep this lease in force without a renewal of the lease itself, as long as the
+///   client renews any of its other leases.
 ///
 /// - **Honest errors.** Return [`ErrorKind::Unavailable`] only if the request is known not to have
 ///   been applied, and [`ErrorKind::Indeterminate`] if the reply was lost. Never report a failed
@@ -308,8 +309,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// of a page and the work to produce the page are bounded.
     ///
     /// A key that stays in use during the whole listing appears on at least one page and may appear
-    /// on several. A key that is in use for only part of the listing may be missing. The keys are
-    /// not sorted.
+    /// on several. If a key comes into use or stops being in use while the list is being read, the
+    /// key may be missing. The keys are not sorted.
     ///
     /// # Errors
     ///

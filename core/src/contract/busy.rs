@@ -1,4 +1,4 @@
-//! The refusal of an attempt to acquire a key that is not free.
+//! The outcome of an attempt to acquire a key that is not free.
 
 use std::error::Error as StdError;
 use std::fmt;

@@ -148,8 +148,8 @@ impl Holder {
         self.remaining
     }
 
-    /// Returns the number of units that the holder uses. A mutex or a reader uses 1 unit, and a
-    /// writer uses all units.
+    /// Returns the number of units that the holder uses. The holder of a mutex or a reader uses 1
+    /// unit, and a writer uses all units.
     pub fn units(&self) -> u32 {
         self.units
     }

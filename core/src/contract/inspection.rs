@@ -155,7 +155,7 @@ impl Inspection {
         self
     }
 
-    /// Sets an upper bound for all tokens of the key so far.
+    /// Sets an upper bound for all tokens granted for the key so far.
     #[must_use]
     pub fn with_last_token(mut self, number: Option<u64>) -> Self {
         self.last_token = number;
@@ -196,9 +196,9 @@ impl Inspection {
 
     /// Returns the number of queued claims, or `None` if the store has no queue.
     ///
-    /// A process with many waiting callers has only one or a few claims in the queue. A caller that
-    /// polls or makes a single attempt does not have a claim in the queue. The number may include
-    /// claims of crashed waiters that the store has not removed yet.
+    /// A process with many waiting callers has only one or a few claims in the queue. The queue
+    /// does not contain claims of callers that poll or make a single attempt. The number may
+    /// include claims of crashed waiters that the store has not removed yet.
     pub fn waiting(&self) -> Option<u64> {
         self.waiting
     }
@@ -213,10 +213,10 @@ impl Inspection {
         self.units
     }
 
-    /// Returns an upper bound for all tokens of the key so far, if the store records one.
+    /// Returns an upper bound for all tokens granted for the key so far, if the store records one.
     ///
-    /// If the key is held as a mutex, the upper bound is the holder's token. If several keys share
-    /// a token counter, the upper bound may be slightly larger than the holder's token.
+    /// If a mutex with this key is held, the upper bound is the holder's token. If several keys
+    /// share a token counter, the upper bound may be slightly larger than the holder's token.
     pub fn last_token(&self) -> Option<u64> {
         self.last_token
     }

@@ -10,8 +10,8 @@ use crate::contract::key::LockKey;
 /// A number that increases with every grant of a key. The resource that the lock protects can check
 /// the token to reject late writes.
 ///
-/// Tokens of different keys cannot be compared: `partial_cmp` returns `None`. A token is neither a
-/// secret nor a credential.
+/// Tokens of different keys cannot be compared: `partial_cmp` returns `None`. A token does not need
+/// to be kept secret, and does not authorize anything.
 ///
 /// ```
 /// use leasehold_core::{FencingToken, LockKey};
@@ -37,7 +37,7 @@ impl FencingToken {
         Self { key: key.clone(), number }
     }
 
-    /// Returns the key that the token belongs to.
+    /// Returns the key for which the token was granted.
     pub fn key(&self) -> &LockKey {
         &self.key
     }

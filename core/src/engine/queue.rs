@@ -1,10 +1,10 @@
 //! Stage 2 of the pipeline: the queue of callers in this process.
 //!
 //! Callers that request the same key are queued here, first come, first served. One caller at a
-//! time, the caller with the *turn*, sends requests to the store for all queued callers and reports
-//! the replies to the [`Line`]. All queued callers share the information that the key is held or
-//! that the store is down. A holder can hand off its lease, and the right to send requests, to the
-//! next caller.
+//! time has the *turn*: it sends requests to the store for all queued callers, and reports the
+//! replies to the [`Line`]. All queued callers share the information that the key is held or that
+//! the store is down. A holder can hand off its lease, and the right to send requests, to the next
+//! caller.
 
 mod asker;
 mod line;

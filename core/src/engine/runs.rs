@@ -1,5 +1,5 @@
-//! The locks under which the current code runs. Code that waited for a lock under which it runs
-//! would deadlock.
+//! The locks that the current code holds through `run`. Code that holds a lock and waits for the
+//! same lock would deadlock.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The time that a call is allowed to wait.
+//! The time limit of a call that waits for a lock.
 
 use std::time::Duration;
 

@@ -68,10 +68,11 @@ use crate::options::LockOptions;
 ///
 /// # Safety
 ///
-/// There is at most one leader if every process stops acting as the leader when its lease is lost.
-/// A leader whose process is paused cannot stop acting as the leader in time. Check the [fencing
-/// token](LockGuard::token) in every write that must not come from a former leader. The token
-/// increases with each new leader.
+/// At most one process acts as the leader, provided that every process stops doing so when its
+/// lease is lost. If a leader's process is paused until after its lease expires, the process cannot
+/// stop acting as the leader in time. Check the [fencing token](LockGuard::token) as part of every
+/// write that must be rejected if it comes from a former leader. The token increases with each new
+/// leader.
 ///
 /// Use the key of an election only for elections. If the key is in use as a mutex, candidates get
 /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType).
@@ -143,9 +144,9 @@ impl Election {
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if another candidate is the leader or is waiting to be
-    /// elected, and [`TryLockError::Failed`] with one of the errors of [`campaign`](Self::campaign)
-    /// if the attempt failed. The method does not retry if the store is unreachable. See
-    /// [`TryLockError`] for an example.
+    /// elected. If the attempt failed for another reason, returns [`TryLockError::Failed`] with one
+    /// of the errors that [`campaign`](Self::campaign) returns. The method does not retry if the
+    /// store is unreachable. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -163,10 +164,10 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another candidate was the leader until the end of the
-    /// wait, and [`TryLockError::Failed`] with one of the errors of [`campaign`](Self::campaign) if
-    /// the store rejected the request or did not reply in time. See [`TryLockError`] for an
-    /// example.
+    /// Returns [`TryLockError::Busy`] if another candidate was the leader until `wait` had elapsed.
+    /// If the store rejected the request or did not reply in time, returns [`TryLockError::Failed`]
+    /// with one of the errors that [`campaign`](Self::campaign) returns. See [`TryLockError`] for
+    /// an example.
     ///
     /// # Cancel safety
     ///
@@ -189,9 +190,10 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another candidate was the leader until `instant`, and
-    /// [`TryLockError::Failed`] with one of the errors of [`campaign`](Self::campaign) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another candidate was the leader until `instant`. If the
+    /// store rejected the request or did not reply in time, returns [`TryLockError::Failed`] with
+    /// one of the errors that [`campaign`](Self::campaign) returns. See [`TryLockError`] for an
+    /// example.
     ///
     /// # Cancel safety
     ///
@@ -337,9 +339,9 @@ impl Leadership {
     ///
     /// Returns [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) or
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not reply. The
-    /// next renewal then sends the value, unless [renewal is off](crate::RenewalMode::Off). If a
-    /// request that got no reply reaches the store after a later request, the store returns the
-    /// older value until the next renewal.
+    /// next renewal then sends the value, unless [renewal is off](crate::RenewalMode::Off). If the
+    /// reply to a request was lost and the request reaches the store after a later one, the store
+    /// keeps the older value until the next renewal.
     ///
     /// # Cancel safety
     ///

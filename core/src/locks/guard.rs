@@ -34,9 +34,9 @@ use crate::options;
 /// the lease, the lease is lost. A lost lease never becomes valid again, so
 /// [`is_held`](Self::is_held) keeps returning `false`.
 ///
-/// A process that was paused may still consider itself the holder for a moment after its lease has
-/// expired. Send the [token](Self::token) with each write, so that the resource can reject writes
-/// from an expired holder.
+/// After a pause, a process may still consider itself the holder for a moment, even if its lease
+/// expired during the pause. Send the [token](Self::token) with each write, so that the resource
+/// can reject writes from an expired holder.
 ///
 /// The following methods of the guard use local state and do no I/O:
 /// ```
@@ -157,7 +157,7 @@ impl LockGuard {
     /// Checks that the lease is in force, and that at least `min_left` remains before its deadline.
     ///
     /// Call `ensure_held` before a step that takes a known time and must finish before the lease
-    /// expires. The check uses the local deadline and does no I/O.
+    /// expires. The method checks the local deadline and does no I/O.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -388,7 +388,7 @@ impl LockGuard {
         }
     }
 
-    /// Runs `future` while the lease is in force, and drops `future` unfinished if the lease is
+    /// Runs `future` while the lease is in force, and drops it before it completes if the lease is
     /// lost. The guard is kept.
     ///
     /// If [`loss_grace`](crate::LockOptions::loss_grace) is set, `future` can await

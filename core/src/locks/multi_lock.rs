@@ -62,16 +62,16 @@ use crate::options::LockOptions;
 /// matter.
 ///
 /// Because every caller acquires the parts in key order, callers of multi-locks cannot deadlock
-/// with each other. However, a caller that already holds one of the keys deadlocks with itself. A
-/// caller that waits for one part holds all earlier parts during the wait.
+/// with each other. However, a caller that already holds one of the keys deadlocks with itself.
+/// While a caller waits for one part, it holds all parts that it has already acquired.
 ///
-/// If one part cannot be acquired, all earlier parts are released in reverse order, usually before
-/// the call returns. A release that the store has not confirmed when the wait ends continues in the
-/// background.
+/// If one part cannot be acquired, the parts that were already acquired are released in reverse
+/// order, usually before the call returns. If the store has not confirmed a release by the time the
+/// wait ends, the release continues in the background.
 ///
 /// # Options
 ///
-/// - [`LockOptions::wait`] limits the wait for all parts together.
+/// - [`LockOptions::wait`] limits the total time spent waiting for all parts.
 ///
 /// - [`Retry::attempts`](crate::retry::Retry::attempts) and [`LockOptions::outage_wait`] apply
 ///   first to the request for all parts and then to each part separately.
@@ -81,8 +81,8 @@ use crate::options::LockOptions;
 /// # Tokens
 ///
 /// Each part has its own lease and fencing token. Send a part's token with every write to the
-/// resource that the part's key protects. A multi-lock does not have a common token, because tokens
-/// for different keys cannot be compared.
+/// resource that the part's key protects. A multi-lock does not have a single token for all parts,
+/// because tokens for different keys cannot be compared.
 #[derive(Clone)]
 pub struct MultiLock {
     engine: Arc<Engine>,
@@ -198,10 +198,10 @@ impl MultiLock {
     /// [`ErrorKind::LeaseLost`] if a part that was already acquired is lost during the wait for
     /// another part.
     ///
-    /// All other errors are errors of a single part: see [`Mutex::lock`](crate::Mutex::lock),
+    /// All other errors concern a single part: see [`Mutex::lock`](crate::Mutex::lock),
     /// [`RwLock::read`](crate::RwLock::read) and [`Semaphore::acquire`]. [`Error::key`] returns the
-    /// failed part's key, or the first key if a request for all parts failed. After an error, the
-    /// caller does not hold any part.
+    /// key of the part that failed, or the first key if a request for all parts failed. After an
+    /// error, the caller does not hold any part.
     ///
     /// # Cancel safety
     ///
@@ -218,10 +218,10 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller holds one of the parts, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the attempt
-    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
-    /// example.
+    /// Returns [`TryLockError::Busy`] if another caller holds one of the parts. If the attempt
+    /// failed for another reason, returns [`TryLockError::Failed`] with one of the errors that
+    /// [`lock`](Self::lock) returns. The method does not retry if the store is unreachable. See
+    /// [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -235,9 +235,10 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller held a part until the end of the wait, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another caller held a part until `wait` had elapsed. If
+    /// the store rejected the request or did not reply in time, returns [`TryLockError::Failed`]
+    /// with one of the errors that [`lock`](Self::lock) returns. See [`TryLockError`] for an
+    /// example.
     ///
     /// # Cancel safety
     ///
@@ -253,9 +254,9 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller held a part until `instant`, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another caller held a part until `instant`. If the store
+    /// rejected the request or did not reply in time, returns [`TryLockError::Failed`] with one of
+    /// the errors that [`lock`](Self::lock) returns. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///

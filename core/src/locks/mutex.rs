@@ -60,9 +60,9 @@ use crate::options::LockOptions;
 ///
 /// # Deadlocks
 ///
-/// A caller that locks the mutex again while holding it is deadlocked until its
-/// [wait](LockOptions::wait) ends. Within work that [runs](Self::run) under this mutex, locking the
-/// mutex again fails immediately with
+/// If a caller locks the mutex again while holding it, the call does not return before its [time
+/// limit](LockOptions::wait) is reached. Within work that [runs](Self::run) under this mutex,
+/// locking the mutex again fails immediately with
 /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock).
 #[derive(Clone, Debug)]
 pub struct Mutex(Face);
@@ -134,8 +134,8 @@ impl Mutex {
     /// Returns
     ///
     /// - [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if another caller still held the lock
-    ///   when the wait ended or the attempts allowed by [`LockOptions::retry`] were used up. The
-    ///   error names the [holder](crate::Error::holder).
+    ///   when the time limit was reached or the attempts allowed by [`LockOptions::retry`] were
+    ///   used up. The error names the [holder](crate::Error::holder).
     ///
     /// - [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
     ///   [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the store did not respond
@@ -186,9 +186,9 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller holds the lock, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the attempt
-    /// failed. The method does not retry if the store is unreachable.
+    /// Returns [`TryLockError::Busy`] if another caller holds the lock. If the attempt failed for
+    /// another reason, returns [`TryLockError::Failed`] with one of the errors that
+    /// [`lock`](Self::lock) returns. The method does not retry if the store is unreachable.
     ///
     /// # Cancel safety
     ///
@@ -220,9 +220,10 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock was held during the entire wait, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) otherwise. If the
-    /// store does not respond, the method returns `Failed` instead of `Busy`.
+    /// Returns [`TryLockError::Busy`] if the lock was held until the time limit was reached. After
+    /// any other failure, returns [`TryLockError::Failed`] with one of the errors that
+    /// [`lock`](Self::lock) returns. If the store does not respond, the method returns `Failed`
+    /// instead of `Busy`.
     ///
     /// # Cancel safety
     ///
@@ -252,9 +253,10 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock was held during the entire wait, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) otherwise. If the
-    /// store does not respond, the method returns `Failed` instead of `Busy`.
+    /// Returns [`TryLockError::Busy`] if the lock was held until the time limit was reached. After
+    /// any other failure, returns [`TryLockError::Failed`] with one of the errors that
+    /// [`lock`](Self::lock) returns. If the store does not respond, the method returns `Failed`
+    /// instead of `Busy`.
     ///
     /// # Cancel safety
     ///

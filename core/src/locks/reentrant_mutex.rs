@@ -99,9 +99,10 @@ impl ReentrantMutex {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another owner holds the lock, and [`TryLockError::Failed`]
-    /// with one of the errors of [`lock`](Self::lock) if the attempt failed. The method does not
-    /// retry if the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another owner holds the lock. If the attempt failed for
+    /// another reason, returns [`TryLockError::Failed`] with one of the errors that
+    /// [`lock`](Self::lock) returns. The method does not retry if the store is unreachable. See
+    /// [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -116,9 +117,10 @@ impl ReentrantMutex {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another owner held the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another owner held the lock until `wait` had elapsed. If
+    /// the store rejected the request or did not reply in time, returns [`TryLockError::Failed`]
+    /// with one of the errors that [`lock`](Self::lock) returns. See [`TryLockError`] for an
+    /// example.
     ///
     /// # Cancel safety
     ///
@@ -134,9 +136,9 @@ impl ReentrantMutex {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another owner held the lock until `instant`, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if another owner held the lock until `instant`. If the store
+    /// rejected the request or did not reply in time, returns [`TryLockError::Failed`] with one of
+    /// the errors that [`lock`](Self::lock) returns. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///

@@ -146,10 +146,10 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a writer holds the lock or is waiting for it, and
-    /// [`TryLockError::Failed`] with one of the errors of [`read`](Self::read) if the attempt
-    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
-    /// example.
+    /// Returns [`TryLockError::Busy`] if a writer holds the lock or is waiting for it. If the
+    /// attempt failed for another reason, returns [`TryLockError::Failed`] with one of the errors
+    /// that [`read`](Self::read) returns. The method does not retry if the store is unreachable.
+    /// See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -163,9 +163,9 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a writer held the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with one of the errors of [`read`](Self::read) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if a writer held the lock until `wait` had elapsed. If the
+    /// store rejected the request or did not reply in time, returns [`TryLockError::Failed`] with
+    /// one of the errors that [`read`](Self::read) returns. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -180,9 +180,9 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if a writer held the lock until `instant`, and
-    /// [`TryLockError::Failed`] with one of the errors of [`read`](Self::read) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if a writer held the lock until `instant`. If the store
+    /// rejected the request or did not reply in time, returns [`TryLockError::Failed`] with one of
+    /// the errors that [`read`](Self::read) returns. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -216,10 +216,10 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if another caller holds the lock or is waiting for it, and
-    /// [`TryLockError::Failed`] with one of the errors of [`write`](Self::write) if the attempt
-    /// failed. The method does not retry if the store is unreachable. See [`TryLockError`] for an
-    /// example.
+    /// Returns [`TryLockError::Busy`] if another caller holds the lock or is waiting for it. If the
+    /// attempt failed for another reason, returns [`TryLockError::Failed`] with one of the errors
+    /// that [`write`](Self::write) returns. The method does not retry if the store is unreachable.
+    /// See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -233,9 +233,10 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other callers held the lock until the end of the wait, and
-    /// [`TryLockError::Failed`] with one of the errors of [`write`](Self::write) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other callers held the lock until `wait` had elapsed. If
+    /// the store rejected the request or did not reply in time, returns [`TryLockError::Failed`]
+    /// with one of the errors that [`write`](Self::write) returns. See [`TryLockError`] for an
+    /// example.
     ///
     /// # Cancel safety
     ///
@@ -250,9 +251,9 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if other callers held the lock until `instant`, and
-    /// [`TryLockError::Failed`] with one of the errors of [`write`](Self::write) if the store
-    /// rejected the request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if other callers held the lock until `instant`. If the store
+    /// rejected the request or did not reply in time, returns [`TryLockError::Failed`] with one of
+    /// the errors that [`write`](Self::write) returns. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///

@@ -124,9 +124,9 @@ impl Striped {
     /// # Errors
     ///
     /// [`Mutex::lock`](crate::Mutex::lock) lists the possible errors. If the request for one
-    /// segment fails, the caller still tries all other segments. If the wait ends without a
-    /// segment, `lock` returns the error from a failed segment instead of [`ErrorKind::Timeout`],
-    /// because that segment may have been free.
+    /// segment fails, the caller still tries all other segments. If the caller's time limit is
+    /// reached and the request for a segment has failed, `lock` returns the error of that request
+    /// instead of [`ErrorKind::Timeout`], because the segment may have been free.
     ///
     /// # Cancel safety
     ///
@@ -144,9 +144,10 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if all segments are held, and [`TryLockError::Failed`] with
-    /// one of the errors of [`lock`](Self::lock) if the attempt failed. The method does not retry
-    /// if the store is unreachable. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if all segments are held. If the attempt failed for another
+    /// reason, returns [`TryLockError::Failed`] with one of the errors that [`lock`](Self::lock)
+    /// returns. The method does not retry if the store is unreachable. See [`TryLockError`] for an
+    /// example.
     ///
     /// # Cancel safety
     ///
@@ -160,9 +161,9 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if no segment became free in time, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
-    /// rejected a request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if no segment became free in time. If the store rejected a
+    /// request or did not reply in time, returns [`TryLockError::Failed`] with one of the errors
+    /// that [`lock`](Self::lock) returns. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///
@@ -178,9 +179,9 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if no segment became free in time, and
-    /// [`TryLockError::Failed`] with one of the errors of [`lock`](Self::lock) if the store
-    /// rejected a request or did not reply in time. See [`TryLockError`] for an example.
+    /// Returns [`TryLockError::Busy`] if no segment became free in time. If the store rejected a
+    /// request or did not reply in time, returns [`TryLockError::Failed`] with one of the errors
+    /// that [`lock`](Self::lock) returns. See [`TryLockError`] for an example.
     ///
     /// # Cancel safety
     ///

@@ -1,5 +1,6 @@
-//! Models of the local queue. The models check that only one caller per key has its turn at a time,
-//! that callers take turns in order of arrival, and that no turn is lost when a waiter leaves.
+//! Models of the local queue. The models check that only one caller per key has the right to send
+//! requests at a time, that callers take turns in order of arrival, and that no turn is lost when a
+//! waiter leaves.
 
 use std::pin::pin;
 use std::sync::Arc;

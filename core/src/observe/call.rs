@@ -1,4 +1,4 @@
-//! A call for one or several locks, from the request to its outcome.
+//! A call that acquires one or several locks, from the request to its outcome.
 
 use std::future::poll_fn;
 use std::pin::Pin;

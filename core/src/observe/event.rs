@@ -73,8 +73,8 @@ pub struct LongWait<'a> {
     pub lock: Subject<'a>,
     /// A holder of the lock, if this process knows one.
     pub holder: Option<&'a Holder>,
-    /// Whether the lock was acquired by the same task that is now waiting for it. Outside a task,
-    /// this field compares threads instead of tasks.
+    /// Whether the task that is waiting for the lock also acquired the lock's current lease.
+    /// Outside a task, this field compares threads instead of tasks.
     ///
     /// If this field is `true`, the task is waiting for itself, unless it has passed the guard to
     /// another task.
@@ -236,7 +236,7 @@ pub struct Renewed<'a> {
     pub remaining: Duration,
 }
 
-/// Event emitted when a renewal failed or was not answered.
+/// Event emitted when a renewal failed or the store did not reply to it.
 ///
 /// See [`Observer`](crate::observe::Observer) for an example that receives the events of a client.
 #[derive(Clone, Copy, Debug)]
@@ -262,7 +262,7 @@ pub struct Unconfirmed<'a> {
     pub lock: Subject<'a>,
     /// The token of the holder.
     pub token: u64,
-    /// The error of the renewal, or `None` if the renewal was abandoned.
+    /// The error with which the renewal failed, or `None` if the renewal was abandoned.
     pub error: Option<&'a Error>,
     /// The time until the deadline.
     pub remaining: Duration,

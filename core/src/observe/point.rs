@@ -1,4 +1,4 @@
-//! Delivers the events from all parts of a client to the observers and the log.
+//! Delivers all of a client's events to the observers and the log.
 
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};

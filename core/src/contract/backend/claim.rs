@@ -138,8 +138,8 @@ impl Claim {
         self.lease.share()
     }
 
-    /// Returns how many spare tokens the caller can use. The store may reserve fewer spare tokens,
-    /// or none.
+    /// Returns how many spare tokens the caller can assign to further holders. The store may
+    /// reserve fewer spare tokens, or none.
     pub fn spare_tokens(&self) -> u32 {
         self.spare_tokens
     }

@@ -23,7 +23,7 @@ pub struct Contention {
     called_by: Option<CalledBy>,
 }
 
-/// The notification that prompts the client of a queued claim to retry.
+/// The notification that prompts a client to retry its queued claim.
 ///
 /// ```
 /// use leasehold_core::backend::{CalledBy, Contention};
@@ -62,8 +62,8 @@ impl Contention {
         self
     }
 
-    /// Declares that the store has queued the claim, and sets how long the queue entry lasts
-    /// without another attempt.
+    /// Declares that the store has queued the claim, and sets how long the queue entry lasts if no
+    /// further attempt is made.
     ///
     /// Call this method if the store [queued](crate::backend::Patience::Queues) a claim that
     /// [waits](crate::backend::Patience::Waits) but did not request a queue entry.

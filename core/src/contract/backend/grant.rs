@@ -36,16 +36,16 @@ impl Grant {
 
     /// Sets the lease's actual TTL in the store, if it differs from the requested TTL.
     ///
-    /// The client honors a shorter TTL and ignores a longer one. The first renewal of the lease
-    /// requests the full TTL.
+    /// The client honors a shorter TTL and ignores a longer one. The client requests the full TTL
+    /// again in the first renewal of the lease.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Sets how many spare tokens belong to this grant. The spare tokens are the numbers that
-    /// follow the grant's token.
+    /// Sets how many spare tokens the store has reserved for this grant. The spare tokens are the
+    /// numbers that follow the grant's token.
     ///
     /// No earlier or later grant of the key may use any of these numbers. `count` must not exceed
     /// the number that the [claim](crate::backend::Claim::spare_tokens) can use. When the client
@@ -74,8 +74,8 @@ impl Grant {
         self.has_news
     }
 
-    /// Returns how many spare tokens belong to this grant. The spare tokens are the numbers that
-    /// follow the grant's token.
+    /// Returns how many spare tokens the store has reserved for this grant. The spare tokens are
+    /// the numbers that follow the grant's token.
     pub fn spare_tokens(&self) -> u32 {
         self.spare_tokens
     }

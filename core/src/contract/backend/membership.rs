@@ -152,7 +152,7 @@ impl Standing {
     }
 }
 
-/// A request for a store to become or remain a member of a quorum.
+/// A request that asks a store to become or remain a member of a quorum.
 ///
 /// ```
 /// # use std::time::Duration;

@@ -7,9 +7,9 @@
 /// to the semaphore's limit. A reader requests one unit, and the limit is too large for readers to
 /// reach. A writer requests all units.
 ///
-/// A claim of units is granted only if all units in use, including its own units, fit within the
-/// limit of the claim. An exclusive claim is granted only if the key is free. Clients can safely
-/// use different limits for a key, because each claim respects its own limit.
+/// The store grants a claim for units only if the units in use plus the requested units do not
+/// exceed the claim's limit. The store grants an exclusive claim only if the key is free. Clients
+/// can safely use different limits for a key, because each claim respects its own limit.
 ///
 /// ```
 /// use leasehold_core::backend::Share;
@@ -36,7 +36,8 @@ impl Share {
     /// The share of a reader. The number of readers is not limited.
     pub const READER: Self = Self::Units { units: 1, limit: u32::MAX };
 
-    /// The share of a writer, which requests all units so that no other claim can be granted.
+    /// The share of a writer, which requests all units so that the store cannot grant any other
+    /// claim.
     pub const WRITER: Self = Self::Units { units: u32::MAX, limit: u32::MAX };
 
     /// Returns the number of units, which is 1 for [`Share::Whole`].

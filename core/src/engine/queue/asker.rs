@@ -1,4 +1,4 @@
-//! The right to send requests to the store for one key, and how a caller gives up this right.
+//! Passes the right to send requests for one key to the store from one caller to the next.
 
 use std::sync::Arc;
 

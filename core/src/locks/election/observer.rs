@@ -84,8 +84,8 @@ impl Observer {
         }
     }
 
-    /// Waits for a change and returns the current leader. The first call returns the current leader
-    /// without waiting for a change.
+    /// Waits for a change of the leader or its value, and returns the current leader. The first
+    /// call returns the current leader without waiting for a change.
     ///
     /// A change is a new leader, a new value, or the end of a leadership. The observer never
     /// returns the same state twice in a row.
