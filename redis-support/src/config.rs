@@ -149,8 +149,8 @@ impl<D: Driver> Config<D> {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`] if the timeout is less than 1 ms or more than 60 s. Returns
-    /// [`ErrorKind::Unsupported`] for a majority on a single server, because a single server does
-    /// not know how many replicas it should have.
+    /// [`ErrorKind::Unsupported`] if a majority of replicas is required on a single server, because
+    /// a single server does not know how many replicas it should have.
     pub fn wait_replicas(mut self, replicas: Replicas, timeout: Duration) -> Result<Self, Error> {
         if replicas == Replicas::Majority && matches!(self.topology, Endpoints::Single(_)) {
             let message = "wait-replicas must be a number for a single server, because the server does not know how many replicas it should have";

@@ -20,8 +20,8 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// # Transactions
 ///
 /// Each method that receives a request runs one transaction. The client sends all statements
-/// together with the `COMMIT`. A client that is paused between two round trips would otherwise keep
-/// a lock-table partition, which contains 1/256 of all keys, locked. For a database in the same
+/// together with the `COMMIT`. Otherwise, if a client were paused between two round trips, it would
+/// keep a lock-table partition locked, and with it 1/256 of all keys. For a database in the same
 /// process, the client may make decisions between the statements instead.
 ///
 /// A transaction that makes a decision must use this order:
@@ -84,7 +84,7 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///
 /// # Membership
 ///
-/// One row contains the configuration of the quorum that the tables belong to, and the
+/// One row contains the configuration of the quorum in which the database is a member, and the
 /// *incarnation* of the database that wrote the row. A new incarnation starts whenever the database
 /// may have lost acknowledged data, for example after a promotion. A row from an earlier
 /// incarnation counts as empty.

@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 
 use leasehold_core::{Error, ErrorKind};
 
-/// The reason why a transaction failed. Each dialect maps its error codes to these values.
+/// Why a transaction failed. Each dialect maps its error codes to these values.
 ///
 /// A failure must indicate whether the transaction is known not to have been committed. The
 /// transaction was not committed if the database reports an error before `COMMIT` was sent, or an

@@ -83,7 +83,8 @@ impl<D: Driver> Config<D> {
 
     /// Creates a configuration that runs all transactions on the application's own connections.
     ///
-    /// Waiters poll, because listening for changes needs a connection that belongs to Leasehold.
+    /// Waiters poll, because Leasehold can listen for changes only on a connection that it has
+    /// opened.
     pub fn from_run(run: impl Run) -> Self {
         Self {
             source: Source::Theirs(Arc::new(run)),
