@@ -47,10 +47,10 @@
 //! such as NFS, SMB, FUSE and 9P. Containers on one machine can share a file. The backend runs on
 //! Unix systems. On systems other than Linux, leases expire according to the time of day.
 //!
-//! The backend creates the file and missing directories for the current user only. A process that
-//! can write the file can acquire every lock in it. A process that can only read the file can
-//! [inspect](leasehold_core::LockClient::admin) the locks. The file does not contain lease IDs,
-//! because they are secrets.
+//! The backend creates the file and missing directories for the current user only. If a process can
+//! write the file, it can acquire every lock in it. If a process can only read the file, it can
+//! [inspect](leasehold_core::LockClient::admin) the locks but not acquire them. The file does not
+//! contain lease IDs, because they are secrets.
 //!
 //! You can add Leasehold's tables to your application's database. The backend then switches the
 //! database to WAL mode. While your application has an open write transaction, all lock requests

@@ -232,7 +232,7 @@ impl Store {
         Ok(self)
     }
 
-    /// Returns whether the tables were last used since this machine started.
+    /// Returns whether the leases in the tables are from after the last start of this machine.
     fn is_of_this_run(&self, known: &HostRow) -> Result<bool, Stop> {
         if known.layout != LAYOUT {
             let message = format!(

@@ -89,8 +89,8 @@ impl<D: Driver> Config<D> {
 
     /// Sets the prefix of all keys. The default is `lock:`.
     ///
-    /// Applications that share a server need different prefixes. The prefix of one application must
-    /// not start with the prefix of another application.
+    /// If several applications share a server, each application needs a different prefix. The
+    /// prefix of one application must not start with the prefix of another application.
     ///
     /// # Errors
     ///
@@ -142,9 +142,9 @@ impl<D: Driver> Config<D> {
     /// [`NotWritable`](ErrorKind::NotWritable). The default is [`Replicas::None`].
     ///
     /// Waiting for replicas reduces the risk that a failover loses a grant, but does not eliminate
-    /// the risk. A replica that has not acknowledged the grant may be promoted, and a replica that
-    /// has acknowledged it may lose its data. If a failover loses a grant, only the fencing token
-    /// protects the data.
+    /// the risk. A failover may promote a replica that has not acknowledged the grant, and a
+    /// replica may lose data that it has acknowledged. If a failover loses a grant, only the
+    /// fencing token protects the data.
     ///
     /// # Errors
     ///

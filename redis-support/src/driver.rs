@@ -240,8 +240,8 @@ impl fmt::Debug for Run<'_> {
 /// The TCP keep-alive settings of a connection.
 ///
 /// Firewalls and address translators drop idle connections silently, most of them after five
-/// minutes or more. A connection that only receives notifications does not send data on its own. On
-/// an idle connection, TCP therefore sends a probe after 15 s and then every 5 s, and closes the
+/// minutes or more. If a connection only receives notifications, it does not send data on its own.
+/// On an idle connection, TCP therefore sends a probe after 15 s and then every 5 s, and closes the
 /// connection after three unanswered probes. If a connection is dropped silently, a waiter
 /// therefore misses notifications for at most 30 s, which is the default TTL.
 ///

@@ -51,7 +51,7 @@ const LANES: usize = 3;
 const SLOTS_MOVE_FOR: Duration = Duration::from_secs(10);
 
 /// How long a lock uses the scripts for a single lock after the script for many locks has skipped
-/// it. A lock that several processes need would be skipped each time.
+/// it. If several processes need a lock, the script for many locks would skip it each time.
 const CONTENDED_FOR: Duration = Duration::from_secs(1);
 
 /// The maximum number of remembered contended locks. Even a busy process has only a few contended

@@ -115,9 +115,8 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// was not committed. Errors do not need to name the key, the operation or the backend, because
 /// [`Backend`](crate::Backend) adds them.
 ///
-/// A method never retries a transaction that may have been applied. A transaction that fails
-/// because of a *conflict* (deadlock victim, serialization failure) is retried a few times within
-/// the call.
+/// A method never retries a transaction that may have been applied. If a transaction fails because
+/// of a *conflict* (deadlock victim, serialization failure), the method retries it a few times.
 ///
 /// # Time limits
 ///
@@ -225,7 +224,7 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
         Ok(Vec::new())
     }
 
-    /// Drops the connections that belong to a runtime, if there are any. Later calls open new
+    /// Drops the connections that depend on a runtime, if there are any. Later calls open new
     /// connections.
     fn disconnect(&self) {}
 

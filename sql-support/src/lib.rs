@@ -46,7 +46,7 @@
 //! | --- | --- | --- |
 //! | `id` | primary key | 0 |
 //! | `store` | UUID | the identity of the data; null if the data does not have an identity yet |
-//! | `charter` | text | the [quorum configuration](leasehold_core::backend::Charter); null if the tables do not belong to a quorum |
+//! | `charter` | text | the [quorum configuration](leasehold_core::backend::Charter); null if the database is not a member of a quorum |
 //! | `since` | 64 bits | when the data was given this identity |
 //! | `incarnation` | text | identifies the server that wrote the row, and the server's history; on a different server, the row counts as empty |
 //!

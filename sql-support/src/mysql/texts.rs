@@ -237,7 +237,7 @@ pub(super) const LIST: &str = "SELECT DISTINCT 'key', `key` FROM {lease}
   WHERE `key` >= :from AND `key` > :after AND `key` < :to AND ends > @now ORDER BY `key` LIMIT :listed;
 ";
 
-/// Gives the membership row a new identity if the row does not have one or belongs to a different
+/// Gives the membership row a new identity if the row does not have one or comes from a different
 /// incarnation.
 pub(super) const FOUND: &str = "UPDATE {member} FORCE INDEX (PRIMARY)
   SET store = :fresh, charter = NULL, since = @now, incarnation = @incarnation

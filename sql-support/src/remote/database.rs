@@ -136,7 +136,7 @@ impl<D: Driver> Database for Remote<D> {
     async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>> {
         let give_up = Instant::now() + self.timeout;
         let (together, give_up) = match self.renew_once(&leases, give_up).await {
-            // A single lease may be the reason why all renewals failed.
+            // A single lease may have caused all renewals to fail.
             Err(error) if matches!(error.failure(), Failure::Conflict | Failure::Unexpected) => {
                 (Ok(vec![None; leases.len()]), give_up)
             }

@@ -62,7 +62,7 @@ pub async fn addresses_of(host: &str) -> Result<Vec<IpAddr>, RunError> {
 }
 
 /// Returns the error to report if none of several addresses accepted a connection. The error is the
-/// last failure, or a timeout if there was no failure.
+/// last failure, or a timeout if no attempt has failed.
 ///
 /// The connectors of the `leasehold-postgres` and `leasehold-mysql` crates call this function.
 pub fn no_connection(mut failures: Vec<RunError>) -> RunError {
