@@ -61,7 +61,7 @@ impl Case {
     ///
     /// # Errors
     ///
-    /// Returns [`Skipped`] if this store cannot run the case.
+    /// Returns [`Skipped`] if the case cannot run on this store.
     ///
     /// # Panics
     ///

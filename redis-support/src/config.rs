@@ -37,7 +37,7 @@ pub struct Config<D> {
     pub(crate) replicas_timeout: Duration,
 }
 
-/// How many replicas must acknowledge a grant.
+/// The number of replicas that must acknowledge a grant.
 ///
 /// [`Config::wait_replicas`] takes an argument of this type.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -262,7 +262,7 @@ pub struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// The settings for all connections, both to stores and to sentinels.
+    /// The settings for all connections, both to servers that store locks and to sentinels.
     pub const ALL: Self =
         Self { idle: Duration::from_secs(15), interval: Duration::from_secs(5), retries: 3 };
 }

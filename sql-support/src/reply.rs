@@ -20,7 +20,7 @@ use uuid::Uuid;
 pub enum Acquired {
     /// The lease is in force.
     Granted(Granted),
-    /// The claim does not fit.
+    /// Too few permits are free for the claim.
     Refused(Refused),
     /// The key is held as a different lock type.
     OtherKind,

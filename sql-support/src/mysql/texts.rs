@@ -78,7 +78,7 @@ pub(super) const CHARTERED: &str = "SELECT (SELECT 0 UNION ALL SELECT 1 FROM DUA
 ";
 
 /// Deletes expired rows. It is not sufficient to ignore expired rows in later statements, because
-/// only the deletion waits for a concurrent renewal. After the wait, the deletion skips a row that
+/// only the deletion waits for a concurrent renewal. After waiting, the deletion skips a row that
 /// is in force again.
 pub(super) const EXPIRE: &str =
     "DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.ends <= @now;

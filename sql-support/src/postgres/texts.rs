@@ -66,7 +66,7 @@ pub(super) const CHARTERED: &str =
 ";
 
 /// Deletes expired rows. It is not sufficient to ignore expired rows in later statements, because
-/// only the deletion waits for a concurrent renewal. After the wait, the deletion skips a row that
+/// only the deletion waits for a concurrent renewal. After waiting, the deletion skips a row that
 /// is in force again.
 pub(super) const EXPIRE: &str = "DELETE FROM {lease} WHERE key IN (:keys) AND ends <= :now;
 ";

@@ -78,8 +78,8 @@ pub trait Link: Send + 'static {
     /// Returns whether, according to what this process knows, the caller can use the connection.
     fn is_usable(&self) -> bool;
 
-    /// Returns whether the server still serves this connection. A driver that is not notified of
-    /// closed connections sends a request to the server and waits for at most `limit`.
+    /// Returns whether the server still serves this connection. If the driver is not notified of
+    /// closed connections, it sends a request to the server and waits for at most `limit`.
     async fn is_alive(&mut self, limit: Duration) -> bool;
 
     /// Runs a query batch and returns the rows of all of its statements.
