@@ -28,7 +28,7 @@ pub(crate) struct Args {
     pub(crate) facade: Path,
 }
 
-/// What the function returns if the lock is not acquired.
+/// The return value of the function if the lock is not acquired.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) enum OnBusy {
     Error,
@@ -100,7 +100,7 @@ impl Parse for OnBusy {
 
 impl Args {
     /// Returns the maximum time to wait, if the attribute sets it. With `on_busy = skip` and
-    /// without `retry`, the default is not to wait.
+    /// without `retry`, the function does not wait by default.
     pub(crate) fn wait(&self) -> Option<Duration> {
         let is_at_once = self.on_busy == OnBusy::Skip && self.retry.is_none();
         self.wait.or(is_at_once.then_some(Duration::ZERO))
