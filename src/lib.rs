@@ -15,9 +15,9 @@
 //! ```
 //!
 //! A lock is a *lease*. The store keeps the lease for a limited time, and the client's watchdog
-//! renews it. No lock can stop a process that is paused for longer than its lease. While the
-//! process sleeps, another process may acquire the lock. If a late write would do damage, check the
-//! [fencing token](FencingToken) in every write.
+//! renews it. If a process is paused for longer than its lease, another process may acquire the
+//! lock in the meantime. No lock can stop the first process from writing when it wakes up. If such
+//! a late write would do damage, check the [fencing token](FencingToken) in every write.
 //!
 //! # Where to start
 //!

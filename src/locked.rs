@@ -61,10 +61,10 @@
 /// | `guard = name` | the name of a local variable for the guard: `&`[`LockGuard`](crate::LockGuard), or `&`[`blocking::Guard`](crate::blocking::Guard) | none |
 /// | `crate = path` | the path of this crate, if you have renamed it | `::leasehold` |
 ///
-/// A call locks the mutex `client.mutex(key)?`. Options that the attribute does not set come from
-/// the client. A duration is a whole number and a unit, in quotes: `"200ms"`, `"30s"`, `"2m"` or
-/// `"1h"`. The compiler rejects other forms, unknown placeholders in a template, and unknown
-/// arguments of the attribute.
+/// Each call of the annotated function locks the mutex `client.mutex(key)?`. Options that the
+/// attribute does not set come from the client. A duration is a whole number and a unit, in quotes:
+/// `"200ms"`, `"30s"`, `"2m"` or `"1h"`. The compiler rejects other forms, unknown placeholders in
+/// a template, and unknown arguments of the attribute.
 ///
 /// # Keys
 ///
@@ -77,9 +77,9 @@
 ///
 /// # Skipping
 ///
-/// With `on_busy = skip`, the function returns `Result<Option<T>, E>`. A call that does not acquire
-/// the lock returns `Ok(None)`. The body also returns a `Result<Option<T>, E>`, so the caller and
-/// the body see the same signature.
+/// With `on_busy = skip`, the function returns `Result<Option<T>, E>`. If the lock is not acquired,
+/// the function returns `Ok(None)`. The body also returns a `Result<Option<T>, E>`, so the caller
+/// and the body see the same signature.
 ///
 /// Some Java projects have a `@RedisLock` annotation with the attributes below. This table lists
 /// the equivalent arguments:
@@ -97,10 +97,10 @@
 ///
 /// Returns the following errors, converted to `E`, and the errors of the body unchanged:
 ///
-/// - [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if another caller held the lock for the
-///   whole wait, except with `on_busy = skip`;
+/// - [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the lock did not become free within the
+///   maximum waiting time, except with `on_busy = skip`;
 /// - [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease was lost, in which case the
-///   result of the body is discarded;
+///   body's result is discarded;
 /// - [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or the options are not valid, in
 ///   which case no request is sent;
 /// - [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if async code calls a plain

@@ -104,8 +104,8 @@ impl EtcdBackend {
         }
     }
 
-    /// Returns the key of one of this client's leases. For a lease that has ended or belongs to a
-    /// different client, returns an unused key.
+    /// Returns the key of one of this client's leases. If the lease has ended or a different client
+    /// holds it, returns an unused key.
     pub(crate) fn entry_of(&self, lease: &Lease) -> String {
         self.slots.find(&self.layout, lease).unwrap_or_else(|| self.layout.unused())
     }

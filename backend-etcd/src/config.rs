@@ -104,8 +104,8 @@ impl EtcdConfig {
 
     /// Sets the prefix of all keys. The default is `lock/`.
     ///
-    /// Applications that share a cluster need different prefixes. The prefix of one application
-    /// must not start with the prefix of another application.
+    /// If several applications share a cluster, each application needs a different prefix. The
+    /// prefix of one application must not start with the prefix of another application.
     ///
     /// # Errors
     ///

@@ -314,7 +314,7 @@ impl Connection {
         Err(others.into_iter().next().unwrap_or_else(late))
     }
 
-    /// Connects to an address of a member, and checks that the member belongs to the expected
+    /// Connects to an address of a member, and checks that the member is part of the expected
     /// cluster.
     async fn connect_to(&self, endpoint: String, name: &str) -> Result<Client, Failure> {
         let options = self.config.options(name);

@@ -135,8 +135,8 @@ pub(crate) fn connect(error: EtcdError) -> Failure {
     }
 }
 
-/// The message for a network error without a known reason. The usual reason is that the address
-/// belongs to a server that is not etcd.
+/// The message for a network error without a known reason. The usual reason is that the server at
+/// this address is not etcd.
 const UNREACHABLE: &str = "cannot reach the server; check that it is etcd, and that TLS is used on both sides or on neither";
 
 /// Returns the error for an unreachable member.

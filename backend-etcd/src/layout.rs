@@ -57,7 +57,7 @@ impl Layout {
         Range { start, end: format!("{}{prefix}~", self.prefix) }
     }
 
-    /// Returns the lock that an entry belongs to.
+    /// Returns the lock for which an entry was created.
     pub(crate) fn lock_of(&self, entry: &str) -> Option<LockKey> {
         let (name, _slot) = entry.strip_prefix(&self.prefix)?.rsplit_once('/')?;
         LockKey::from_encoded(name).ok()

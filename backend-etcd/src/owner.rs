@@ -15,8 +15,8 @@ pub trait EtcdGuard {
     /// Returns comparisons for a transaction. The transaction succeeds only if the guard's grant
     /// still holds the lock.
     ///
-    /// A holder that has lost the lock can no longer write, even if it has not noticed the loss,
-    /// because the store checks every write. If a process [hands off the
+    /// Once a holder has lost the lock, it can no longer write, even if it has not noticed the
+    /// loss, because the store checks every write. If a process [hands off the
     /// lease](leasehold_core::LockOptions::hand_over) to another caller, both holders share one
     /// grant. Await all writes before you release the guard. `backend` must be the backend of the
     /// guard's client, or a clone of it.

@@ -284,8 +284,7 @@ impl Sessions {
     }
 
     /// Renews an etcd lease that a single lock lease uses. Returns `false` if the etcd lease has a
-    /// different TTL, has expired, belongs to a different client or was created in an earlier
-    /// epoch.
+    /// different TTL, has expired, or was created by a different client or in an earlier epoch.
     pub(crate) async fn keep_own(
         &self,
         connection: &Connection,

@@ -24,8 +24,8 @@ pub struct Mysql;
 impl Driver for Mysql {
     const NAME: &'static str = "mysql";
 
-    /// Three times the shortest lock wait of InnoDB. A transaction whose wait for a lock times out
-    /// is retried once, and the server still gives up before the client.
+    /// Three times the shortest lock wait of InnoDB. If a transaction times out while it waits for
+    /// a lock, it is retried once, and the server still gives up before the client.
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3);
 
     type Servers = Servers;

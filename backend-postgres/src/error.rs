@@ -1,4 +1,4 @@
-//! Maps the errors of the `mysql_async` crate.
+//! Maps the errors of the `tokio-postgres` crate.
 
 use std::error::Error as _;
 use std::io;

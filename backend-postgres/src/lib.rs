@@ -20,14 +20,14 @@
 //!
 //! # Guarantees
 //!
-//! A lock is exclusive as long as the server's clock does not jump and a new primary has all
+//! A lock is exclusive as long as the server's clock does not jump and every new primary has all
 //! commits. Fencing tokens strictly increase as long as the server keeps acknowledged commits. The
 //! token of a grant is the last token plus 1, or the server's current time if that is larger. Each
 //! microsecond of the server's clock has two tokens.
 //!
-//! A failover to a synchronous replica does not lose a grant. If the wait for the replica is
-//! cancelled, the server still acknowledges the commit, but with a warning, and Leasehold reports
-//! an unknown outcome.
+//! A failover to a synchronous replica does not lose a grant. If the commit is cancelled while it
+//! waits for the replica, the server still acknowledges the commit, but with a warning, and
+//! Leasehold reports an unknown outcome.
 //!
 //! # Tables and permissions
 //!

@@ -37,8 +37,8 @@ impl SqliteConfig {
     /// locks do not exclude each other.
     ///
     /// If the file does not exist, it is created with mode 0600, and missing directories are
-    /// created with mode 0700. Only the owner can access these files and directories. Files that
-    /// root creates in another user's directory belong to that user.
+    /// created with mode 0700. Only the owner can access these files and directories. If root
+    /// creates a file in another user's directory, that user becomes the file's owner.
     ///
     /// # Errors
     ///

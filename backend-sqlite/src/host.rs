@@ -1,4 +1,4 @@
-//! The identity and the clocks of the machine that a file belongs to.
+//! The identity and the clocks of the machine on which a file can be used.
 
 use std::fmt;
 use std::fs;
@@ -13,7 +13,7 @@ use leasehold_sql_support::Failure;
 use leasehold_sql_support::request::micros;
 use uuid::Uuid;
 
-/// The machine that a lock file belongs to, with its machine ID, boot ID and clock.
+/// The only machine on which a lock file can be used, with its machine ID, boot ID and clock.
 ///
 /// [`Host::this`] is the default. Tests create their own hosts with [`Host::new`].
 #[derive(Clone)]
@@ -48,8 +48,8 @@ impl Host {
     /// # Errors
     ///
     /// Returns [`Unsupported`](leasehold_core::ErrorKind::Unsupported) in a time namespace whose
-    /// clock differs from the machine's clock, because processes inside and outside would measure
-    /// the same lease with two clocks. Also returns
+    /// clock differs from the machine's clock, because processes inside and outside the namespace
+    /// would measure the same lease with two clocks. Also returns
     /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) in a container with a fake boot ID,
     /// as in LXC and systemd-nspawn.
     pub fn this() -> Result<Self, Error> {

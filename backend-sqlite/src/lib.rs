@@ -30,9 +30,9 @@
 //! the tokens of one minute, so only one commit per minute waits for the disk.
 //!
 //! If the file is deleted or replaced, the store loses its data. The next call creates a new file.
-//! Former holders are notified within 250 ms, and new tokens start from the time of day. The log
-//! (`-wal`) and the index (`-shm`) that SQLite keeps next to the file belong to the store. If the
-//! log or the index is deleted, no lease is lost, but a new client waits until all existing clients
+//! Former holders are notified within 250 ms, and new tokens start from the time of day. Next to
+//! the file, SQLite keeps a log (`-wal`) and an index (`-shm`), which the store needs. If the log
+//! or the index is deleted, no lease is lost, but a new client waits until all existing clients
 //! have noticed the deletion.
 //!
 //! On Linux, a file can be a member of a [`Quorum`](leasehold_core::quorum::Quorum) whose clients
@@ -47,10 +47,10 @@
 //! such as NFS, SMB, FUSE and 9P. Containers on one machine can share a file. The backend runs on
 //! Unix systems. On systems other than Linux, leases expire according to the time of day.
 //!
-//! The backend creates the file and missing directories for the current user only. A process that
-//! can write the file can acquire every lock in it. A process that can only read the file can
-//! [inspect](leasehold_core::LockClient::admin) the locks. The file does not contain lease IDs,
-//! because they are secrets.
+//! The backend creates the file and missing directories for the current user only. If a process can
+//! write the file, it can acquire every lock in it. If a process can only read the file, it can
+//! [inspect](leasehold_core::LockClient::admin) the locks but not acquire them. The file does not
+//! contain lease IDs, because they are secrets.
 //!
 //! You can add Leasehold's tables to your application's database. The backend then switches the
 //! database to WAL mode. While your application has an open write transaction, all lock requests
@@ -61,7 +61,7 @@
 //! # How it works
 //!
 //! One thread owns the connection, and runs renewals and releases before other requests. Each
-//! request is a `BEGIN IMMEDIATE` transaction. If another process keeps the file busy, the call
+//! request is a `BEGIN IMMEDIATE` transaction. If another process keeps the file locked, the call
 //! retries for a limited time and then returns
 //! [`Unavailable`](leasehold_core::ErrorKind::Unavailable), so that the client retries later. The
 //! thread also checks for changes by other processes (`PRAGMA data_version`):

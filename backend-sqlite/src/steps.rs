@@ -10,7 +10,7 @@ use crate::entry::{Entry, Row};
 use crate::host::Now;
 use crate::tables::{Stop, Tables, after};
 
-/// The reason why a claim is not granted.
+/// Why a claim is not granted.
 enum Obstacle {
     Held(Refused),
     OtherKind,

@@ -31,18 +31,18 @@ pub(crate) struct Store {
     paths: Paths,
     /// The open files, or `None` for a snapshot of a file that no process has open.
     file: Option<File>,
-    /// The reason why this process can only read. The first write returns this error.
+    /// Why this process can only read. The first write returns this error.
     refusal: Option<Error>,
     layout: Layout,
     host: Host,
 }
 
 impl Store {
-    /// Opens the file and checks that it belongs to this machine. Creates the file and its tables
-    /// if they are missing.
+    /// Opens the file and checks that it may be used on this machine. Creates the file and its
+    /// tables if they are missing.
     ///
     /// A process that can read but not write the file may inspect locks. The first write of such a
-    /// process returns the reason why it cannot write.
+    /// process returns an error that states why it cannot write.
     pub(crate) fn open(config: &SqliteConfig, until: Instant) -> Result<Self, Error> {
         Self::find(config, until).map_err(|error| cannot_open(&config.path, error))
     }
@@ -232,7 +232,7 @@ impl Store {
         Ok(self)
     }
 
-    /// Returns whether the tables belong to the current run of this machine.
+    /// Returns whether the leases in the tables are from after the last start of this machine.
     fn is_of_this_run(&self, known: &HostRow) -> Result<bool, Stop> {
         if known.layout != LAYOUT {
             let message = format!(

@@ -23,7 +23,7 @@ use crate::host::Now;
 /// expired rows cannot accumulate.
 const CLEARED: u32 = 2;
 
-/// The reason why a transaction ends without effect.
+/// Why a transaction ends without effect.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// An error of SQLite.

@@ -64,8 +64,8 @@ impl ZooKeeperBackend {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Unavailable`](leasehold_core::ErrorKind::Unavailable) if no reachable
-    /// server belongs to a majority. Returns
+    /// Returns [`ErrorKind::Unavailable`](leasehold_core::ErrorKind::Unavailable) if no server can
+    /// be reached that is connected to a majority of the ensemble. Returns
     /// [`ErrorKind::Denied`](leasehold_core::ErrorKind::Denied) if the ensemble rejects the
     /// credentials.
     ///

@@ -1,5 +1,5 @@
 //! Records the leases that this client holds or requests, with their nodes and sessions. Also
-//! records whether a request to create a node may still arrive.
+//! records whether a request to create a node may still reach the server.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -47,11 +47,12 @@ impl ZooKeeperConfig {
     /// Reads a URL such as `zookeeper://[user:password@]host[:port][,host[:port]…][/prefix]`.
     /// `zookeepers://` enables TLS.
     ///
-    /// The default port is 2181. The user and password belong to ZooKeeper's `digest` scheme, and
-    /// only this user can access the created nodes. With `auth=sasl`, the user and password belong
-    /// to a SASL user (DIGEST-MD5). The `prefix`, `timeout-ms` and `tick-ms` parameters correspond
-    /// to [`prefix`](Self::prefix), [`timeout`](Self::timeout) and [`tick`](Self::tick). With TLS,
-    /// the parameters `ca`, `cert` and `key` are paths of PEM files.
+    /// The default port is 2181. The user and password are used for ZooKeeper's `digest`
+    /// authentication, and only this user can access the created nodes. With `auth=sasl`, the user
+    /// and password are used for SASL authentication (DIGEST-MD5). The `prefix`, `timeout-ms` and
+    /// `tick-ms` parameters correspond to [`prefix`](Self::prefix), [`timeout`](Self::timeout) and
+    /// [`tick`](Self::tick). With TLS, the parameters `ca`, `cert` and `key` are paths of PEM
+    /// files.
     ///
     /// # Errors
     ///
@@ -103,7 +104,7 @@ impl ZooKeeperConfig {
     /// Sets the parent node of all locks. With the default, `/lock`, Curator's path for the lock
     /// `job` is `/lock/job`.
     ///
-    /// Applications that share an ensemble need different prefixes.
+    /// If several applications share an ensemble, each application needs a different prefix.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Connects to the ensemble. Each connection is to a single server.
+//! Connects to the ensemble. Each connection leads to a single server.
 //!
 //! The client crate reconnects automatically, and then sends the requests that were made in the
 //! meantime, even if their callers were dropped. Leasehold therefore discards a connection as soon
@@ -60,7 +60,7 @@ pub(crate) struct Servers {
     driver: Driver,
     /// A counter that increases with each switch to a different server.
     turn: Arc<AtomicUsize>,
-    /// The connection for requests that do not belong to the session of a lease.
+    /// The connection for requests that do not use the session of a lease.
     main: Mutex<Option<Arc<Link>>>,
     closed: AtomicBool,
 }
@@ -86,12 +86,12 @@ impl Servers {
         self.config.timeout
     }
 
-    /// Returns the runtime for tasks that do not belong to a caller.
+    /// Returns the runtime for tasks that do not depend on a caller.
     pub(crate) fn tasks(&self) -> &Handle {
         &self.driver.handle
     }
 
-    /// Returns the connection for requests that do not belong to the session of a lease.
+    /// Returns the connection for requests that do not use the session of a lease.
     pub(crate) async fn main(&self) -> Result<Arc<Link>, Failure> {
         // The time limit also applies to a caller that waits for a different caller's connection
         // attempt.

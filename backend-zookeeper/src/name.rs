@@ -64,7 +64,7 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// Parses the name of a node. Returns `None` for a node that does not belong to the queue.
+    /// Parses the name of a node. Returns `None` if the node is not a queue entry.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (head, digits) = text.split_at_checked(text.len().checked_sub(DIGITS)?)?;
         let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)?;

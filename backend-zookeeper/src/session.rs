@@ -1,11 +1,12 @@
 //! Manages ZooKeeper sessions. All renewed leases with the same TTL share one session. Every lease
 //! that is not renewed has a separate session.
 //!
-//! A session expires if ZooKeeper's leader has no contact with it for the session timeout. A reply
-//! from a server other than the leader does not show when the leader last had contact with the
-//! session, because servers forward session activity only every half tick. Leasehold therefore
-//! renews a session by reconnecting to it, which the leader must confirm and which restarts the
-//! session time. A write on the same connection shows that the leader has not been replaced.
+//! A session expires if ZooKeeper's leader has no contact with the session's client for as long as
+//! the session timeout. If a server other than the leader replies, the reply does not show when the
+//! leader last had contact, because servers forward session activity only every half tick.
+//! Leasehold therefore renews a session by reconnecting to it, which the leader must confirm and
+//! which restarts the session time. A write on the same connection shows that the leader has not
+//! been replaced.
 //!
 //! A connection is closed soon after its use, because servers limit the number of connections per
 //! address, and all clients need connections for their renewals. The client crate does not send

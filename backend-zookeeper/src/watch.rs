@@ -261,7 +261,8 @@ async fn target_changed(servers: &Servers, target: &Target) -> Result<(), Failur
 }
 
 /// Waits until a node is deleted or its data changes. Fails immediately if the node does not exist
-/// or belongs to a different user, because servers do not report the node's events to this user.
+/// or is accessible only to a different user, because servers do not report the node's events to
+/// this user.
 async fn changed(servers: &Servers, node: &str) -> Result<(), Failure> {
     let link = servers.main().await?;
     let (_, _, watcher) = link.reply(link.client().get_and_watch_data(node)).await?;

@@ -37,7 +37,7 @@ pub struct Case {
     pub group: &'static str,
     /// The statement that the case checks.
     pub name: &'static str,
-    /// The part of a lock that the case tests.
+    /// What the case tests, for example the client or the store.
     pub subject: Subject,
     /// The numbers of the hazards that the case covers, from the catalogue in `docs/hazards.md` of
     /// the repository.
@@ -45,7 +45,7 @@ pub struct Case {
     /// The features and hooks that the case requires: the backend must declare the features, and
     /// the harness must support the hooks.
     pub needs: &'static [Need],
-    /// The reason why this harness skips the case, if the harness's constants exclude the case.
+    /// Why this harness skips the case, if its constants exclude it.
     pub skips: Option<Need>,
     pub(crate) store: Profile,
     pub(crate) body: Body,
@@ -61,7 +61,7 @@ impl Case {
     ///
     /// # Errors
     ///
-    /// Returns [`Skipped`] if this store cannot run the case.
+    /// Returns [`Skipped`] if the case cannot run on this store.
     ///
     /// # Panics
     ///
@@ -86,7 +86,7 @@ pub(crate) enum Body {
     Model(fn(Profile) -> Outcome),
 }
 
-/// The part of a lock that a case tests.
+/// What a case tests, for example the client or the store.
 ///
 /// [`Harness::SUBJECTS`](crate::Harness::SUBJECTS) selects cases by their subject.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -120,12 +120,12 @@ impl fmt::Display for Subject {
     }
 }
 
-/// The outcome of a case that does not panic.
+/// The outcome of a case, unless the case panics.
 ///
 /// [`Case::run`] returns this type.
 pub type Outcome = Result<(), Skipped>;
 
-/// The reason why a case was not run: the store lacks this feature or hook.
+/// Why a case was not run: the backend lacks this feature, or the harness lacks this hook.
 ///
 /// [`Case::run`] returns this type as an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

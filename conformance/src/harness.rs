@@ -10,7 +10,7 @@ use crate::case::{Need, Subject};
 
 /// Connects the suite to a store.
 ///
-/// Each case starts a store with [`start`](Self::start), and creates as many clients of it as it
+/// Each case starts a store with [`start`](Self::start), and creates the clients that the case
 /// needs. If starting a store is expensive, cases may share a store, because every case uses
 /// different keys. A harness can also [pool](Self::POOLED) its stores.
 ///

@@ -1,4 +1,5 @@
-//! Runs a case on a separate runtime, with a time limit, if the case's needs are met.
+//! Runs a case on a separate runtime, with a time limit, if the backend and the harness meet the
+//! case's needs.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::stalls::{Stalls, Void};
 
-/// The shortest wait without a reply that can fail a case.
+/// The shortest time without a reply after which a case can fail.
 const SHORTEST: Duration = Duration::from_millis(250);
 
 /// Stalls explain a silence if they add up to at least one fourth of the silence. A reply depends

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     pub(crate) facade: Path,
 }
 
-/// The result of a call that does not acquire the lock.
+/// The return value of the function if the lock is not acquired.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) enum OnBusy {
     Error,
@@ -99,8 +99,8 @@ impl Parse for OnBusy {
 }
 
 impl Args {
-    /// Returns the wait, if the attribute sets it. With `on_busy = skip` and without `retry`, the
-    /// default is no wait.
+    /// Returns the maximum time to wait, if the attribute sets it. With `on_busy = skip` and
+    /// without `retry`, the function does not wait by default.
     pub(crate) fn wait(&self) -> Option<Duration> {
         let is_at_once = self.on_busy == OnBusy::Skip && self.retry.is_none();
         self.wait.or(is_at_once.then_some(Duration::ZERO))

@@ -16,7 +16,7 @@ use crate::template::{self, Part, Placeholder};
 const ASYNC: &[&str] = &["__locked"];
 const BLOCKING: &[&str] = &["__locked", "blocking"];
 
-/// Wraps the body of `function` in a lock. The rest of the function is unchanged.
+/// Wraps the body of `function` in a lock. Everything outside of the body is unchanged.
 ///
 /// # Errors
 ///

@@ -54,14 +54,14 @@ const SHOWN: [Place<'_>; 7] = [
 ];
 
 impl Call {
-    /// The maximum number of locks in one call. The server does not serve any other client during
-    /// the call.
+    /// The maximum number of locks in one call. While the call runs, the server does not serve any
+    /// other client.
     pub const MAX_TOGETHER: usize = 64;
 
     /// Returns the call that tries to acquire a lock.
     ///
-    /// If the client waits for a mutex and listens to `channel`, a release uses this channel to
-    /// notify the client that the mutex is reserved for the client.
+    /// If the client waits for a mutex and listens to `channel`, it is notified on this channel
+    /// when a release reserves the mutex for it.
     pub fn acquire(layout: &Layout, claim: &Claim, channel: Option<&str>) -> Self {
         let (of, lease) = (layout.places(claim.key()), claim.lease());
         let id = lease.id().secret();
@@ -211,8 +211,8 @@ impl Call {
     }
 
     /// Returns the call with only its required keys, or `None` if it does not have optional keys.
-    /// Without the optional keys, the script skips the work on them. A required key exists for as
-    /// long as the lease. While a slot migrates, a server does not run scripts with missing keys.
+    /// Without the optional keys, the script does not use them. A required key exists for as long
+    /// as the lease. While a slot migrates, a server does not run scripts with missing keys.
     pub(crate) fn with_essential_keys(&self) -> Option<Self> {
         let Shape { keys, essential, .. } = &self.shape;
         let kept = keys.start..keys.start + essential;

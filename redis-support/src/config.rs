@@ -37,7 +37,7 @@ pub struct Config<D> {
     pub(crate) replicas_timeout: Duration,
 }
 
-/// How many replicas must acknowledge a grant.
+/// The number of replicas that must acknowledge a grant.
 ///
 /// [`Config::wait_replicas`] takes an argument of this type.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -89,8 +89,8 @@ impl<D: Driver> Config<D> {
 
     /// Sets the prefix of all keys. The default is `lock:`.
     ///
-    /// Applications that share a server need different prefixes. The prefix of one application must
-    /// not start with the prefix of another application.
+    /// If several applications share a server, each application needs a different prefix. The
+    /// prefix of one application must not start with the prefix of another application.
     ///
     /// # Errors
     ///
@@ -142,15 +142,15 @@ impl<D: Driver> Config<D> {
     /// [`NotWritable`](ErrorKind::NotWritable). The default is [`Replicas::None`].
     ///
     /// Waiting for replicas reduces the risk that a failover loses a grant, but does not eliminate
-    /// the risk. A replica that has not acknowledged the grant may be promoted, and a replica that
-    /// has acknowledged it may lose its data. If a failover loses a grant, only the fencing token
-    /// protects the data.
+    /// the risk. A failover may promote a replica that has not acknowledged the grant, and a
+    /// replica may lose data that it has acknowledged. If a failover loses a grant, only the
+    /// fencing token protects the data.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`] if the timeout is less than 1 ms or more than 60 s. Returns
-    /// [`ErrorKind::Unsupported`] for a majority on a single server, because a single server does
-    /// not know how many replicas it should have.
+    /// [`ErrorKind::Unsupported`] if a majority of replicas is required on a single server, because
+    /// a single server does not know how many replicas it should have.
     pub fn wait_replicas(mut self, replicas: Replicas, timeout: Duration) -> Result<Self, Error> {
         if replicas == Replicas::Majority && matches!(self.topology, Endpoints::Single(_)) {
             let message = "wait-replicas must be a number for a single server, because the server does not know how many replicas it should have";

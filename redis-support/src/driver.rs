@@ -141,8 +141,8 @@ pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Driver::connect`], because subscribing is a part of connecting.
-    /// After an error, the connection is not used again.
+    /// Returns the errors of [`Driver::connect`], because the connection is not ready until it is
+    /// subscribed. After an error, the connection is not used again.
     ///
     /// # Cancel safety
     ///
@@ -188,7 +188,7 @@ impl Request<'_> {
         (3 + keys.len() + args.len(), self.command().len() + text.len() + count + bytes)
     }
 
-    /// Calls `add` with each word except the first.
+    /// Calls `add` with each word of the request except the first word.
     pub fn for_each_argument(&self, mut add: impl FnMut(&str)) {
         let Run { shape, words } = match self {
             Self::ByHash(run) => {
@@ -240,10 +240,10 @@ impl fmt::Debug for Run<'_> {
 /// The TCP keep-alive settings of a connection.
 ///
 /// Firewalls and address translators drop idle connections silently, most of them after five
-/// minutes or more. A connection that only receives notifications does not send data on its own.
-/// TCP therefore sends a probe after 15 s and then every 5 s, and closes the connection after three
-/// unanswered probes. If a connection is dropped silently, a waiter therefore misses notifications
-/// for at most 30 s, which is the default TTL.
+/// minutes or more. If a connection only receives notifications, it does not send data on its own.
+/// On an idle connection, TCP therefore sends a probe after 15 s and then every 5 s, and closes the
+/// connection after three unanswered probes. If a connection is dropped silently, a waiter
+/// therefore misses notifications for at most 30 s, which is the default TTL.
 ///
 /// ```
 /// use leasehold_redis_support::KeepAlive;
@@ -262,7 +262,7 @@ pub struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// The settings for all connections, both to stores and to sentinels.
+    /// The settings for all connections, both to servers that store locks and to sentinels.
     pub const ALL: Self =
         Self { idle: Duration::from_secs(15), interval: Duration::from_secs(5), retries: 3 };
 }
@@ -315,7 +315,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// The reason why a connection could not be opened.
+/// Why a connection could not be opened.
 ///
 /// [`Driver::connect`] returns this type.
 #[derive(Debug)]

@@ -70,8 +70,8 @@ impl ServerError {
     /// Returns whether a different server may now be the primary, so that a new connection may
     /// help. If so, nothing was applied.
     ///
-    /// A demoted primary reloads its data (`LOADING`) and then becomes a replica. A primary that
-    /// has lost contact with its replicas may have been replaced. `BUSY`, `MISCONF` and `OOM` do
+    /// A demoted primary reloads its data (`LOADING`) and then becomes a replica. If a primary has
+    /// lost contact with its replicas, it may have been replaced. `BUSY`, `MISCONF` and `OOM` do
     /// not indicate a new primary, and `CLUSTERDOWN` does not concern this server.
     pub(crate) fn is_no_primary(&self) -> bool {
         self.is_replica() || matches!(self.code.as_str(), "LOADING" | "NOREPLICAS")

@@ -146,7 +146,8 @@ impl Layout {
         [&self.prefix, "~", place.part(), ":{"].into_iter().for_each(|part| text.push_str(part));
     }
 
-    /// Appends the rest of such a name to `text`, starting with the tag of `key`'s slot.
+    /// Appends the remaining characters of such a name to `text`, starting with the tag of `key`'s
+    /// slot.
     pub(crate) fn write_tag(&self, key: &LockKey, text: &mut String) {
         text.push_str(slot::tag(self.slot(key)).as_str());
         text.push('}');

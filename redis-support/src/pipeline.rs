@@ -3,15 +3,15 @@
 //! that each handle a single lock are sent together in one round trip.
 //!
 //! If no request is in progress, a caller sends its request without a batch, with the script for a
-//! single lock. A caller whose script cannot be shared sends its request without a batch if fewer
-//! than [`LANES`] requests are in progress. All remaining callers join a batch, and up to [`LANES`]
-//! tasks send the batches with one round trip each. A batch never waits for a caller, so a caller
-//! that stops polling does not delay the batch. If the runtime of a sending task has stopped, a new
+//! single lock. If fewer than [`LANES`] requests are in progress, a script that cannot handle
+//! several locks is also sent without a batch. All remaining callers join a batch, and up to
+//! [`LANES`] tasks send the batches with one round trip each. A batch never waits for a caller, so
+//! it is not delayed if a caller stops polling. If the runtime of a sending task has stopped, a new
 //! task replaces it.
 //!
-//! A caller that gives up an acquisition releases the lease, in case the lease was granted.
-//! Requests are therefore sent in the order in which they were added. A batch omits callers that
-//! gave up before the batch was sent. Releases precede acquisitions.
+//! If a caller gives up an acquisition, it releases the lease, in case the lease was granted. To
+//! send the release after the acquisition, requests are sent in the order in which they were added.
+//! A batch omits callers that gave up before the batch was sent. Releases precede acquisitions.
 
 mod batch;
 
@@ -51,7 +51,7 @@ const LANES: usize = 3;
 const SLOTS_MOVE_FOR: Duration = Duration::from_secs(10);
 
 /// How long a lock uses the scripts for a single lock after the script for many locks has skipped
-/// it. A lock that several processes need would be skipped each time.
+/// it. If several processes need a lock, the script for many locks would skip it each time.
 const CONTENDED_FOR: Duration = Duration::from_secs(1);
 
 /// The maximum number of remembered contended locks. Even a busy process has only a few contended

@@ -380,7 +380,7 @@ fn decode_held(received: Received) -> Result<Held, Error> {
     }
 }
 
-/// Reads why one of several locks was not granted, from the rest of the reply.
+/// Reads why one of several locks was not granted, from the remaining values of the reply.
 fn contention(retry_after: i64, rest: &[Reply]) -> Option<Contention> {
     let contention = match u64::try_from(retry_after) {
         Ok(time) => Contention::new().with_retry_after(Duration::from_millis(time)),

@@ -64,7 +64,7 @@ impl Words {
         self
     }
 
-    /// Adds a key that does not belong to a lock.
+    /// Adds a key that no lock uses.
     pub(crate) fn key(mut self, name: &str) -> Self {
         self.push(name);
         self.end_keys();
@@ -130,7 +130,7 @@ impl Words {
         self.push("");
     }
 
-    /// Adds the rest of such a name, starting with the tag of a lock's slot.
+    /// Adds the remaining characters of such a name, starting with the tag of a lock's slot.
     pub(crate) fn push_tag(&mut self, layout: &Layout, key: &LockKey) {
         layout.write_tag(key, &mut self.text);
         self.push("");

@@ -20,8 +20,8 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// # Transactions
 ///
 /// Each method that receives a request runs one transaction. The client sends all statements
-/// together with the `COMMIT`. A client that is paused between two round trips would otherwise keep
-/// a lock-table partition, which contains 1/256 of all keys, locked. For a database in the same
+/// together with the `COMMIT`. Otherwise, if a client were paused between two round trips, it would
+/// keep a lock-table partition locked, and with it 1/256 of all keys. For a database in the same
 /// process, the client may make decisions between the statements instead.
 ///
 /// A transaction that makes a decision must use this order:
@@ -84,7 +84,7 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///
 /// # Membership
 ///
-/// One row contains the configuration of the quorum that the tables belong to, and the
+/// One row contains the configuration of the quorum in which the database is a member, and the
 /// *incarnation* of the database that wrote the row. A new incarnation starts whenever the database
 /// may have lost acknowledged data, for example after a promotion. A row from an earlier
 /// incarnation counts as empty.
@@ -115,9 +115,8 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// was not committed. Errors do not need to name the key, the operation or the backend, because
 /// [`Backend`](crate::Backend) adds them.
 ///
-/// A method never retries a transaction that may have been applied. A transaction that fails
-/// because of a *conflict* (deadlock victim, serialization failure) is retried a few times within
-/// the call.
+/// A method never retries a transaction that may have been applied. If a transaction fails because
+/// of a *conflict* (deadlock victim, serialization failure), the method retries it a few times.
 ///
 /// # Time limits
 ///
@@ -225,7 +224,7 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
         Ok(Vec::new())
     }
 
-    /// Drops the connections that belong to a runtime, if there are any. Later calls open new
+    /// Drops the connections that depend on a runtime, if there are any. Later calls open new
     /// connections.
     fn disconnect(&self) {}
 

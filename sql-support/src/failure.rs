@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 
 use leasehold_core::{Error, ErrorKind};
 
-/// The reason why a transaction failed. Each dialect maps its error codes to these values.
+/// Why a transaction failed. Each dialect maps its error codes to these values.
 ///
 /// A failure must indicate whether the transaction is known not to have been committed. The
 /// transaction was not committed if the database reports an error before `COMMIT` was sent, or an
@@ -23,8 +23,8 @@ pub enum Failure {
     /// Not applied. A retry may succeed immediately. Examples are a deadlock victim and a
     /// serialization failure.
     Conflict,
-    /// Not applied. There was no connection, another transaction kept a database lock for too long,
-    /// or the server is shutting down.
+    /// Not applied. The client had no connection, another transaction kept a database lock for too
+    /// long, or the server is shutting down.
     NotApplied,
     /// Not applied. The server or the transaction is read-only, for example on a replica or on a
     /// primary that is being demoted.

@@ -12,10 +12,10 @@
 //! The store consists of three tables. Their names start with a [prefix](Layout), `leasehold_` by
 //! default. All times are microseconds on the database's clock.
 //!
-//! `leasehold_stripe` always has 256 rows, one per lock-table partition. Each key belongs to one
-//! partition, whose row serves as the mutex for all transactions that may grant or end leases on
-//! the partition's keys. A partition's row also contains its token counter, so no permanent data is
-//! stored per key.
+//! `leasehold_stripe` always has 256 rows, one per lock-table partition. Each key is assigned to
+//! one partition. The partition's row serves as the mutex for all transactions that may grant or
+//! end leases on the partition's keys. A partition's row also contains its token counter, so no
+//! permanent data is stored per key.
 //!
 //! | column | type | contents |
 //! | --- | --- | --- |
@@ -39,13 +39,14 @@
 //! | `fingerprint` | 8 hexadecimal digits | identifies the lease in logs |
 //! | `description` | text of at most 256 bytes | describes the holder; may be null |
 //!
-//! `leasehold_member` has a single row, which identifies the quorum that the tables belong to.
+//! `leasehold_member` has a single row, which identifies the quorum in which the database is a
+//! member.
 //!
 //! | column | type | contents |
 //! | --- | --- | --- |
 //! | `id` | primary key | 0 |
 //! | `store` | UUID | the identity of the data; null if the data does not have an identity yet |
-//! | `charter` | text | the [quorum configuration](leasehold_core::backend::Charter); null if the tables do not belong to a quorum |
+//! | `charter` | text | the [quorum configuration](leasehold_core::backend::Charter); null if the database is not a member of a quorum |
 //! | `since` | 64 bits | when the data was given this identity |
 //! | `incarnation` | text | identifies the server that wrote the row, and the server's history; on a different server, the row counts as empty |
 //!

@@ -20,7 +20,7 @@ use uuid::Uuid;
 pub enum Acquired {
     /// The lease is in force.
     Granted(Granted),
-    /// The claim does not fit.
+    /// Too few permits are free for the claim.
     Refused(Refused),
     /// The key is held as a different lock type.
     OtherKind,
@@ -52,7 +52,7 @@ pub struct Granted {
     pub called: Vec<Uuid>,
 }
 
-/// The reason why a claim cannot be admitted.
+/// Why a claim cannot be admitted.
 ///
 /// [`Acquired`] contains a value of this type.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -133,7 +133,7 @@ pub struct Forced {
     pub called: Vec<Uuid>,
 }
 
-/// A row of a key, with all information that operators can see.
+/// A holder or a queue entry of a key, with all information that operators can see.
 ///
 /// [`Inspected`] contains values of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -49,7 +49,7 @@ pub struct Acquire {
     pub ttl: Duration,
     /// How many additional tokens the client can use.
     pub spare: u32,
-    /// The queue entry for the claim if it cannot be granted, or `None` if the claim must not be
+    /// The queue entry to create if the claim cannot be granted, or `None` if the claim must not be
     /// queued.
     pub place: Option<Place>,
     /// The quorum configuration that the store must have joined, or `None` if the store does not

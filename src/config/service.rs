@@ -109,8 +109,8 @@ impl LockService {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped after the store has granted the lease,
+    /// the lease is released in the background.
     pub async fn lock(&self, name: &str) -> Result<LockGuard, Error> {
         match self.named(name)? {
             Lock::Mutex(mutex) => mutex.lock().await,
@@ -120,17 +120,18 @@ impl LockService {
         }
     }
 
-    /// Makes one attempt to acquire the lock `name`, even if the lock's profile sets a wait.
+    /// Makes one attempt to acquire the lock `name`, even if the lock's profile sets a time to
+    /// wait.
     ///
     /// # Errors
     ///
     /// Returns [`TryLockError::Busy`] if the lock is held, and [`TryLockError::Failed`] with one of
-    /// the errors of [`lock`](Self::lock) if the attempt failed.
+    /// the errors that [`lock`](Self::lock) returns if the attempt failed.
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, a lease that the store has granted in
-    /// the meantime is released in the background.
+    /// This method is cancel safe. If the future is dropped after the store has granted the lease,
+    /// the lease is released in the background.
     pub async fn try_lock(&self, name: &str) -> Result<LockGuard, TryLockError> {
         match self.named(name)? {
             Lock::Mutex(mutex) => mutex.try_lock().await,
@@ -169,8 +170,8 @@ impl LockService {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`try_lock`](Self::try_lock) before `work` is called, and the errors
-    /// of [`run`](Self::run) as [`TryLockError::Failed`].
+    /// If the lock was not acquired, returns the errors of [`try_lock`](Self::try_lock). Otherwise,
+    /// returns [`TryLockError::Failed`] with one of the errors that [`run`](Self::run) returns.
     ///
     /// # Cancel safety
     ///
@@ -190,12 +191,13 @@ impl LockService {
     }
 
     /// Acquires the lock `name` and runs `work`, like [`run`](Self::run). Waits for at most `wait`,
-    /// regardless of the wait in the lock's profile.
+    /// regardless of the `wait` setting in the lock's profile.
     ///
     /// # Errors
     ///
-    /// Returns [`TryLockError::Busy`] if the lock was held for the whole wait. Returns
-    /// [`TryLockError::Failed`], with one of the errors of [`run`](Self::run), in all other cases.
+    /// Returns [`TryLockError::Busy`] if the lock did not become free within `wait`. In all other
+    /// cases, returns [`TryLockError::Failed`] with one of the errors that [`run`](Self::run)
+    /// returns.
     ///
     /// # Cancel safety
     ///

@@ -153,7 +153,7 @@ fn is_absent(key: &str) -> Compare {
     Compare::create_revision(key, CompareOp::Equal, 0)
 }
 
-/// Returns how long the queue entry of a claim is kept without another attempt.
+/// Returns how long the queue entry of a claim is kept if no further attempt is made.
 fn kept_for(claim: &Claim) -> Duration {
     claim.place().unwrap_or_else(|| PLACE.min(claim.lease().ttl()))
 }

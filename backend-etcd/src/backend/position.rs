@@ -78,8 +78,8 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// Returns the key of the claim's entry. The key may belong to a different client that sent the
-    /// same claim earlier.
+    /// Returns the key of the claim's entry. A different client may have created the key if it sent
+    /// the same claim earlier.
     pub(super) fn key(&self, asked: &Asked<'_>) -> Vec<u8> {
         match self {
             _ if self.is_first(asked) => asked.first.clone().into(),
@@ -89,7 +89,7 @@ impl<'a> Position<'a> {
     }
 
     /// Returns the revision at which the entry was created for a claim that was granted at
-    /// `revision`. Returns `None` if the entry belongs to a different client.
+    /// `revision`. Returns `None` if a different client created the entry.
     pub(super) fn created(&self, asked: &Asked<'_>, revision: i64) -> Option<i64> {
         match *self {
             Self::First | Self::Seen(_, None) => Some(revision),

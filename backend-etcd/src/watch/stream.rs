@@ -76,7 +76,7 @@ enum Heard {
     Refused,
 }
 
-/// The reason why a stream ends.
+/// Why a stream ends.
 enum Left {
     /// The stream broke, or the client now uses a different member.
     Broken,

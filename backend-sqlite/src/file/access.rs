@@ -49,7 +49,7 @@ fn obstacle(paths: &Paths) -> Option<(Failure, String)> {
     found.or_else(|| directory_obstacle(paths))
 }
 
-/// Returns the reason why the directory prevents this process from creating or opening the files.
+/// Returns why the directory prevents this process from creating or opening the files.
 fn directory_obstacle(paths: &Paths) -> Option<(Failure, String)> {
     let path = paths.directory();
     if !paths.exist() {

@@ -22,8 +22,8 @@ const DIRECTORY_MODE: u32 = 0o700;
 /// Creates the database and its directories if they are missing. Only the owner can access the
 /// created files and directories.
 ///
-/// Files that root creates in another user's directory belong to that user, because that user could
-/// otherwise no longer use the locks.
+/// If root creates a file in another user's directory, that user becomes the file's owner.
+/// Otherwise, the user could no longer use the locks.
 pub(crate) fn create(path: &Path) -> Result<(), Error> {
     /// Closing a file releases all locks of the process on that file, so no thread may lock the
     /// file while another thread is creating it.
@@ -49,7 +49,7 @@ pub(crate) fn create(path: &Path) -> Result<(), Error> {
 /// could not open the files.
 ///
 /// The caller must hold an exclusive lock on the database. Because of this lock, an existing index
-/// must belong to a former database at this path.
+/// can only be left over from a former database at this path.
 pub(crate) fn create_log_and_index(paths: &Paths) -> io::Result<()> {
     let database = fs::metadata(&paths.database)?;
     let mode = database.mode() & 0o777;

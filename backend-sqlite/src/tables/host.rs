@@ -1,4 +1,4 @@
-//! Creates the tables, and records the machine that they belong to.
+//! Creates the tables, and records the machine on which the file can be used.
 
 use rusqlite::params;
 
@@ -37,7 +37,7 @@ INSERT INTO {host} VALUES (1, '', '', 0, 0);
 /// The number of the layout that [`CREATE`] creates.
 pub(crate) const LAYOUT: i64 = 1;
 
-/// The machine that the file belongs to, as recorded in the file.
+/// The machine on which the file can be used, as recorded in the file.
 #[derive(Debug)]
 pub(crate) struct HostRow {
     pub(crate) layout: i64,

@@ -62,8 +62,8 @@ impl Tables<'_> {
             .with_age(remaining(now, since)))
     }
 
-    /// Joins the quorum, if this is the intended file and it is not a member with a different
-    /// quorum configuration.
+    /// Joins the quorum, if this is the intended file and it has not joined with a different quorum
+    /// configuration.
     pub(crate) fn enlist(&self, enlistment: &Enlistment) -> Result<(), Stop> {
         let charter = enlistment.charter().as_str();
         let enlisted = self.first(

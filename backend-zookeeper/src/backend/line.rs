@@ -78,7 +78,7 @@ impl ZooKeeperBackend {
         self.sessions.current(&self.servers, Use::Places, self.kept_for(claim)).await
     }
 
-    /// Returns how long the queue entry of a claim is kept without another attempt.
+    /// Returns how long the queue entry of a claim is kept if no further attempt is made.
     pub(super) fn kept_for(&self, claim: &Claim) -> Duration {
         let place = claim.place().unwrap_or_else(|| PLACE.min(claim.lease().ttl()));
         place.clamp(self.range.0, self.range.1)

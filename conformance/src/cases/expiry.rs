@@ -9,7 +9,8 @@ use leasehold_core::{ErrorKind, LeaseState, LossReason, RenewalMode};
 use super::{grant, granularity, longest, refusal};
 use crate::scene::Scene;
 
-/// The clock drift that deadlines allow for: 1 % of the TTL in whole milliseconds, plus 2 ms.
+/// The clock drift for which deadlines leave a margin: 1 % of the TTL in whole milliseconds, plus
+/// 2 ms.
 fn drift(ttl: Duration) -> Duration {
     let percent = u64::try_from((ttl / 100).as_nanos().div_ceil(1_000_000)).unwrap();
     Duration::from_millis(percent + 2)

@@ -182,7 +182,7 @@ pub(crate) async fn as_many_as_are_promised_are_granted_at_once(scene: &Scene) {
     release_all(&backend, &wanted).await;
 }
 
-/// Each key belongs to several sets, and callers request complete sets.
+/// Each key is in several sets, and callers request complete sets.
 pub(crate) async fn crossing_sets_never_overlap(scene: &Scene) {
     const SETS: [[usize; 2]; 4] = [[0, 1], [1, 2], [2, 0], [1, 0]];
     const TIMES: u32 = 20;

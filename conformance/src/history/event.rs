@@ -24,8 +24,8 @@ pub struct Event {
 
 /// The kind of an [`Event`].
 ///
-/// Times are conservative. The time is read before a check that finds a lease valid, and before a
-/// release starts.
+/// Times are conservative. The time is read before the process checks whether a lease is valid, and
+/// before it starts a release.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub enum EventKind {
     /// The process started.

@@ -20,7 +20,8 @@ use self::time::Timeline;
 /// occurred.
 ///
 /// The check applies every [`Rule`](crate::Rule) except `hand-off`. Lost updates of a resource
-/// without fencing are only counted, because no lock can prevent them while processes are paused.
+/// without fencing are only counted, because no lock can prevent a process from writing when it
+/// wakes up from a long pause.
 #[derive(Clone, Debug)]
 pub struct History {
     start: Duration,

@@ -15,7 +15,7 @@ pub struct Plan {
     pub url: String,
     /// The TTL of all leases.
     pub ttl: Duration,
-    /// The longest wait for a lock.
+    /// The longest time that a task waits for a lock.
     pub patience: Duration,
     /// The number of the process.
     pub process: u32,

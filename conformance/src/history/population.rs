@@ -48,9 +48,9 @@ impl Population {
         &self.places[place]
     }
 
-    /// Pauses or kills one process or all processes for `time`. If only one process is affected,
-    /// `pick` selects the process. Returns the name of the target and the numbers of the paused
-    /// processes.
+    /// Pauses one process or all processes for `time`, or replaces one process with a new process
+    /// and waits for `time`. If only one process is affected, `pick` selects the process. Returns
+    /// the name of the target and the numbers of the paused processes.
     ///
     /// # Panics
     ///

@@ -1,5 +1,5 @@
 //! A client process that repeatedly acquires and releases locks. Before the process acts, it
-//! reports which locks it considers itself the holder of.
+//! reports which locks it considers held.
 
 mod held;
 mod lock;

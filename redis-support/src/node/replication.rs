@@ -47,8 +47,8 @@ impl Answer {
     }
 }
 
-/// Connections to a server, each of which serves one call at a time. During a wait, a server does
-/// not process further requests on the same connection.
+/// Connections to a server, each of which serves one call at a time. While a server waits for
+/// replicas, it does not process further requests on the same connection.
 pub(super) struct WaitPool<D: Driver> {
     main: Arc<ConnectionManager<D>>,
     context: Arc<Context<D>>,

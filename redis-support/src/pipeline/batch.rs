@@ -1,4 +1,4 @@
-//! A batch of callers, which share one allocation and one mutex.
+//! The requests of several callers, which are sent together and share one allocation and one mutex.
 
 use std::num::NonZeroU64;
 use std::pin::Pin;

@@ -173,7 +173,7 @@ impl<D: Driver> Cluster<D> {
         Ok(outcome)
     }
 
-    /// Sends each server its part of the calls. Calls to different servers run concurrently.
+    /// Sends each server the calls for its keys. Calls to different servers run concurrently.
     pub(super) async fn run_all(self: &Arc<Self>, calls: &[Call]) -> Vec<Result<Received, Error>> {
         let mut by_owner: HashMap<Address, (Arc<Node<D>>, Vec<usize>)> = HashMap::new();
         let mut results: Vec<Option<Result<Received, Error>>> = Vec::new();

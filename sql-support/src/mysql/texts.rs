@@ -78,7 +78,7 @@ pub(super) const CHARTERED: &str = "SELECT (SELECT 0 UNION ALL SELECT 1 FROM DUA
 ";
 
 /// Deletes expired rows. It is not sufficient to ignore expired rows in later statements, because
-/// only the deletion waits for a concurrent renewal. After the wait, the deletion skips a row that
+/// only the deletion waits for a concurrent renewal. After waiting, the deletion skips a row that
 /// is in force again.
 pub(super) const EXPIRE: &str =
     "DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.ends <= @now;
@@ -237,7 +237,7 @@ pub(super) const LIST: &str = "SELECT DISTINCT 'key', `key` FROM {lease}
   WHERE `key` >= :from AND `key` > :after AND `key` < :to AND ends > @now ORDER BY `key` LIMIT :listed;
 ";
 
-/// Gives the membership row a new identity if the row does not have one or belongs to a different
+/// Gives the membership row a new identity if the row does not have one or comes from a different
 /// incarnation.
 pub(super) const FOUND: &str = "UPDATE {member} FORCE INDEX (PRIMARY)
   SET store = :fresh, charter = NULL, since = @now, incarnation = @incarnation

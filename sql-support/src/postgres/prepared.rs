@@ -1,8 +1,8 @@
 //! Prepares statements once per connection, so that the server plans them only once.
 //!
-//! A prepared statement belongs to a session of the server. A pooler may run each transaction in a
-//! different session, in which the statement may be missing or may already exist. The server then
-//! rejects the whole batch.
+//! A prepared statement exists only in one session of the server. A pooler may run each transaction
+//! in a different session, in which the statement may be missing or may already exist. The server
+//! then rejects the whole batch.
 
 use uuid::Uuid;
 

@@ -83,7 +83,8 @@ impl<D: Driver> Config<D> {
 
     /// Creates a configuration that runs all transactions on the application's own connections.
     ///
-    /// Waiters poll, because listening for changes needs a connection that belongs to Leasehold.
+    /// Waiters poll, because Leasehold can listen for changes only on a connection that it has
+    /// opened.
     pub fn from_run(run: impl Run) -> Self {
         Self {
             source: Source::Theirs(Arc::new(run)),
@@ -115,8 +116,8 @@ impl<D: Driver> Config<D> {
     /// Sets the time limit for a call. The default is [`Config::DEFAULT_TIMEOUT`].
     ///
     /// The server gets a slightly shorter limit, so that most calls that time out are known not to
-    /// have been applied. MySQL waits for locks in whole seconds, so a limit below 3 s increases
-    /// the number of calls with an unknown outcome on MySQL.
+    /// have been applied. MySQL waits for locks in whole seconds, so on MySQL, a limit below 3 s
+    /// increases the number of calls with an unknown outcome.
     ///
     /// # Errors
     ///
@@ -141,8 +142,8 @@ impl<D: Driver> Config<D> {
 
     /// Disables listening for changes, so that waiters poll.
     ///
-    /// Use this option with a pooler that runs each transaction on a different connection, because
-    /// such a pooler does not forward notifications.
+    /// Use this option with a pooler that may run each transaction on a different connection,
+    /// because such a pooler does not forward notifications.
     #[must_use]
     pub fn without_push(mut self) -> Self
     where

@@ -46,8 +46,9 @@ impl<D: Driver> Remote<D> {
     /// task, a release on a different connection could overtake an acquisition whose caller was
     /// dropped.
     ///
-    /// An acquisition that still waits for a connection ends with its caller. If such acquisitions
-    /// continued, a loop that drops and repeats a call would delay all later calls.
+    /// If the caller is dropped while the acquisition still waits for a connection, the acquisition
+    /// ends. If such acquisitions continued, a loop that drops and repeats a call would delay all
+    /// later calls.
     async fn acquire_to_the_end(&self, claims: &[Acquire], text: Text) -> Result<Rows, RunError> {
         let give_up = Instant::now() + self.timeout;
         let turn = turn(&self.turns, self.timeout).await?;
@@ -136,7 +137,7 @@ impl<D: Driver> Database for Remote<D> {
     async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>> {
         let give_up = Instant::now() + self.timeout;
         let (together, give_up) = match self.renew_once(&leases, give_up).await {
-            // A single lease may be the reason why all renewals failed.
+            // A single lease may have caused all renewals to fail.
             Err(error) if matches!(error.failure(), Failure::Conflict | Failure::Unexpected) => {
                 (Ok(vec![None; leases.len()]), give_up)
             }

@@ -56,7 +56,7 @@ pub trait Driver: Send + Sync + Sized + 'static {
         settings: &Settings,
     ) -> Result<Opened<Self>, Error>;
 
-    /// Closes connections that do not belong to the pool.
+    /// Closes connections outside of the pool.
     fn close(&self) {}
 }
 

@@ -62,7 +62,7 @@ pub async fn addresses_of(host: &str) -> Result<Vec<IpAddr>, RunError> {
 }
 
 /// Returns the error to report if none of several addresses accepted a connection. The error is the
-/// last failure, or a timeout if there was no failure.
+/// last failure, or a timeout if no attempt has failed.
 ///
 /// The connectors of the `leasehold-postgres` and `leasehold-mysql` crates call this function.
 pub fn no_connection(mut failures: Vec<RunError>) -> RunError {
@@ -78,8 +78,8 @@ pub trait Link: Send + 'static {
     /// Returns whether, according to what this process knows, the caller can use the connection.
     fn is_usable(&self) -> bool;
 
-    /// Returns whether the server still serves this connection. A driver that is not notified of
-    /// closed connections sends a request to the server and waits for at most `limit`.
+    /// Returns whether the server still serves this connection. If the driver is not notified of
+    /// closed connections, it sends a request to the server and waits for at most `limit`.
     async fn is_alive(&mut self, limit: Duration) -> bool;
 
     /// Runs a query batch and returns the rows of all of its statements.

@@ -40,11 +40,11 @@ pub trait Run: Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> Result<Vec<Row>, RunError>;
 
-    /// Drops the connections that do not belong to the application. Later query batches open new
+    /// Drops the connections that the application did not provide. Later query batches open new
     /// connections.
     fn disconnect(&self) {}
 
-    /// Closes the connections that do not belong to the application.
+    /// Closes the connections that the application did not provide.
     async fn close(&self) {}
 }
 
@@ -64,7 +64,7 @@ pub enum Urgency {
     Renews,
 }
 
-/// The reason why a query batch did not run or may not have run.
+/// Why a query batch did not run or may not have run.
 ///
 /// ```
 /// use leasehold_sql_support::Failure;
@@ -134,8 +134,8 @@ impl RunError {
         self.failure
     }
 
-    /// Returns the error for a query batch that can be retried safely. For such a batch, an unknown
-    /// outcome counts as not applied.
+    /// Returns the error for a query batch that can be retried safely. If the outcome is unknown,
+    /// the error states that the batch was not applied.
     #[must_use]
     pub fn harmless(self) -> Self {
         match self.failure {

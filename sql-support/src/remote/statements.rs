@@ -14,7 +14,7 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// [`mysql::Statements`](crate::mysql::Statements) and
 /// [`postgres::Statements`](crate::postgres::Statements) implement this trait.
 pub trait Statements: Debug + Send + Sync + 'static {
-    /// Returns the query batch that decides a claim.
+    /// Returns the query batch that decides whether a claim is granted.
     fn acquire(&self, claim: &Acquire) -> Text;
 
     /// Returns the query batch that decides 1 to [`Acquire::MAX_TOGETHER`] claims on different

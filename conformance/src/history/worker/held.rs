@@ -1,4 +1,4 @@
-//! The use of a guard.
+//! What a task does with a guard.
 
 use std::mem;
 use std::pin::{Pin, pin};
@@ -132,7 +132,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Reports that the lock was received, unless a part of the lock is already lost.
+    /// Reports that the lock was received, unless one of its guards is already lost.
     pub(super) fn enter(
         teller: &Arc<Teller>,
         caller: (u32, u64),
