@@ -25,7 +25,7 @@ use crate::time::{self, Time};
 const KILL_AFTER: Duration = Duration::from_secs(5);
 
 /// Why a lock was released after `--max-hold`.
-pub(crate) const AT_ITS_LIMIT: &str = "the time limit of --max-hold has passed";
+pub(crate) const AT_ITS_LIMIT: &str = "the time limit set by --max-hold has expired";
 
 /// How long to try to release a lock if the store has stopped responding. Enough for one request that succeeds after all.
 const FAREWELL: Duration = Duration::from_millis(100);

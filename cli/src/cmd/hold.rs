@@ -24,7 +24,7 @@ const PARENT_CHECK: Duration = Duration::from_millis(500);
 
 /// Holds a lock until Ctrl-C, SIGTERM, or a request from `leasehold release --ask`.
 ///
-/// Once the lock is held, prints a line with the fencing token, which a script can wait for. The lock is also released when the process
+/// Once the lock is held, prints a line that contains the fencing token. A script can wait for this line. The lock is also released when the process
 /// that started this command exits, for example because a script was killed.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {

@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     how: How,
 
-    /// Release only the lease with this fingerprint, which `leasehold status` shows. All other leases on the lock remain valid.
+    /// Release only the lease with this fingerprint (as shown by `leasehold status`). All other leases on the lock remain valid.
     #[arg(long, value_name = "FINGERPRINT", value_parser = fingerprint, help_heading = "Release")]
     lease: Option<Fingerprint>,
 }

@@ -76,6 +76,6 @@ fn lock_ends_at_its_limit() {
     let (code, complaint) = holder.end();
 
     assert_eq!(code, Some(76), "{complaint}");
-    assert!(complaint.contains("the time limit of --max-hold has passed"), "{complaint}");
+    assert!(complaint.contains("the time limit set by --max-hold has expired"), "{complaint}");
     assert!(!is_held(&home));
 }

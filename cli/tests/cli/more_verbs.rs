@@ -55,7 +55,7 @@ fn max_hold_stops_the_command() {
     let options = ["--max-hold", "2s", "--kill-after", "100ms"];
     let (code, said) = Running::start(&mut home.run(&options, "exec sleep 60")).end();
     assert_eq!(code, Some(76));
-    assert!(said.contains("the time limit of --max-hold has passed"), "{said}");
+    assert!(said.contains("the time limit set by --max-hold has expired"), "{said}");
 }
 
 #[test]

@@ -118,7 +118,7 @@ pub(crate) async fn a_repeated_request_for_several_is_the_same_acquisition(scene
     for (first, again) in first.iter().zip(&again) {
         assert!(
             again.token() >= first.token(),
-            "the token of a repeated grant, {again:?}, is smaller than the token of {first:?}"
+            "the token of a repeated grant, {again:?}, is smaller than the original token, {first:?}"
         );
     }
     release_all(&backend, &wanted).await;
