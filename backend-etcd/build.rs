@@ -1,5 +1,5 @@
-//! Reports a missing `protoc` at the start of a build. The `etcd-client` crate would report it after a
-//! minute, with a message of another crate.
+//! Reports a missing `protoc` at the start of a build. The `etcd-client` crate would report it only
+//! after a minute, with a message from another crate.
 
 use std::env;
 use std::process::Command;

@@ -35,7 +35,7 @@ pub(crate) use stores::redis_lazily;
 /// | `zookeeper://[user:password@]host[:port][,host[:port]…][/prefix]` | a ZooKeeper ensemble; list some or all of its servers | `zookeeper`; also `zookeeper-sasl` for `auth=sasl` |
 /// | `zookeepers://…` | a ZooKeeper ensemble, over TLS | `zookeeper-tls` |
 ///
-/// All Redis URLs can also use the schemes with `valkey` and `valkeys` instead of `redis` and
+/// In the scheme of every Redis URL, `valkey` and `valkeys` can be used instead of `redis` and
 /// `rediss`. If both the `redis` and the `fred` feature are enabled, URLs use the `redis` crate
 /// unless they contain `client=fred`.
 ///

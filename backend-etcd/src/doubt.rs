@@ -2,9 +2,9 @@
 //!
 //! If the reply to a transaction was lost or not awaited, the transaction may be applied late. A
 //! late transaction could create an entry after the client has deleted the entry as a precaution,
-//! and the entry would never be deleted again. When the client deletes an entry as a precaution, it
-//! therefore also stores a mark. The mark is kept for longer than a transaction can be delayed, and
-//! no transaction creates an entry that has a mark.
+//! and nothing would ever delete the new entry. When the client deletes an entry as a precaution,
+//! it therefore also stores a mark. The mark is kept for longer than a transaction can be delayed,
+//! and no transaction creates an entry that has a mark.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};

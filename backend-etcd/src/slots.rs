@@ -3,8 +3,9 @@
 //! A deleted key stays in etcd's index until the next compaction, and every range request visits
 //! it. Keys are therefore reused, as in the recipe of etcd's `concurrency` package. The recipe uses
 //! one key per client and lock. If a client holds or requests several leases on one lock at the
-//! same time, Leasehold uses a separate key for each lease. Leases that are requested while the
-//! lock is free share one key, even across clients. The key's value identifies the lease.
+//! same time, Leasehold uses a separate key for each lease. In addition, each lock has one key that
+//! all clients share. A lease that is granted while the lock is free uses the shared key. The key's
+//! value identifies the lease.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};

@@ -51,7 +51,7 @@ impl Host {
     /// clock differs from the machine's clock, because processes inside and outside the namespace
     /// would measure the same lease with two clocks. Also returns
     /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) in a container with a fake boot ID,
-    /// as in LXC and systemd-nspawn.
+    /// such as an LXC or systemd-nspawn container.
     pub fn this() -> Result<Self, Error> {
         let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
         if has_offset(&offsets) {

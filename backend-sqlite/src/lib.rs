@@ -26,14 +26,14 @@
 //! Holders, waiters and the file use a single clock. This clock keeps running while the machine is
 //! suspended and cannot be set, so locks do not depend on the time of day. Restarting the machine
 //! frees all keys immediately. Fencing tokens are strict, even after a power failure, because an
-//! upper bound for the tokens is written to the disk before a token is granted. The bound covers
-//! the tokens of one minute, so only one commit per minute waits for the disk.
+//! upper bound for the tokens is written to the disk before a token is granted. The bound is high
+//! enough for the tokens of one minute, so only one commit per minute waits for the disk.
 //!
 //! If the file is deleted or replaced, the store loses its data. The next call creates a new file.
-//! Former holders are notified within 250 ms, and new tokens start from the time of day. Next to
-//! the file, SQLite keeps a log (`-wal`) and an index (`-shm`), which the store needs. If the log
-//! or the index is deleted, no lease is lost, but a new client waits until all existing clients
-//! have noticed the deletion.
+//! Former holders are notified within 250 ms. The first fencing token in the new file is derived
+//! from the time of day. Next to the file, SQLite keeps a log (`-wal`) and an index (`-shm`), which
+//! the store needs. If the log or the index is deleted, no lease is lost, but a new client waits
+//! until all existing clients have noticed the deletion.
 //!
 //! On Linux, a file can be a member of a [`Quorum`](leasehold_core::quorum::Quorum) whose clients
 //! all run on this machine. Restarting the machine ends the file's quorum membership and all
@@ -42,10 +42,10 @@
 //! # Where to put the file
 //!
 //! Put the file on a local disk. The file stores the machine's identity and boot ID. The backend
-//! rejects ([`Unsupported`](leasehold_core::ErrorKind::Unsupported)) a file from a different
-//! machine, time namespaces with a separate clock, and file systems that several machines may use,
-//! such as NFS, SMB, FUSE and 9P. Containers on one machine can share a file. The backend runs on
-//! Unix systems. On systems other than Linux, leases expire according to the time of day.
+//! returns [`Unsupported`](leasehold_core::ErrorKind::Unsupported) for a file from a different
+//! machine, in a time namespace with a separate clock, and on file systems that several machines
+//! may use, such as NFS, SMB, FUSE and 9P. Containers on one machine can share a file. The backend
+//! runs on Unix systems. On systems other than Linux, leases expire according to the time of day.
 //!
 //! The backend creates the file and missing directories for the current user only. If a process can
 //! write the file, it can acquire every lock in it. If a process can only read the file, it can

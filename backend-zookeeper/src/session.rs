@@ -3,10 +3,10 @@
 //!
 //! A session expires if ZooKeeper's leader has no contact with the session's client for as long as
 //! the session timeout. If a server other than the leader replies, the reply does not show when the
-//! leader last had contact, because servers forward session activity only every half tick.
-//! Leasehold therefore renews a session by reconnecting to it, which the leader must confirm and
-//! which restarts the session time. A write on the same connection shows that the leader has not
-//! been replaced.
+//! leader last had contact with the client, because servers forward session activity to the leader
+//! only every half tick. Leasehold therefore renews a session by reconnecting to it. The leader
+//! must confirm the reconnection, which restarts the session timeout. A write on the same
+//! connection shows that the leader has not been replaced.
 //!
 //! A connection is closed soon after its use, because servers limit the number of connections per
 //! address, and all clients need connections for their renewals. The client crate does not send

@@ -101,8 +101,8 @@ impl Contest {
     ///
     /// # Panics
     ///
-    /// Panics if a process fails. Also panics if the store granted a claim before a claim that it
-    /// had acknowledged as queued earlier.
+    /// Panics if a process fails. Also panics if the store granted one claim before another claim
+    /// that it had acknowledged as queued earlier.
     ///
     /// # Cancel safety
     ///

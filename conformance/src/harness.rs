@@ -183,7 +183,7 @@ impl Time {
         }
     }
 
-    /// Returns the subjects of the test cases that are useful in this kind of time.
+    /// Returns the subjects of the test cases that by default run in this kind of time.
     ///
     /// For cases that test the client, a real store only adds latency, so these cases run in
     /// virtual time. Cases about network faults and load need real time.
@@ -235,14 +235,14 @@ pub enum Groups {
 }
 
 impl Groups {
-    /// The groups for a store's additional topologies, in which clients find the server in a
-    /// different way or use several servers, so that requests and watches can move between servers.
+    /// The groups for a store's additional topologies. In these topologies, clients find the server
+    /// in a different way or use several servers, so requests and watches can move between servers.
     pub const OF_TOPOLOGY: Self =
         Self::Named(&["fencing", "lost", "mutual_exclusion", "renewal", "waiting"]);
 
     /// The groups for mutexes that are implemented with a different lock type
-    /// ([`AsMutex`](crate::AsMutex)). These mutexes differ from ordinary mutexes only in the
-    /// store's operations on a single lease.
+    /// ([`AsMutex`](crate::AsMutex)). For such a mutex, only the store's operations on a single
+    /// lease differ from those for an ordinary mutex.
     pub const OF_KIND: Self = Self::Named(&[
         "expiry",
         "fencing",

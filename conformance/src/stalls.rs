@@ -182,8 +182,8 @@ impl Stalls {
     ///
     /// # Errors
     ///
-    /// Returns [`Void`] if the event was late and the machine stalled for at least that long in the
-    /// meantime.
+    /// Returns [`Void`] if the event was late, but by no more than the time for which the machine
+    /// stalled while this method waited.
     ///
     /// # Panics
     ///

@@ -143,8 +143,8 @@ impl<D: Driver> Config<D> {
     ///
     /// Waiting for replicas reduces the risk that a failover loses a grant, but does not eliminate
     /// the risk. A failover may promote a replica that has not acknowledged the grant, and a
-    /// replica may lose data that it has acknowledged. If a failover loses a grant, only the
-    /// fencing token protects the data.
+    /// replica that has acknowledged the grant may still lose it. If a failover loses a grant, only
+    /// the fencing token protects the data.
     ///
     /// # Errors
     ///

@@ -240,10 +240,11 @@ impl fmt::Debug for Run<'_> {
 /// The TCP keep-alive settings of a connection.
 ///
 /// Firewalls and address translators drop idle connections silently, most of them after five
-/// minutes or more. If a connection only receives notifications, it does not send data on its own.
-/// On an idle connection, TCP therefore sends a probe after 15 s and then every 5 s, and closes the
-/// connection after three unanswered probes. If a connection is dropped silently, a waiter
-/// therefore misses notifications for at most 30 s, which is the default TTL.
+/// minutes or more. A connection that is used only for notifications may be idle for longer than
+/// that, because nothing is sent on it between two notifications. On an idle connection, TCP
+/// therefore sends a probe after 15 s and then every 5 s, and closes the connection after three
+/// unanswered probes. If a connection is dropped silently, a waiter therefore misses notifications
+/// for at most 30 s, which is the default TTL.
 ///
 /// ```
 /// use leasehold_redis_support::KeepAlive;

@@ -3,15 +3,16 @@
 //! that each handle a single lock are sent together in one round trip.
 //!
 //! If no request is in progress, a caller sends its request without a batch, with the script for a
-//! single lock. If fewer than [`LANES`] requests are in progress, a script that cannot handle
-//! several locks is also sent without a batch. All remaining callers join a batch, and up to
-//! [`LANES`] tasks send the batches with one round trip each. A batch never waits for a caller, so
-//! it is not delayed if a caller stops polling. If the runtime of a sending task has stopped, a new
-//! task replaces it.
+//! single lock. If all requests in progress were sent without a batch and there are fewer than
+//! [`LANES`], a request whose script cannot handle several locks is also sent without a batch. All
+//! remaining callers join a batch, and up to [`LANES`] tasks send the batches with one round trip
+//! each. A batch never waits for a caller, so it is not delayed if a caller stops polling. If the
+//! runtime of a sending task has stopped, a new task replaces it.
 //!
-//! If a caller gives up an acquisition, it releases the lease, in case the lease was granted. To
-//! send the release after the acquisition, requests are sent in the order in which they were added.
-//! A batch omits callers that gave up before the batch was sent. Releases precede acquisitions.
+//! If a caller gives up on an acquisition, it releases the lease, in case the lease was granted.
+//! Requests are sent in the order in which they were added, so that this release is sent after the
+//! acquisition. A batch omits the requests of callers that gave up before the batch was sent. In a
+//! batch, releases precede acquisitions.
 
 mod batch;
 

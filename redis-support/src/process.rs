@@ -1,5 +1,5 @@
-//! Identifies the process that a server runs as, and determines whether a restart of the server
-//! keeps acknowledged data.
+//! Queries the unique ID of a server's current process, and whether data that the server has
+//! acknowledged survives a restart of the server.
 
 use std::collections::HashMap;
 

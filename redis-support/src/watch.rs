@@ -13,7 +13,7 @@
 //!
 //! A queued claim has a separate notification key, which the script that wakes the claim deletes. A
 //! release that reserves a mutex for the first waiter publishes a message on the channel of the
-//! waiter's backend. The result of publishing the message shows the script whether any connection
+//! waiter's backend. The reply to the publish command shows the script whether any connection
 //! listens to the channel.
 
 use leasehold_core::LockKey;

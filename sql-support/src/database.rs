@@ -20,15 +20,16 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// # Transactions
 ///
 /// Each method that receives a request runs one transaction. The client sends all statements
-/// together with the `COMMIT`. Otherwise, if a client were paused between two round trips, it would
-/// keep a lock-table partition locked, and with it 1/256 of all keys. For a database in the same
-/// process, the client may make decisions between the statements instead.
+/// together with the `COMMIT`. If the client sent the statements separately and were paused between
+/// two round trips, it would keep a lock-table partition locked, and thereby block 1/256 of all
+/// keys. If the database runs in the client's process, there are no round trips, so the client may
+/// make decisions between the statements.
 ///
 /// A transaction that makes a decision must use this order:
 ///
 /// 1. Lock the row of the key's lock-table partition. For several keys, lock each partition once,
-///    in ascending order. *Fail* if a row is missing, because no lease must be granted from an
-///    incomplete table.
+///    in ascending order. The transaction must *fail* if a row is missing, because no lease may be
+///    granted on the basis of an incomplete table.
 /// 2. Read the clock in a statement after step 1. All later statements use this single value,
 ///    `now`.
 /// 3. Delete the rows of the key with `ends <= now`. It is not sufficient to ignore expired rows in
@@ -52,17 +53,18 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// - **Waking**: `acquire` wakes queue entries in its first step, and `release` wakes them after it
 ///   has released a lease in force. To wake queue entries, go through the queue and add each row's
 ///   `units` to the units of all holders, as long as the sum does not exceed the row's `capacity`.
-///   The rows whose units were added can be granted now. If such a row has a `patience`, its `ends`
-///   becomes `least(ends, now + patience)`.
+///   The claims of the rows whose units were added can now be granted. If such a row has a
+///   `patience`, its `ends` becomes `least(ends, now + patience)`.
 /// - **Different lock type**: If the key has holders whose `whole` differs from the claim's, the
 ///   key is in use as a different lock type, and nothing changes.
 /// - **Admission**: A claim is admitted if the row with its tag is already a holder, or if enough
 ///   permits are free: the units of all holders, of all queue entries *before the claim's entry*,
-///   and of the claim do not exceed its [capacity](Acquire::capacity). A claim without a queue
-///   entry is treated as the last entry of the queue.
-/// - **Grant**: The row becomes or stays a holder with `place` null, `ends = now + ttl` and a new
-///   token. A lease that is already in force never gets more permits (`units`). A new holder's
-///   `asked` is the largest `asked` value of all existing holders.
+///   and of the claim add up to at most the claim's [capacity](Acquire::capacity). A claim without
+///   a queue entry is treated as the last entry of the queue.
+/// - **Grant**: The claim's row becomes or remains a holder: `place` is set to null and `ends` to
+///   `now + ttl`, and the row gets a new token. A lease that is already in force never gets more
+///   permits (`units`). A new holder's `asked` is the largest `asked` value of all existing
+///   holders.
 /// - **Refusal**: A claim with a [queue entry](Acquire::place) keeps its position, or is appended
 ///   to the queue. The row of a claim with a queue entry gets `ends = now + place.time` and its
 ///   `patience`. A claim without a queue entry leaves no row. The reply contains the holder whose
@@ -84,7 +86,7 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///
 /// # Membership
 ///
-/// One row contains the configuration of the quorum in which the database is a member, and the
+/// One row contains the configuration of the quorum of which the database is a member, and the
 /// *incarnation* of the database that wrote the row. A new incarnation starts whenever the database
 /// may have lost acknowledged data, for example after a promotion. A row from an earlier
 /// incarnation counts as empty.
@@ -95,17 +97,18 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///   not read the row.
 /// - **Membership status**: If the row is empty, it gets the fresh identity, `since = now`, and no
 ///   configuration.
-/// - **Join**: The transaction locks all partitions in ascending order and continues like
-///   *membership status*. If the row has the requested identity and no different configuration, the
-///   row gets the requested configuration and all partitions get the minimum token.
+/// - **Join**: The transaction locks all partitions in ascending order, and then does the same as
+///   for a *membership status* request. If the row has the requested identity and no different
+///   configuration, the row gets the requested configuration and all partitions get the minimum
+///   token.
 ///
 /// # Cleanup
 ///
 /// Some keys are never claimed again, so requests also delete expired rows of unrelated keys. Each
 /// granted request deletes up to two rows, of any key, that expired at least one minute ago, and
-/// does not wait for locks. Alternatively, only some requests delete rows, and each of these
-/// requests deletes more rows. If the requests delete two rows each on average, expired rows cannot
-/// accumulate.
+/// does not wait for locks. Instead of two rows in each granted request, an implementation may
+/// delete more rows in only some of the requests. If the average is two rows per granted request,
+/// expired rows cannot accumulate.
 ///
 /// # Errors
 ///

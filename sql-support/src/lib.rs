@@ -10,7 +10,7 @@
 //! # Layout
 //!
 //! The store consists of three tables. Their names start with a [prefix](Layout), `leasehold_` by
-//! default. All times are microseconds on the database's clock.
+//! default. All times are in microseconds, on the database's clock.
 //!
 //! `leasehold_stripe` always has 256 rows, one per lock-table partition. Each key is assigned to
 //! one partition. The partition's row serves as the mutex for all transactions that may grant or
@@ -39,7 +39,7 @@
 //! | `fingerprint` | 8 hexadecimal digits | identifies the lease in logs |
 //! | `description` | text of at most 256 bytes | describes the holder; may be null |
 //!
-//! `leasehold_member` has a single row, which identifies the quorum in which the database is a
+//! `leasehold_member` has a single row, which identifies the quorum of which the database is a
 //! member.
 //!
 //! | column | type | contents |

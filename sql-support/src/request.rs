@@ -83,8 +83,8 @@ pub struct Renew {
     pub whole: bool,
     /// The new description of the holder.
     pub description: Option<String>,
-    /// The new number of permits. A number of permits that is larger than the current number has no
-    /// effect.
+    /// The new number of permits. If this number is larger than the current number, the renewal
+    /// does not change the number of permits.
     pub units: u32,
     /// How long the lease is in force after the renewal.
     pub ttl: Duration,
@@ -96,8 +96,8 @@ impl Key {
     /// The number of lock-table partitions.
     pub const STRIPES: u32 = 256;
 
-    /// Returns the key with its lock-table partition. The partition is the XOR of all bytes of the
-    /// encoded name's [FNV-1a](leasehold_core::backend::Fingerprint::of) hash.
+    /// Returns the key with its lock-table partition. The partition's number is the XOR of all
+    /// bytes of the [FNV-1a](leasehold_core::backend::Fingerprint::of) hash of the encoded name.
     pub fn of(key: &LockKey) -> Self {
         let hash = key.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,4 +1,5 @@
-//! Faults of clients and of their store, and the guarantees that exclude their effects.
+//! Faults of clients and of their store, and the limits of the guarantees, which permit some
+//! violations after a fault.
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub struct Window {
 pub struct Hit {
     /// The kind of the fault.
     pub kind: &'static str,
-    /// The period in which some rules do not apply because of the fault, if there is one.
+    /// The period, if any, in which some rules do not apply because of the fault.
     pub window: Option<&'static Window>,
     /// Whether the fault is outside the guarantees, for example the loss of all data.
     pub is_outside: bool,
@@ -43,7 +44,8 @@ pub struct Hit {
 }
 
 impl Hit {
-    /// Returns the guarantee that permits a violation of a rule at this time, if there is one.
+    /// Returns the guarantee whose limits permit a violation of the rule at this time, if there is
+    /// one.
     pub fn excuse(
         &self,
         rule: Rule,

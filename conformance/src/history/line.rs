@@ -94,7 +94,8 @@ pub enum Order {
 }
 
 impl Said {
-    /// Converts the content to an event of this process, if it is an event.
+    /// Converts the content of a line to an event of the process with this number. Returns the
+    /// content unchanged if it is a request.
     pub fn into_event(self, process: u32) -> Result<Event, Self> {
         match self {
             Self::Event { at, kind } => Ok(Event { at, process, kind }),

@@ -233,7 +233,8 @@ pub struct Figures {
     pub faults_on_holds: u64,
     /// The number of violations, by rule, without excused violations.
     pub violations: BTreeMap<Rule, u64>,
-    /// The number of excused violations by rule, which a window of the guarantees permits.
+    /// The number of excused violations, by rule. A violation is excused if the guarantees permit
+    /// it for some time after a fault.
     pub excused: BTreeMap<Rule, u64>,
     /// The longest overlap of two holds that should exclude each other.
     pub longest_overlap_ms: f64,

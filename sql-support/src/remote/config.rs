@@ -45,7 +45,8 @@ pub struct Settings {
     pub push: bool,
     /// Whether missing tables are created.
     pub create_tables: bool,
-    /// A query that returns microseconds and replaces the database's clock.
+    /// A query that returns the current time in microseconds, and is used instead of the database's
+    /// clock.
     pub clock: Option<String>,
 }
 
@@ -115,9 +116,10 @@ impl<D: Driver> Config<D> {
 
     /// Sets the time limit for a call. The default is [`Config::DEFAULT_TIMEOUT`].
     ///
-    /// The server gets a slightly shorter limit, so that most calls that time out are known not to
-    /// have been applied. MySQL waits for locks in whole seconds, so on MySQL, a limit below 3 s
-    /// increases the number of calls with an unknown outcome.
+    /// The server gets a slightly shorter limit than the client, so that for most calls that time
+    /// out, the client can be sure that the call was not applied. MySQL waits for locks in whole
+    /// seconds, so on MySQL, a limit below 3 s increases the number of calls with an unknown
+    /// outcome.
     ///
     /// # Errors
     ///
@@ -167,7 +169,8 @@ impl<D: Driver> Config<D> {
         D::migration(&self.settings.layout)
     }
 
-    /// For tests, replaces the database's clock with a query that returns microseconds.
+    /// For tests, replaces the database's clock with a query that returns the current time in
+    /// microseconds.
     #[doc(hidden)]
     #[must_use]
     pub fn with_clock(mut self, query: impl Into<String>) -> Self {

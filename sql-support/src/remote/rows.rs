@@ -55,7 +55,7 @@ impl Rows {
     }
 
     /// Reads the reply to [`Statements::renew`](crate::remote::Statements::renew) for these leases.
-    /// The result of a lease is `None` if another transaction has locked the lease's row.
+    /// The result for a lease is `None` if another transaction has locked the lease's row.
     pub fn renewed(&self, leases: &[Renew]) -> Result<Vec<Option<Renewed>>, Error> {
         let called = self.called()?;
         let mut renewed = vec![None; leases.len()];

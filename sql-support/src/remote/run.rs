@@ -108,8 +108,8 @@ impl RunError {
         Self::new(Failure::Unknown, "no reply arrived, so the outcome is unknown", source)
     }
 
-    /// Creates the error for a connection that was not opened because the client and the server do
-    /// not trust each other. The message ends with the root cause.
+    /// Creates the error for a connection that was not opened because TLS could not be established
+    /// or the authentication failed. The message ends with the root cause.
     pub fn not_trusted(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let source = source.into();
         let causes = iter::successors(Some(&*source as &dyn StdError), |&cause| cause.source());
@@ -134,8 +134,8 @@ impl RunError {
         self.failure
     }
 
-    /// Returns the error for a query batch that can be retried safely. If the outcome is unknown,
-    /// the error states that the batch was not applied.
+    /// Converts the error of a query batch that can be retried safely. [`Failure::Unknown`] becomes
+    /// [`Failure::NotApplied`], because it does not matter whether such a batch was applied.
     #[must_use]
     pub fn harmless(self) -> Self {
         match self.failure {
