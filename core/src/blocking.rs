@@ -6,13 +6,13 @@
 //!
 //! - **Background thread.** Each client has one thread, named `leasehold`. The thread renews leases
 //!   and releases dropped guards. The thread exits after the client, its locks and its guards have
-//!   been dropped and all releases are confirmed, but at most 10 s after the last drop. The
+//!   been dropped and all releases are confirmed, but no later than 10 s after the last drop. The
 //!   background thread does not keep the process alive.
 //!
-//! - **Dropping a guard blocks.** Dropping a guard waits for at most two seconds until the store
-//!   has confirmed the release, so a program that exits after the drop does not leave a lock
-//!   behind. If the store does not respond, dropping further guards does not wait. In async code,
-//!   dropping a guard never waits.
+//! - **Dropping a guard blocks.** Dropping a guard waits up to two seconds for the store to confirm
+//!   the release, so a program that exits after the drop does not leave a lock behind. If the store
+//!   does not respond, dropping further guards does not wait. In async code, dropping a guard never
+//!   waits.
 //!
 //! - **Threads are owners.** A thread that holds a [`ReentrantMutex`] can lock it again. Threads
 //!   that share a [scope](crate::OwnerId::sync_scope) count as the same owner.
@@ -25,7 +25,7 @@
 //! - **Not for async code.** Blocking a thread of an async runtime would also block other tasks.
 //!   Within a tokio runtime (in tasks, `block_on`, `spawn_blocking`, or under `Handle::enter`),
 //!   every call that waits returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported)
-//!   immediately. Use the async types in async code. In `spawn_blocking`, await the async calls
+//!   immediately. Use the async types in async code. Inside `spawn_blocking`, run the async calls
 //!   with `Handle::block_on`. Within a tokio runtime, calls that do not wait are still allowed:
 //!   creating a client, reading the state of a guard, and dropping a client or a guard.
 //!

@@ -127,7 +127,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the
     /// client is invalid. Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
-    /// store does not support both [`Feature::Units`](crate::backend::Feature::Units) and
+    /// store lacks [`Feature::Units`](crate::backend::Feature::Units) or
     /// [`Feature::Queue`](crate::backend::Feature::Queue).
     pub fn rw_lock(&self, key: impl IntoKey) -> Result<RwLock, Error> {
         RwLock::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
@@ -487,9 +487,9 @@ impl<B: LockBackend> Builder<B> {
     }
 
     /// Sets how long a lock may be held before the client reports a long hold. The client reports
-    /// each holder at most once, at level `warn`, when it next renews the lease. Long leaderships
-    /// of elections are not reported. By default, the client reports a lock that has been held for
-    /// 5 min. [`Duration::MAX`] disables the report.
+    /// each holder at most once, at level `warn`, when the holder first renews the lease after this
+    /// time. Elections with a long leadership are not reported. By default, the client reports a
+    /// lock that has been held for 5 min. [`Duration::MAX`] disables the report.
     #[must_use]
     pub fn long_hold(mut self, time: Duration) -> Self {
         self.settings.long_hold = time;

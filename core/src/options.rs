@@ -107,8 +107,8 @@ impl LockOptions {
     /// error.
     pub const DEFAULT_OUTAGE_WAIT: Duration = Duration::from_secs(10);
 
-    /// How long the store keeps the queue entry of a caller that stops refreshing the entry, unless
-    /// the TTL is shorter.
+    /// How long the store keeps the queue entry of a caller that stops refreshing the entry. If the
+    /// TTL of the lease is shorter, the store keeps the entry for the TTL instead.
     ///
     /// A queue entry lasts long enough for three attempts over a new connection, and is short
     /// enough that a crashed caller delays other callers only briefly.
@@ -213,10 +213,10 @@ impl LockOptions {
     /// respond. The caller also stops retrying when its own time limit is reached. The backend's
     /// timeout applies to each individual request. Default: [`LockOptions::DEFAULT_OUTAGE_WAIT`].
     ///
-    /// Callers of a process that wait for the same key share their attempts. A caller gives up when
-    /// the time set here has passed since the caller began to wait or since the store last
-    /// responded to one of the process's callers, whichever is later. A caller that gives up
-    /// receives the error of the latest attempt.
+    /// Callers of a process that wait for the same key share their attempts. A waiting caller gives
+    /// up once the store has not responded to any caller of the process for the time set here. This
+    /// time starts when the caller begins to wait, and restarts whenever the store responds. A
+    /// caller that gives up receives the error of the latest attempt.
     #[must_use]
     pub fn outage_wait(mut self, wait: Duration) -> Self {
         self.outage_wait = wait;
@@ -301,7 +301,7 @@ impl LockOptions {
     }
 
     /// Sets how long a key remains locked after a lease has expired because its holder did not
-    /// release it. The store keeps a lease that is not renewed for its TTL plus the lock delay.
+    /// release it. If a lease is not renewed, the store keeps it for its TTL plus the lock delay.
     /// Default: no delay.
     ///
     /// Use `lock_delay` for resources that cannot check fencing tokens. With a lock delay, requests
@@ -320,11 +320,11 @@ impl LockOptions {
     /// Without `fair`, each process has its own queue, and hands off a mutex among its own callers
     /// for up to 20 ms, before the store decides which process is next.
     ///
-    /// Leasehold clients never overtake the queue, even if their own locks are not fair. If a
-    /// waiter crashes, it blocks later waiters for at most [`LockOptions::PLACE_TTL`]. A waiter
-    /// that gives up leaves the queue as soon as its release request reaches the store. Each
-    /// waiting caller sends its own requests to the store, so a fair lock with hundreds of waiting
-    /// callers is slower than the default.
+    /// Leasehold clients never jump the queue, even if their own locks are not fair. If a waiter
+    /// crashes, it blocks later waiters for at most [`LockOptions::PLACE_TTL`]. A waiter that gives
+    /// up leaves the queue as soon as its release request reaches the store. Each waiting caller
+    /// sends its own requests to the store, so a fair lock with hundreds of waiting callers is
+    /// slower than the default.
     #[must_use]
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;

@@ -90,8 +90,8 @@ impl Tried {
         self.elapsed
     }
 
-    /// Returns the time until the holder's lease expires without a renewal, if the store reported
-    /// this time.
+    /// Returns the time until the holder's lease expires if it is not renewed. Returns `None` if
+    /// the store did not report this time.
     pub fn holder_left(&self) -> Option<Duration> {
         self.holder_left
     }

@@ -23,8 +23,8 @@ use crate::sync::{Mutex, lock};
 /// A store in the memory of this process, for tests and for locks within one process.
 ///
 /// Clones share one store, like clients of the same server. Mutual exclusion always holds between
-/// clones, and the fencing tokens are strict for the lifetime of the store. [`Machine`] implements
-/// all operations.
+/// clones, and the fencing tokens of each key strictly increase for the lifetime of the store.
+/// [`Machine`] implements all operations.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

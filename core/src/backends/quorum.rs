@@ -82,7 +82,8 @@ const CONNECTING: u32 = 8;
 /// - If all members lose their data at the same time, the quorum starts over as if it were new.
 ///   Clients that held locks before the data loss notice the loss of their leases at their next
 ///   renewal. If a majority of the members loses its data, but some members keep their data, the
-///   quorum is unavailable for the longest TTL, and then needs all members to resume.
+///   quorum is unavailable until the longest TTL has passed, and can then resume only with all
+///   members.
 ///
 /// - A server that replaces a member under the same name must be empty, and the previous server
 ///   must be shut down.

@@ -76,8 +76,8 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// Returns the error from `build` if `build` fails, the errors of [`new`](Self::new), and
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
+    /// Returns the error from `build` if `build` fails, any error that [`new`](Self::new) returns,
+    /// and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if called from [async
     /// code](super).
     pub fn from_async(
         build: impl AsyncFnOnce() -> Result<crate::LockClient, Error>,

@@ -44,7 +44,8 @@ impl Election {
     /// Returns this election with different options.
     ///
     /// [`wait`](LockOptions::wait) and [`max_hold`](LockOptions::max_hold) apply to an election
-    /// only if they were set after the options were obtained from the client.
+    /// only if you set them on the options that you pass to this method, not if you set them for
+    /// the whole client.
     ///
     /// # Errors
     ///

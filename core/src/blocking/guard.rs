@@ -17,9 +17,9 @@ use crate::locks::guard::LockGuard;
 /// A guard that holds a lease on a key. This is the blocking version of [`LockGuard`].
 ///
 /// The background thread renews the lease while the guard exists. Dropping the guard releases the
-/// lock and blocks for at most two seconds until the store has confirmed the release. If the
-/// release fails during the drop, the error is only logged. In async code, the drop does not block,
-/// and the background thread completes the release.
+/// lock and blocks for up to two seconds while it waits for the store to confirm the release. If
+/// the release fails during the drop, the error is only logged. In async code, the drop does not
+/// block, and the background thread completes the release.
 ///
 /// ```
 /// use std::time::Duration;

@@ -73,7 +73,7 @@ impl MultiLock {
         Ok(Self { lock: self.lock.mutexes(keys)?, ..self })
     }
 
-    /// Adds a reader of the reader-writer lock named `key`.
+    /// Adds a part to the multi-lock: a reader of the reader-writer lock named `key`.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl MultiLock {
         Ok(Self { lock: self.lock.read(key)?, ..self })
     }
 
-    /// Adds the writer of the reader-writer lock named `key`.
+    /// Adds a part to the multi-lock: the writer of the reader-writer lock named `key`.
     ///
     /// # Errors
     ///
@@ -94,8 +94,9 @@ impl MultiLock {
         Ok(Self { lock: self.lock.write(key)?, ..self })
     }
 
-    /// Adds `permits` permits of the semaphore named `key`, which has `limit` permits in total. See
-    /// [`MultiLock::permits`](crate::MultiLock::permits) for an example.
+    /// Adds a part to the multi-lock: `permits` permits of the semaphore named `key`, which has
+    /// `limit` permits in total. See [`MultiLock::permits`](crate::MultiLock::permits) for an
+    /// example.
     ///
     /// # Errors
     ///
@@ -229,8 +230,8 @@ impl MultiLock {
 /// A guard that holds all parts of a [`MultiLock`]. This is the blocking version of
 /// [`MultiGuard`](crate::MultiGuard).
 ///
-/// Dropping the guard releases all parts and blocks for at most two seconds until the store has
-/// confirmed the releases.
+/// Dropping the guard releases all parts and blocks for up to two seconds while it waits for the
+/// store to confirm the releases.
 ///
 /// ```
 /// use std::time::Duration;

@@ -71,7 +71,7 @@ impl Busy {
         self.holder.as_ref()
     }
 
-    /// Returns the time until the [holder](Self::holder)'s lease expires without a renewal.
+    /// Returns the time until the [holder](Self::holder)'s lease expires if it is not renewed.
     ///
     /// Returns `None` if the lease never expires or the time is not known.
     pub fn remaining(&self) -> Option<Duration> {

@@ -75,7 +75,7 @@ impl LockKind {
 }
 
 impl Holder {
-    /// Creates the lease holder that has this fingerprint.
+    /// Creates a lease holder with this fingerprint.
     pub fn new(fingerprint: Fingerprint) -> Self {
         Self {
             fingerprint,

@@ -58,7 +58,7 @@ impl ForcedRelease {
     /// writes from the former holder.
     ///
     /// Returns `None` if no lease was ended. Also returns `None` if other leases of the key are
-    /// still in force, because their tokens are smaller.
+    /// still in force, because a minimum token would also reject the writes of their holders.
     pub fn min_token(&self) -> Option<u64> {
         self.min_token
     }

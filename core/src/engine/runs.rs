@@ -1,5 +1,5 @@
-//! The locks that the current code holds through `run`. Code that holds a lock and waits for the
-//! same lock would deadlock.
+//! The locks that the currently running code holds through `run`. Code that holds a lock and waits
+//! for the same lock would deadlock.
 
 use std::sync::Arc;
 

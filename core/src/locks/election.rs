@@ -339,9 +339,9 @@ impl Leadership {
     ///
     /// Returns [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) or
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not reply. The
-    /// next renewal then sends the value, unless [renewal is off](crate::RenewalMode::Off). If the
-    /// reply to a request was lost and the request reaches the store after a later one, the store
-    /// keeps the older value until the next renewal.
+    /// next renewal then sends the value, unless [renewal is off](crate::RenewalMode::Off). A
+    /// request without a reply may reach the store after a later request; the store then keeps the
+    /// older value until the next renewal.
     ///
     /// # Cancel safety
     ///

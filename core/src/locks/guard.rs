@@ -310,7 +310,7 @@ impl LockGuard {
     /// If the new TTL is shorter, the [deadline](Self::deadline) moves before the request is sent.
     /// If the new TTL is longer, the deadline moves only after the store has confirmed the new TTL.
     /// If an earlier request for a shorter TTL got no reply, the deadline stays within the shorter
-    /// TTL, because the earlier request may still arrive.
+    /// TTL, because the earlier request may still reach the store.
     /// [`max_hold`](crate::LockOptions::max_hold) still limits the deadline.
     ///
     /// ```
@@ -466,7 +466,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. The next call returns immediately if the work must still stop.
+    /// This method is cancel safe. The next call returns immediately if the work still has to stop.
     pub async fn ending(&self) {
         let (grace, clock) = (self.hold.loss_grace(), self.upkeep.clock());
         loop {
@@ -523,7 +523,8 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, the next renewal returns the permits.
+    /// This method is cancel safe. If the future is dropped, the next renewal returns the permits
+    /// to the semaphore.
     pub async fn give_back(&self, permits: u32) -> Result<(), Error> {
         self.reduce(|share| match share {
             Share::Units { units, limit } if limit < u32::MAX && (1..units).contains(&permits) => {

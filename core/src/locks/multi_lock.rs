@@ -28,8 +28,8 @@ use crate::options::LockOptions;
 /// Several locks that are acquired together, either all or none.
 ///
 /// A multi-lock consists of parts: mutexes, readers, writers and permits. Each part has a different
-/// key. A part is the same lock that the client creates for its key alone, so multi-locks also
-/// compete with callers that acquire only one of the keys.
+/// key. Each part is the same lock that the client would create for that key on its own, so a
+/// multi-lock also competes with callers that acquire only one of its keys.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

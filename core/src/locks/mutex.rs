@@ -201,9 +201,8 @@ impl Mutex {
     /// Waits up to `wait` to acquire the lock. If `wait` is zero, the method makes one attempt,
     /// like [`try_lock`](Self::try_lock).
     ///
-    /// The call can last up to 50 ms longer than `wait` because the caller leaves the store's queue
-    /// before this method returns, and up to 50 ms longer because the method waits for the store's
-    /// first reply.
+    /// The call can last up to 50 ms longer than `wait` while the caller leaves the store's queue,
+    /// and up to another 50 ms longer while it waits for the store's first reply.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

@@ -229,8 +229,9 @@ pub struct Renewed<'a> {
     pub lock: Subject<'a>,
     /// The token of the holder.
     pub token: u64,
-    /// The time from when the renewal first became due until the store confirmed it. A renewal
-    /// normally takes one round trip; the time is zero if the renewal was early.
+    /// The time from when the renewal first became due until the store confirmed it. This time is
+    /// normally one round trip. It is zero if the store confirmed the renewal before the renewal
+    /// was due.
     pub lag: Duration,
     /// The time until the new deadline.
     pub remaining: Duration,

@@ -128,7 +128,8 @@ impl Feature {
 impl Capabilities {
     /// The default maximum TTL, which is one day.
     ///
-    /// A lease can outlive a crashed holder by its TTL, so a longer TTL is usually a mistake.
+    /// If a holder crashes, its lease can remain in force for the whole TTL, so a TTL of more than
+    /// one day is usually a mistake.
     pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// Creates the declaration of the backend `name`, without optional features.

@@ -61,13 +61,12 @@ impl Patience {
 }
 
 impl Claim {
-    /// How far a [requested minimum token](Self::with_least_token) may be ahead of the store's own
-    /// clock.
+    /// How far a [requested minimum token](Self::with_least_token), interpreted as a time, may be
+    /// ahead of the store's own clock.
     ///
-    /// The store interprets the requested token as a
-    /// [time](crate::backend::Grant::TOKENS_PER_MICROSECOND). The limit is longer than a round trip
-    /// to anywhere in the world, so a store accepts the minimum token of every client with a
-    /// correct clock.
+    /// See [`TOKENS_PER_MICROSECOND`](crate::backend::Grant::TOKENS_PER_MICROSECOND) for how tokens
+    /// and times correspond. The limit is longer than a round trip to anywhere in the world, so a
+    /// store accepts the minimum token of every client with a correct clock.
     pub const WISHED_AHEAD: Duration = Duration::from_secs(1);
 
     /// Creates a claim for a caller that does not wait.
@@ -90,15 +89,15 @@ impl Claim {
         self
     }
 
-    /// Requests a minimum for the last token of the grant, including spare tokens, so that several
-    /// stores can grant the same token.
+    /// Requests that the last token of the grant, counting the spare tokens, be at least a given
+    /// minimum, so that several stores can grant the same token.
     ///
-    /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) ignores a number
-    /// that is more than [`WISHED_AHEAD`](Self::WISHED_AHEAD) ahead of its own clock. A client with
-    /// a wrong clock therefore cannot use up the range of tokens. Any store may ignore the
-    /// requested minimum token if the claim does not have a [quorum
-    /// configuration](Self::with_charter). A store without the membership feature may always ignore
-    /// the requested minimum token.
+    /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) ignores a
+    /// requested minimum token that, interpreted as a time, is more than
+    /// [`WISHED_AHEAD`](Self::WISHED_AHEAD) ahead of its own clock. A client with a wrong clock
+    /// therefore cannot use up the range of tokens. Any store may ignore the requested minimum
+    /// token if the claim does not have a [quorum configuration](Self::with_charter). A store
+    /// without the membership feature may always ignore the requested minimum token.
     #[must_use]
     pub fn with_least_token(mut self, number: u64) -> Self {
         self.least_token = number;

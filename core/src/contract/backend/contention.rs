@@ -54,8 +54,9 @@ impl Contention {
         self
     }
 
-    /// Sets the time until the expiry of the lease or earlier queue entry that prevents the grant.
-    /// Call this method if the key may become free before the reported holder's lease expires.
+    /// Sets the time until what prevents the grant expires: a lease, or a queue entry ahead of the
+    /// claim. Call this method if the key may become free before the reported holder's lease
+    /// expires.
     #[must_use]
     pub fn with_retry_after(mut self, time: Duration) -> Self {
         self.retry_after = Some(time);
@@ -65,8 +66,9 @@ impl Contention {
     /// Declares that the store has queued the claim, and sets how long the queue entry lasts if no
     /// further attempt is made.
     ///
-    /// Call this method if the store [queued](crate::backend::Patience::Queues) a claim that
-    /// [waits](crate::backend::Patience::Waits) but did not request a queue entry.
+    /// Call this method if the store queued a claim whose caller only
+    /// [waits](crate::backend::Patience::Waits), without [requesting a queue
+    /// entry](crate::backend::Patience::Queues).
     #[must_use]
     pub fn with_place(mut self, time: Duration) -> Self {
         self.place = Some(time);
@@ -90,8 +92,8 @@ impl Contention {
         self.holder.as_ref()
     }
 
-    /// Returns the time until the key may become free, if no holder renews or releases its lease.
-    /// The client retries after the returned time at the latest.
+    /// Returns the time until the key may become free, assuming that no holder renews or releases
+    /// its lease. The client waits for at most this time before it retries.
     pub fn retry_after(&self) -> Option<Duration> {
         let holder = self.holder.as_ref().and_then(Holder::remaining);
         self.retry_after.into_iter().chain(holder).min()

@@ -44,7 +44,7 @@ impl<A: Clone + PartialEq> Dial<A> {
     /// never responds must not count as connected.
     ///
     /// The address of the last successful connection is tried first. The next address is tried when
-    /// an attempt fails, or when the current address has used its equal part of `time`. Earlier
+    /// an attempt fails, or when the current address has used up its equal share of `time`. Earlier
     /// attempts continue while the next address is tried, because a distant server may need more
     /// time. The first successful attempt cancels all other attempts.
     ///

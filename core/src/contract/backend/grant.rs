@@ -25,8 +25,9 @@ impl Grant {
     /// since 1970.
     ///
     /// One token per microsecond would not be enough, because a process can hand off a lease more
-    /// than once per microsecond. Stores whose tokens are compared with each other, such as the
-    /// members of a quorum, must all use the same number of tokens per microsecond.
+    /// than once per microsecond. If the tokens of several stores are compared with each other, as
+    /// in a quorum, all of these stores must derive their tokens from the time with the same number
+    /// of tokens per microsecond.
     pub const TOKENS_PER_MICROSECOND: u64 = 2;
 
     /// Creates a grant with the fencing token `token`.

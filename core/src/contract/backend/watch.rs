@@ -110,8 +110,8 @@ impl KeyWatch {
         Self(Sources::Several { watches, heeded: Some(heeded), _attached: None })
     }
 
-    /// Drops `attached` together with the watch. A backend can use the drop of `attached` to stop
-    /// observing the key in its store.
+    /// Drops `attached` together with the watch. A backend can stop observing the key in its store
+    /// when `attached` is dropped.
     #[must_use]
     pub fn with_attached(self, attached: impl Send + Sync + 'static) -> Self {
         let attached: Box<dyn Send + Sync> = Box::new(attached);

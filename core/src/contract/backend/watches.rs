@@ -37,7 +37,7 @@ impl KeyWatches {
     }
 
     /// Starts watching the key of `claim`. If the caller of the claim waits, the watch also fires
-    /// when the claim is [notified individually](Self::call) by the store.
+    /// when the store sends an [individual notification](Self::call) for the claim.
     ///
     /// For each claim, only the first watch that is polled receives individual notifications.
     /// Additional watches of the claim fire on every change of the key.

@@ -1,9 +1,9 @@
 //! Detects pauses of the whole machine, which are not visible in the machine's monotonic clock.
 //!
-//! A hypervisor may pause a machine for a snapshot or a migration. The clock since boot stops
-//! during the pause, so a lease would still appear to be in force after the pause. However, once
-//! the time of day has been corrected after a pause, the time of day has advanced further than the
-//! clock since boot.
+//! A hypervisor may pause a machine for a snapshot or a migration. The clock that measures the time
+//! since boot stops during the pause, so a lease would still appear to be in force after the pause.
+//! However, once the time of day has been corrected after a pause, it has advanced further than the
+//! clock that measures the time since boot.
 
 use std::time::Duration;
 

@@ -93,9 +93,10 @@ impl Observer {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the store has not
-    /// replied for [`LockOptions::outage_wait`](crate::LockOptions::outage_wait), and again after
-    /// each further `outage_wait`. Returns an error from the store immediately if a retry cannot
-    /// succeed. After an error, the next call tries again after a pause.
+    /// replied for [`LockOptions::outage_wait`](crate::LockOptions::outage_wait), and returns the
+    /// error again each time another `outage_wait` passes without a reply. Returns an error from
+    /// the store immediately if a retry cannot succeed. After an error, the next call tries again
+    /// after a pause.
     ///
     /// Returns [`ErrorKind::Closed`] if the client was shut down.
     ///
