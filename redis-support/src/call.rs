@@ -192,7 +192,7 @@ impl Call {
         Self::new(words.shape(Script::Ping), words)
     }
 
-    /// Returns the call that revokes leases.
+    /// Returns the store call with which leases are revoked.
     pub fn force_release(layout: &Layout, key: &LockKey, only: Option<Fingerprint>) -> Self {
         let of = layout.places(key);
         let words = Words::of(&of, &SHOWN).keys(&of, &[Place::Revoke]).meant(only);

@@ -24,8 +24,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Shows the holders of a lock and every change, until interrupted.
 ///
-/// Each line starts with the time in UTC. The first line shows the current state. If two changes follow each other within milliseconds, the
-/// first change may be missing. If the store is unreachable, the command prints a message to stderr and continues.
+/// Each line starts with the time in UTC. The first line shows the current state. If two changes occur within milliseconds of each other, the
+/// first may be missed. If the store is unreachable, the command prints a message to stderr and continues.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Name of the lock. Put `--` before a name that starts with `-`.

@@ -231,7 +231,7 @@ pub struct Figures {
     pub faults: BTreeMap<String, u64>,
     /// The number of faults that started while a lock was held.
     pub faults_on_holds: u64,
-    /// The number of violations, by rule, without excused violations.
+    /// The number of violations, by rule, not counting excused violations.
     pub violations: BTreeMap<Rule, u64>,
     /// The number of excused violations, by rule. A violation is excused if the guarantees permit
     /// it for some time after a fault.
