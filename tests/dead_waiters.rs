@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::backend::{Attempt, Claim, Lease, LockBackend, Patience};
 use leasehold::memory::MemoryBackend;
 use leasehold::{LockClient, LockKey};
-use leasehold_testbed::{Etcd, Redis, ZooKeeper, patiently, until};
+use leasehold_testbed::{Etcd, Redis, ZooKeeper, patiently, until, until_some};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
@@ -40,7 +40,9 @@ impl Scene {
     }
 
     async fn at(url: &str) -> Self {
-        let connect = async || leasehold::connect(url).await.unwrap();
+        // A server that has just started may be slower than the time limit.
+        let connect =
+            async || until_some("connected", async || leasehold::connect(url).await.ok()).await;
         Self::new([connect().await, connect().await])
     }
 
