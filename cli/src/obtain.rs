@@ -6,8 +6,7 @@ use std::future::pending;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
-use leasehold::backend::Fingerprint;
-use leasehold::{Busy, Description, Error, Holder, LockClient, LockKind, TryLockError};
+use leasehold::{Busy, Error, Holder, LockClient, LockKind, TryLockError};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -108,8 +107,8 @@ impl<'a> Seeker<'a> {
         };
         let by = match &holders[..] {
             [] => String::new(),
-            [holder] => format!(" by {}", describe(holder)),
-            [holder, rest @ ..] => format!(" by {} and {} more", describe(holder), rest.len()),
+            [holder] => format!(" by {}", holder),
+            [holder, rest @ ..] => format!(" by {} and {} more", holder, rest.len()),
         };
         let message = format!("{} is {still}{by}", key.quoted());
         let mut details = out::json_of(key);
@@ -142,7 +141,7 @@ impl<'a> Seeker<'a> {
             }
             match self.in_the_way(client).await {
                 Ok(Some((key, holders))) => {
-                    line.show(&format!("{} is locked by {}", key.quoted(), describe(&holders[0])));
+                    line.show(&format!("{} is locked by {}", key.quoted(), holders[0]));
                 }
                 Ok(None) => {}
                 Err(error) => line.show(&error.to_string()),
@@ -157,45 +156,6 @@ fn is_in_foreground() -> bool {
     // The process group is the third field after the name, and the foreground group of the terminal is the sixth.
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
     fields.len() > 5 && fields[2] == fields[5]
-}
-
-/// A holder in words: its description, its lease, what it holds, since when, and until when.
-pub(crate) fn describe(holder: &Holder) -> String {
-    let mut facts = Vec::new();
-    match (holder.kind(), holder.units()) {
-        (Some(LockKind::Reader), _) => facts.push("reading".to_owned()),
-        (_, 1) => {}
-        (_, u32::MAX) => facts.push("writing".to_owned()),
-        (_, permits) => facts.push(format!("{permits} permits")),
-    }
-    facts.extend(holder.token().map(|token| format!("token {token}")));
-    facts.extend(holder.held_for().map(|time| format!("acquired {} ago", time::rough(time))));
-    facts.push(match holder.remaining() {
-        Some(left) => format!("expires in {:.1}s unless renewed", left.as_secs_f64()),
-        None => "does not expire".to_owned(),
-    });
-    with_facts(holder.description(), holder.fingerprint(), facts)
-}
-
-/// A description, and the lease of the holder or waiter.
-pub(crate) fn name(description: Option<&Description>, fingerprint: Fingerprint) -> String {
-    with_facts(description, fingerprint, Vec::new())
-}
-
-fn with_facts(
-    description: Option<&Description>,
-    fingerprint: Fingerprint,
-    facts: Vec<String>,
-) -> String {
-    let lease = [format!("lease {fingerprint}")];
-    match description {
-        Some(description) => {
-            let facts: Vec<String> = lease.into_iter().chain(facts).collect();
-            format!("{description} ({})", facts.join(", "))
-        }
-        None if facts.is_empty() => lease.concat(),
-        None => format!("{} ({})", lease.concat(), facts.join(", ")),
-    }
 }
 
 pub(crate) fn holders_to_json(holders: &[Holder]) -> Value {

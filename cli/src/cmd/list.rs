@@ -12,7 +12,6 @@ use crate::cmd::status;
 use crate::exit::Failure;
 use crate::help::Help;
 use crate::key::Key;
-use crate::obtain::describe;
 use crate::out::{self, Report};
 
 /// Lists the locks that are held or have waiters, with their holders.
@@ -87,7 +86,7 @@ async fn show(client: &LockClient, key: LockKey) -> Result<Shown, Failure> {
         format!("{}\n", status::to_json(&key, &inspection)).into_bytes()
     } else {
         let waiting = if waiting > 0 { format!("; {waiting} waiting") } else { String::new() };
-        let holders: Vec<_> = inspection.holders().iter().map(describe).collect();
+        let holders: Vec<_> = inspection.holders().iter().map(ToString::to_string).collect();
         let mut report = Report::new(&key);
         match &holders[..] {
             [] => report.say(format_args!("free{waiting}")),

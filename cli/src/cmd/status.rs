@@ -11,7 +11,7 @@ use crate::args::Backend;
 use crate::exit::Failure;
 use crate::help::Help;
 use crate::key::Key;
-use crate::obtain::{describe, holders_to_json, name};
+use crate::obtain::holders_to_json;
 use crate::out::{self, Report};
 
 /// Shows the holders of a lock and its waiters.
@@ -48,7 +48,7 @@ fn report(key: &Key, inspection: &Inspection) -> Report {
         report.say("free");
     }
     for holder in inspection.holders() {
-        report.say(format_args!("held by {}", describe(holder)));
+        report.say(format_args!("held by {}", holder));
     }
     let listed: u64 = inspection.holders().iter().map(|holder| u64::from(holder.units())).sum();
     if inspection.units() > listed {
@@ -58,8 +58,7 @@ fn report(key: &Key, inspection: &Inspection) -> Report {
         ));
     }
     for waiter in inspection.queue() {
-        let name = name(waiter.description(), waiter.fingerprint());
-        report.say(format_args!("waited for by {name}"));
+        report.say(format_args!("waited for by {waiter}"));
     }
     let unnamed = inspection.waiting().unwrap_or(0).saturating_sub(inspection.queue().len() as u64);
     if unnamed > 0 {
@@ -82,7 +81,7 @@ fn report_member(report: &mut Report, member: &MemberView) {
     match member.inspection() {
         Ok(inspection) if inspection.is_held() => {
             for holder in inspection.holders() {
-                report.say(format_args!("on {name}{vote}: held by {}", describe(holder)));
+                report.say(format_args!("on {name}{vote}: held by {}", holder));
             }
         }
         Ok(_) => report.say(format_args!("on {name}{vote}: free")),

@@ -21,7 +21,6 @@ use crate::cmd::status;
 use crate::exit::Failure;
 use crate::help::Help;
 use crate::key::Key;
-use crate::obtain::name;
 use crate::{out, time};
 
 /// How many locks are inspected at the same time.
@@ -170,7 +169,6 @@ struct Line {
 impl Line {
     fn of((key, seen): &(LockKey, Inspection)) -> Self {
         let held_for = seen.holders().iter().filter_map(Holder::held_for).max();
-        let names = |holder: &Holder| name(holder.description(), holder.fingerprint());
         Self {
             key: Key::of(key.clone()).escaped(),
             kind: seen.kind().map_or("free", LockKind::name),
@@ -178,8 +176,8 @@ impl Line {
             held_for: held_for.map_or_else(|| "-".to_owned(), time::rough),
             holder: match seen.holders() {
                 [] => "-".to_owned(),
-                [only] => names(only),
-                [first, rest @ ..] => format!("{}, and {} more", names(first), rest.len()),
+                [only] => only.label(),
+                [first, rest @ ..] => format!("{}, and {} more", first.label(), rest.len()),
             },
         }
     }

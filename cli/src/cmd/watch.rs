@@ -13,7 +13,7 @@ use crate::args::Backend;
 use crate::exit::Failure;
 use crate::help::Help;
 use crate::key::Key;
-use crate::obtain::{holders_to_json, name};
+use crate::obtain::holders_to_json;
 use crate::{out, time};
 
 /// How often to inspect the lock if the store sends no change events, or they are lost.
@@ -143,8 +143,7 @@ impl Watched<'_> {
             report.say("free");
         }
         for holder in seen.holders() {
-            let name = name(holder.description(), holder.fingerprint());
-            report.say(format_args!("held by {name}"));
+            report.say(format_args!("held by {}", holder.label()));
         }
         report.into_bytes()
     }

@@ -172,6 +172,20 @@ impl Holder {
     pub fn held_for(&self) -> Option<Duration> {
         self.held_for
     }
+
+    /// Returns the description and the fingerprint of the lease, such as `vm/31219 (lease
+    /// 9c92dba7)`. The `Display` text of a holder contains more details.
+    ///
+    /// ```
+    /// use leasehold_core::Holder;
+    ///
+    /// # fn example(holder: &Holder) {
+    /// println!("held by {}", holder.label());
+    /// # }
+    /// ```
+    pub fn label(&self) -> String {
+        label(self.description.as_ref(), self.fingerprint, Vec::new())
+    }
 }
 
 impl Holder {
@@ -182,43 +196,57 @@ impl Holder {
         self.held_for = self.held_for.map(|held_for| held_for + time);
         self
     }
-
-    /// Returns the description and the fingerprint, for messages.
-    pub(crate) fn label(&self) -> String {
-        self.with_facts(&[])
-    }
-
-    /// Returns the description, the fingerprint and `facts`, in the format that the `leasehold`
-    /// command also prints.
-    fn with_facts(&self, facts: &[String]) -> String {
-        let lease = format!("lease {}", self.fingerprint);
-        match &self.description {
-            Some(description) => {
-                let facts = [&[lease], facts].concat();
-                format!("{description} ({})", facts.join(", "))
-            }
-            None if facts.is_empty() => lease,
-            None => format!("{lease} ({})", facts.join(", ")),
-        }
-    }
 }
 
+/// The text contains everything that the store reports about the holder, such as `vm/31219 (lease
+/// 9c92dba7, token 42, acquired 2s ago, expires in 5.0s unless renewed)`.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut facts = Vec::new();
-        match (self.kind, self.units) {
-            (Some(LockKind::Reader), _) => facts.push("reading".to_owned()),
-            (_, 1) => {}
-            (_, u32::MAX) => facts.push("writing".to_owned()),
-            (_, units) => facts.push(format!("{units} permits")),
-        }
-        facts.extend(self.held_for.map(|time| format!("acquired {time:.1?} ago")));
+        let mut facts = Vec::from_iter(permits(self.kind, self.units));
+        facts.extend(self.token.map(|token| format!("token {token}")));
+        facts.extend(self.held_for.map(|time| format!("acquired {} ago", rough(time))));
         facts.push(match self.remaining {
             Some(remaining) => format!("expires in {remaining:.1?} unless renewed"),
             None => "does not expire".to_owned(),
         });
-        f.write_str(&self.with_facts(&facts))
+        f.write_str(&label(self.description.as_ref(), self.fingerprint, facts))
     }
+}
+
+/// Formats a holder or a waiter: its description, the fingerprint of its lease, and `facts`.
+pub(crate) fn label(
+    description: Option<&Description>,
+    fingerprint: Fingerprint,
+    facts: Vec<String>,
+) -> String {
+    let lease = format!("lease {fingerprint}");
+    match description {
+        Some(description) => {
+            format!("{description} ({})", [vec![lease], facts].concat().join(", "))
+        }
+        None if facts.is_empty() => lease,
+        None => format!("{lease} ({})", facts.join(", ")),
+    }
+}
+
+/// Says what a holder holds or a waiter requests, unless it is the whole lock or one permit.
+pub(crate) fn permits(kind: Option<LockKind>, units: u32) -> Option<String> {
+    match (kind, units) {
+        (Some(LockKind::Reader), _) => Some("reading".to_owned()),
+        (_, 1) => None,
+        (_, u32::MAX) => Some("writing".to_owned()),
+        (_, units) => Some(format!("{units} permits")),
+    }
+}
+
+/// Formats a time in whole seconds, in its two largest units, such as `3m 2s`.
+fn rough(time: Duration) -> String {
+    let secs = time.as_secs();
+    let units =
+        [(secs / 86_400, "d"), (secs / 3_600 % 24, "h"), (secs / 60 % 60, "m"), (secs % 60, "s")];
+    let first = units.iter().position(|(count, _)| *count > 0).unwrap_or(units.len() - 1);
+    let parts = units[first..].iter().take(2).map(|(count, unit)| format!("{count}{unit}"));
+    parts.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -226,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_has_the_form_that_the_command_prints() {
+    fn text_contains_everything_that_the_store_reports() {
         let lease = Fingerprint::of(b"secret");
         let holder = Holder::new(lease).with_remaining(Some(Duration::from_secs(5)));
         assert_eq!(holder.to_string(), format!("lease {lease} (expires in 5.0s unless renewed)"));
@@ -234,14 +262,21 @@ mod tests {
 
         let holder = holder
             .with_description(Description::new("vm/31219").ok())
-            .with_units(3)
-            .with_held_for(Some(Duration::from_secs(2)));
+            .with_share(Share::Units { units: 3, limit: 4 })
+            .with_token(Some(42))
+            .with_held_for(Some(Duration::from_secs(3_725)));
         assert_eq!(
             holder.to_string(),
             format!(
-                "vm/31219 (lease {lease}, 3 permits, acquired 2.0s ago, expires in 5.0s unless renewed)"
+                "vm/31219 (lease {lease}, 3 permits, token 42, acquired 1h 2m ago, expires in 5.0s unless renewed)"
             )
         );
         assert_eq!(holder.label(), format!("vm/31219 (lease {lease})"));
+    }
+
+    #[test]
+    fn times_are_shown_in_their_two_largest_units() {
+        let shown = [0, 59, 60, 3_600, 90_061].map(|secs| rough(Duration::from_secs(secs)));
+        assert_eq!(shown, ["0s", "59s", "1m 0s", "1h 0m", "1d 1h"]);
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::contract::backend::{Fingerprint, Share};
 use crate::contract::description::Description;
 use crate::contract::error::Error;
-use crate::contract::holder::{Holder, LockKind};
+use crate::contract::holder::{Holder, LockKind, label, permits};
 
 /// The state of a key in the store: its holders, its queue and its last token.
 ///
@@ -73,18 +73,8 @@ impl Waiter {
 
 impl fmt::Display for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.fingerprint)?;
-        if let Some(description) = &self.description {
-            write!(f, " ({description})")?;
-        }
-        match self.kind {
-            LockKind::Reader => f.write_str(", to read"),
-            LockKind::Writer => f.write_str(", to write"),
-            LockKind::Mutex | LockKind::Election | LockKind::Permits if self.units == 1 => Ok(()),
-            LockKind::Mutex | LockKind::Election | LockKind::Permits => {
-                write!(f, ", {} units", self.units)
-            }
-        }
+        let facts = Vec::from_iter(permits(Some(self.kind), self.units));
+        f.write_str(&label(self.description.as_ref(), self.fingerprint, facts))
     }
 }
 
