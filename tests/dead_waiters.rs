@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::backend::{Attempt, Claim, Lease, LockBackend, Patience};
 use leasehold::memory::MemoryBackend;
 use leasehold::{LockClient, LockKey};
-use leasehold_testbed::{Etcd, Redis, ZooKeeper, patiently, until, until_some};
+use leasehold_testbed::{Etcd, Redis, ZooKeeper, patiently, until};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
@@ -40,9 +40,7 @@ impl Scene {
     }
 
     async fn at(url: &str) -> Self {
-        // A server that has just started may be slower than the time limit.
-        let connect =
-            async || until_some("connected", async || leasehold::connect(url).await.ok()).await;
+        let connect = async || leasehold::connect(url).await.unwrap();
         Self::new([connect().await, connect().await])
     }
 

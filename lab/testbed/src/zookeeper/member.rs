@@ -19,6 +19,9 @@ const START_WAIT: Duration = Duration::from_secs(60);
 /// A member that runs answers within milliseconds.
 const REPLY_WAIT: Duration = Duration::from_secs(1);
 
+/// The first session of a member that has just started takes longer than a reply.
+const SESSION_WAIT: Duration = Duration::from_secs(20);
+
 /// Between two looks at a member that starts. A look costs it a millisecond.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -55,7 +58,7 @@ impl Member {
         self.folder.join("transactions")
     }
 
-    /// Waits until it serves clients. If it does not, its output is shown.
+    /// Waits until the member starts sessions. If it does not, its output is printed.
     pub(super) async fn serves(&mut self) -> bool {
         let give_up = Instant::now() + START_WAIT;
         loop {
@@ -63,11 +66,34 @@ impl Member {
                 eprintln!("{}", fs::read_to_string(self.log()).unwrap_or_default());
                 return false;
             }
-            match self.mode().await {
-                Ok(Some(_)) => return true,
-                _ => sleep(PAUSE).await,
+            // A member may reply to `srvr` many seconds before it starts the first session.
+            if self.starts_session().await.is_ok() {
+                return true;
             }
+            sleep(PAUSE).await;
         }
+    }
+
+    /// Starts a session without any client crate, and closes it.
+    async fn starts_session(&self) -> io::Result<()> {
+        // The length, the protocol version, the last zxid, the timeout in milliseconds, the session
+        // and the password of a `ConnectRequest`.
+        let mut connect = [0; 48];
+        connect[3] = 44;
+        connect[16..20].copy_from_slice(&4_000_i32.to_be_bytes());
+        connect[31] = 16;
+        // The length, the number of the request, and the code of `closeSession`.
+        let close = [0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5];
+
+        let session = async {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.client_port)).await?;
+            stream.write_all(&connect).await?;
+            let length = stream.read_u32().await?;
+            stream.read_exact(&mut vec![0; length as usize]).await?;
+            stream.write_all(&close).await?;
+            stream.read_u32().await
+        };
+        timeout(SESSION_WAIT, session).await?.map(drop)
     }
 
     pub(super) async fn leads(&self) -> bool {
