@@ -1,10 +1,10 @@
 //! Group commit: while transactions are in progress, changes to several locks are collected and
 //! sent in one transaction.
 //!
-//! Up to [`LANES`] callers at a time send separate transactions. All remaining callers are queued,
-//! and up to [`LANES`] tasks send their changes in batches, with one round trip each. If a caller's
-//! future is dropped while its change is queued, the change is not sent. A batch never waits for
-//! additional callers.
+//! Up to [`LANES`] callers at a time send separate transactions. All remaining callers are queued.
+//! Up to [`LANES`] tasks send the queued changes in batches, with one round trip per batch. If a
+//! caller's future is dropped while its change is queued, the change is not sent. A batch never
+//! waits for additional callers.
 //!
 //! A batch is one etcd transaction. Its `then` branch makes the changes of all callers if all
 //! conditions hold. Its `else` branch contains a nested transaction for each caller, so a failed

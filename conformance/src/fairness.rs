@@ -1,4 +1,4 @@
-//! Checks that a lock is first come, first served across processes.
+//! Checks that a lock is granted first come, first served across processes.
 //!
 //! A test starts its own test binary several times. Each process runs a second test, in which
 //! clients [`take_turns`](Contest::take_turns):
@@ -101,8 +101,8 @@ impl Contest {
     ///
     /// # Panics
     ///
-    /// Panics if a process fails. Also panics if the store granted one claim before another claim
-    /// that it had acknowledged as queued earlier.
+    /// Panics if a process fails. Also panics if the store granted a claim before an earlier claim.
+    /// A claim is earlier if the store had acknowledged it before the other claim was sent.
     ///
     /// # Cancel safety
     ///

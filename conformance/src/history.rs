@@ -1,7 +1,7 @@
 //! Runs real client processes, pauses and kills them, records their history, and checks it.
 //!
 //! A [`Population`](population::Population) of processes uses one store. Each process calls
-//! [`worker::run`], and reports to a [`Record`](record::Record) when it considers itself a holder.
+//! [`worker::run`], and reports to a [`Record`](record::Record) which locks it considers held.
 //! [`History::judge`](judge::History::judge) creates a [`Run`](run::Run) from the record, with all
 //! violated guarantees. A [`Summary`](summary::Summary) displays the run.
 //!

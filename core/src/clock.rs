@@ -26,7 +26,7 @@ pub struct Instant {
 }
 
 impl Instant {
-    /// An instant in the future that is never reached.
+    /// An instant so far in the future that it is never reached.
     pub const FAR_FUTURE: Self = Self { nanos: u64::MAX };
 
     /// Creates the instant that is `elapsed` after the clock's zero.
@@ -80,7 +80,7 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A source of time for deadlines and timed waits. Tests can implement this trait to control time.
 ///
 /// A clock must never go backwards, and must include the time during which the machine is
-/// suspended. A clock must drift from real time by well under 1 %, because deadlines allow for a
+/// suspended. A clock's drift from real time must be well under 1 %, because deadlines allow for a
 /// drift of 1 %.
 ///
 /// See [`TokioClock`] for an example in which a test advances the clock.

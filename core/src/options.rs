@@ -275,10 +275,10 @@ impl LockOptions {
     /// If a lease is granted with less remaining time, the attempt counts as failed. If too little
     /// time remains, the client requests the lease again, or releases it if no attempts are left.
     ///
-    /// Use `min_validity` for work that takes about `time`, if the lease is not renewed or renewals
-    /// may fail for some time. The remaining time of a lease is the time until its
-    /// [deadline](crate::LockGuard::deadline). `time` must be shorter than the TTL minus the
-    /// allowance for clock drift.
+    /// Use `min_validity` if the work takes about `time` and the lease might not be renewed during
+    /// the work, either because renewal is disabled or because renewals fail. The remaining time of
+    /// a lease is the time until its [deadline](crate::LockGuard::deadline). `time` must be shorter
+    /// than the TTL minus the allowance for clock drift.
     #[must_use]
     pub fn min_validity(mut self, time: Duration) -> Self {
         self.min_validity = time;
@@ -304,10 +304,10 @@ impl LockOptions {
     /// release it. If a lease is not renewed, the store keeps it for its TTL plus the lock delay.
     /// Default: no delay.
     ///
-    /// Use `lock_delay` for resources that cannot check fencing tokens. With a lock delay, requests
-    /// that a holder sent before it crashed or was disconnected can still arrive before the next
-    /// holder acquires the key. A release by the holder or by an operator frees the key
-    /// immediately.
+    /// Use `lock_delay` for resources that cannot check fencing tokens. With a lock delay, the next
+    /// holder acquires the key later. Requests that the previous holder sent before it crashed or
+    /// was disconnected therefore have time to arrive first. A release by the holder or by an
+    /// operator frees the key immediately.
     #[must_use]
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.lock_delay = delay;

@@ -43,7 +43,8 @@ pub enum Endpoints {
 }
 
 impl Address {
-    /// Returns whether the address is on this machine, so that no traffic crosses a network.
+    /// Returns whether the address is on this machine. Requests to such an address do not cross a
+    /// network.
     ///
     /// ```
     /// use leasehold_redis_support::Address;

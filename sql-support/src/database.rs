@@ -36,10 +36,10 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///    later statements, because a renewal does not lock the partition. The deletion waits for a
 ///    concurrent renewal and then sees the renewed row. A renewal after the deletion does not find
 ///    the row.
-/// 4. Read the remaining rows in a statement after step 1, and base the decision only on these
-///    rows.
+/// 4. After step 1, read the remaining rows in a separate statement, and base the decision only on
+///    these rows.
 ///
-/// [`renew`](Self::renew) locks partitions only for leases with a [minimum
+/// [`renew`](Self::renew) does not lock any partition, except for leases with a [minimum
 /// token](crate::request::Renew::floor). `renew` changes the row with the `tag` if `place IS NULL`
 /// and `ends > now`, and never increases the number of permits.
 ///
@@ -51,10 +51,11 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// without a `place`. The *queue* consists of the rows with a `place`, ordered by `place`.
 ///
 /// - **Waking**: `acquire` wakes queue entries in its first step, and `release` wakes them after it
-///   has released a lease in force. To wake queue entries, go through the queue and add each row's
-///   `units` to the units of all holders, as long as the sum does not exceed the row's `capacity`.
-///   The claims of the rows whose units were added can now be granted. If such a row has a
-///   `patience`, its `ends` becomes `least(ends, now + patience)`.
+///   has released a lease in force. To wake queue entries, go through the queue in order and add
+///   each row's `units` to a sum, as long as the sum does not exceed the row's `capacity`. The sum
+///   starts with the units of all holders. The claims of the rows that are included in the sum can
+///   now be granted. If such a row has a `patience`, its `ends` becomes
+///   `least(ends, now + patience)`.
 /// - **Different lock type**: If the key has holders whose `whole` differs from the claim's, the
 ///   key is in use as a different lock type, and nothing changes.
 /// - **Admission**: A claim is admitted if the row with its tag is already a holder, or if enough
@@ -65,16 +66,17 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///   `now + ttl`, and the row gets a new token. A lease that is already in force never gets more
 ///   permits (`units`). A new holder's `asked` is the largest `asked` value of all existing
 ///   holders.
-/// - **Refusal**: A claim with a [queue entry](Acquire::place) keeps its position, or is appended
-///   to the queue. The row of a claim with a queue entry gets `ends = now + place.time` and its
-///   `patience`. A claim without a queue entry leaves no row. The reply contains the holder whose
-///   lease expires first. The reply also contains the smallest `ends` of the queue entries before
-///   the claim's, except for an exclusive claim of a held key.
+/// - **Refusal**: A claim that [may be queued](Acquire::place) keeps its position if it is already
+///   in the queue, and is appended to the queue otherwise. The claim's row gets
+///   `ends = now + place.time` and its `patience`. A claim that must not be queued leaves no row.
+///   The reply contains the holder whose lease expires first. Unless the claim is exclusive and the
+///   key is held, the reply also contains the smallest `ends` of all queue entries before the
+///   claim's entry.
 /// - **Tokens**: `token = greatest(last + 1, clock)`. `last` is the partition's last token. `clock`
-///   is the [token](crate::request::token_at) for the current time, on a clock that keeps running
-///   for years. The first token of the grant is `greatest(last + 1, token - spare)`, and the
-///   partition stores `token`. Tokens therefore remain in order even if the counter is lost, and
-///   additional tokens are never ahead of the clock.
+///   is the [token](crate::request::token_at) for the current time since 1970, so it does not start
+///   again at zero when a machine restarts. The first token of the grant is
+///   `greatest(last + 1, token - spare)`, and the partition stores `token`. Tokens therefore remain
+///   in order even if the counter is lost, and additional tokens are never ahead of the clock.
 /// - **Requested minimum token**: The claim's [requested minimum
 ///   token](crate::request::Acquire::least_token) replaces `clock` if the requested token is larger
 ///   but not too far ahead of `clock`.
@@ -105,10 +107,10 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// # Cleanup
 ///
 /// Some keys are never claimed again, so requests also delete expired rows of unrelated keys. Each
-/// granted request deletes up to two rows, of any key, that expired at least one minute ago, and
-/// does not wait for locks. Instead of two rows in each granted request, an implementation may
-/// delete more rows in only some of the requests. If the average is two rows per granted request,
-/// expired rows cannot accumulate.
+/// granted request deletes up to two rows of any key that expired at least one minute ago. The
+/// deletion does not wait for database locks. An implementation may also delete expired rows in
+/// only some of the granted requests, but then more than two rows at a time. Expired rows cannot
+/// accumulate if the limit is two rows per granted request on average.
 ///
 /// # Errors
 ///

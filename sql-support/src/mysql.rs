@@ -3,8 +3,9 @@
 //! A transaction is one query batch of several statements, including the `COMMIT` and all values.
 //! The client sends the batch in one message. The server runs the batch without waiting for the
 //! client, so a paused client does not hold database locks. Unlike in PostgreSQL, a failed
-//! statement ends the batch but not the transaction, so the connection must be closed. A `commit`
-//! row precedes the commit, so that the client can distinguish commit errors from earlier errors.
+//! statement ends the batch but not the transaction, so the connection must be closed. Immediately
+//! before the `COMMIT`, the batch returns a row `commit`, so that the client can distinguish commit
+//! errors from earlier errors.
 //!
 //! The statements need `SKIP LOCKED`, which requires MySQL 8.0 or MariaDB 10.6.
 //!

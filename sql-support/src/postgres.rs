@@ -1,11 +1,11 @@
 //! The SQL dialect of PostgreSQL: tables, query batches, rows and error codes.
 //!
-//! A transaction is one query batch of several statements, including all values. The client sends
-//! the batch in one message of the simple query protocol. The server runs the batch as one
-//! transaction without waiting for the client, so a paused client does not hold database locks. A
-//! failed statement rolls back the whole batch, and the reply is complete only after the commit.
-//! The batch needs no functions in the database and no session state, so a pooler may run it on any
-//! connection.
+//! A transaction is one query batch of several statements, and the text of the batch contains all
+//! values. The client sends the batch in one message of the simple query protocol. The server runs
+//! the batch as one transaction without waiting for the client, so a paused client does not hold
+//! database locks. A failed statement rolls back the whole batch, and the reply is complete only
+//! after the commit. The batch needs no functions in the database and no session state, so a pooler
+//! may run it on any connection.
 //!
 //! On connections that Leasehold opens, the statements for acquiring and releasing are prepared
 //! once. If a prepared statement is missing later, the connection passes through a pooler, so the

@@ -107,7 +107,7 @@ fn steps(place: &Place, user: &str, list: bool) -> Result<Vec<Step>, Failure> {
         Store::Mysql => sql::steps(place, '`', &sql::quote(user, '\'')),
         Store::Sqlite => {
             return Err(Failure::usage(
-                "a lock file has no store permissions; give the users write access to the file and its directory",
+                "a lock file has no user accounts; give the operating-system users write access to the file and its directory",
             ));
         }
     })

@@ -154,7 +154,7 @@ impl Faults {
         self.0.scripted.notify(key.as_str());
     }
 
-    /// Returns the number of calls of `operation`, including failed calls.
+    /// Returns the number of calls to `operation`, including failed calls.
     pub fn calls(&self, operation: Operation) -> usize {
         lock(&self.0.calls).get(&operation).copied().unwrap_or_default()
     }

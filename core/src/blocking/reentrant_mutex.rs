@@ -159,8 +159,8 @@ impl ReentrantMutex {
         Ok(guard.run_and_release(work)?)
     }
 
-    /// Asks the store whether this thread or another owner holds the lock. The result may be out of
-    /// date by the time this method returns, so use it only for display.
+    /// Asks the store whether the lock is held, either by this thread or by another owner. The
+    /// result may be out of date by the time this method returns, so use it only for display.
     ///
     /// # Errors
     ///

@@ -31,8 +31,8 @@ pub struct FencingToken {
 }
 
 impl FencingToken {
-    /// Creates the token `number` of `key`, for example in a resource that receives both from a
-    /// holder.
+    /// Creates a token for `key` with the number `number`, for example in a resource that receives
+    /// both from a holder.
     pub fn new(key: &LockKey, number: u64) -> Self {
         Self { key: key.clone(), number }
     }

@@ -94,10 +94,9 @@ impl Election {
 
     /// Returns this election with different options.
     ///
-    /// [`wait`](LockOptions::wait) and [`max_hold`](LockOptions::max_hold) apply to an election
-    /// only if they were set after the options were obtained from the client. Elections ignore
-    /// these two options if they are set for the whole client, because campaigns and leaderships
-    /// are meant to last.
+    /// Elections ignore the client's [`wait`](LockOptions::wait) and
+    /// [`max_hold`](LockOptions::max_hold), because campaigns and leaderships are meant to last. To
+    /// limit an election, obtain the options from the client and then set these two options.
     ///
     /// # Errors
     ///
@@ -185,8 +184,8 @@ impl Election {
         self.candidate(value)?.try_lock_for(LEADER, None, wait).await.map(Leadership)
     }
 
-    /// Waits to become the leader and to proclaim `value`, but gives up at `instant`, a time on the
-    /// client's clock such as `client.now() + wait`.
+    /// Waits until this candidate is the leader and has proclaimed `value`, but gives up at
+    /// `instant`, a time on the client's clock such as `client.now() + wait`.
     ///
     /// # Errors
     ///

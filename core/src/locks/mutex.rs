@@ -163,8 +163,8 @@ impl Mutex {
     /// Makes one attempt to acquire the lock. The method waits for the store's reply, but not for
     /// the current holder to release the lock.
     ///
-    /// If a caller in this process holds the lock, or is waiting after the store reported that the
-    /// lock is held, this method returns without sending a request.
+    /// If a caller in this process holds the lock, or is already waiting because the store reported
+    /// that the lock is held, this method returns without sending a request.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

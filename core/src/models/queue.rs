@@ -134,7 +134,7 @@ impl Scene {
     }
 
     fn assert_nothing_is_left(&self) {
-        assert_eq!(self.queue.len(), 0, "the queue keeps a key that no caller wants");
+        assert_eq!(self.queue.len(), 0, "the queue still contains a key without waiting callers");
     }
 }
 

@@ -53,7 +53,8 @@ impl Text {
     /// Returns the query batch as text. The server aborts each statement of the batch after
     /// `limit`.
     ///
-    /// MySQL waits for locks in whole seconds, for at least one second and at most half of `limit`.
+    /// MySQL's limit for lock waits is half of `limit`, rounded down to whole seconds, but at least
+    /// one second.
     pub fn at(&self, limit: Duration) -> String {
         let begin = (self.begin)(limit);
         match &self.body {

@@ -105,7 +105,7 @@ fn url_decides_which_rights_are_needed() {
     fails(
         Home::new().leasehold().args(["acl", "--backend", "sqlite:x.db"]),
         64,
-        "has no store permissions",
+        "has no user accounts",
     );
 }
 

@@ -81,16 +81,17 @@ impl Claim {
         self
     }
 
-    /// Sets how many [spare tokens](crate::backend::Grant::with_spare_tokens) the caller can assign
-    /// to further holders to which it hands off the lease, in addition to the token of the grant.
+    /// Requests a number of [spare tokens](crate::backend::Grant::with_spare_tokens) in addition to
+    /// the token of the grant. When the caller hands off the lease to further holders, it can
+    /// assign the spare tokens to these holders.
     #[must_use]
     pub fn with_spare_tokens(mut self, count: u32) -> Self {
         self.spare_tokens = count;
         self
     }
 
-    /// Requests that the last token of the grant, counting the spare tokens, be at least a given
-    /// minimum, so that several stores can grant the same token.
+    /// Asks the store to make the last token of the grant, including the spare tokens, at least a
+    /// given minimum, so that several stores can grant the same token.
     ///
     /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) ignores a
     /// requested minimum token that, interpreted as a time, is more than
@@ -107,10 +108,10 @@ impl Claim {
     /// Sets the quorum configuration that the store must have in order to grant the claim.
     ///
     /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) returns
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if its own configuration is
-    /// different. For a claim with a quorum configuration, the store may return
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the claim requests units or if
-    /// the request contains several claims.
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if its own configuration differs
+    /// from the requested configuration. For a claim with a quorum configuration, the store may
+    /// return [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the claim requests units
+    /// or if the request contains several claims.
     #[must_use]
     pub fn with_charter(mut self, charter: Charter) -> Self {
         self.charter = Some(charter);

@@ -69,8 +69,8 @@ impl Grant {
         self
     }
 
-    /// Returns `false` if the store does not send notifications for this lease before its first
-    /// renewal.
+    /// Returns `false` if the store does not send notifications for this lease until the lease has
+    /// been renewed for the first time.
     pub fn has_news(&self) -> bool {
         self.has_news
     }
