@@ -4,7 +4,7 @@
 //! late transaction could create an entry after the client has deleted the entry as a precaution,
 //! and nothing would ever delete the new entry. When the client deletes an entry as a precaution,
 //! it therefore also stores a mark. The mark is kept for longer than a transaction can be delayed,
-//! and no transaction creates an entry that has a mark.
+//! and no transaction creates an entry for which a mark exists.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};

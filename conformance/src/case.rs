@@ -45,7 +45,7 @@ pub struct Case {
     /// The features and hooks that the case requires: the backend must declare the features, and
     /// the harness must support the hooks.
     pub needs: &'static [Need],
-    /// Why this harness skips the case, if its constants exclude it.
+    /// The reason why this harness skips the case, if the harness's constants exclude the case.
     pub skips: Option<Need>,
     pub(crate) store: Profile,
     pub(crate) body: Body,

@@ -183,7 +183,7 @@ impl Time {
         }
     }
 
-    /// Returns the subjects of the test cases that by default run in this kind of time.
+    /// Returns the subjects whose test cases run in this kind of time by default.
     ///
     /// For cases that test the client, a real store only adds latency, so these cases run in
     /// virtual time. Cases about network faults and load need real time.
@@ -319,7 +319,7 @@ impl Timing {
     }
 
     /// Returns the limits for virtual and driven time: a TTL of 8 s, and a slack of 50 ms for a few
-    /// timer steps. In these kinds of time, a busy machine does not cause delays.
+    /// timer steps. In virtual and in driven time, a busy machine does not cause delays.
     pub const fn exact() -> Self {
         let slack = Duration::from_millis(50);
         Self::new().with_slack(slack).with_prompt(slack)

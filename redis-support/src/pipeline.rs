@@ -3,8 +3,8 @@
 //! that each handle a single lock are sent together in one round trip.
 //!
 //! If no request is in progress, a caller sends its request without a batch, with the script for a
-//! single lock. If all requests in progress were sent without a batch and there are fewer than
-//! [`LANES`], a request whose script cannot handle several locks is also sent without a batch. All
+//! single lock. If fewer than [`LANES`] requests are in progress and all of them were sent without
+//! a batch, a request whose script cannot handle several locks is also sent without a batch. All
 //! remaining callers join a batch, and up to [`LANES`] tasks send the batches with one round trip
 //! each. A batch never waits for a caller, so it is not delayed if a caller stops polling. If the
 //! runtime of a sending task has stopped, a new task replaces it.

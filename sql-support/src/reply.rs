@@ -59,8 +59,8 @@ pub struct Granted {
 pub struct Refused {
     /// The holder whose lease expires first.
     pub holder: Option<HolderRow>,
-    /// The time until the first queue entry ahead of the claim expires, provided that the claim
-    /// could be admitted at that point.
+    /// The time until the earliest expiry among the queue entries ahead of the claim. `None` if no
+    /// entry is ahead of the claim, or if the claim is exclusive and the key is held.
     pub first_place_ends: Option<Duration>,
     /// Queue entries that can be granted now, as defined in [the module](self).
     pub called: Vec<Uuid>,
@@ -142,7 +142,7 @@ pub struct ShownRow {
     pub holder: HolderRow,
     /// Whether the lease is exclusive.
     pub whole: bool,
-    /// The total number of permits, according to the claim.
+    /// The total number of permits of the lock, as stated in the claim.
     pub capacity: u32,
     /// The fencing token of the grant, or `None` for a queue entry.
     pub token: Option<u64>,
@@ -169,8 +169,8 @@ pub struct Inspected {
 }
 
 impl Inspected {
-    /// The maximum number of listed holders and of listed queue entries. The limit exceeds what
-    /// fits on a screen, and keeps the reply short.
+    /// The maximum number of listed holders and of listed queue entries. The limit is more than
+    /// fits on a screen, but still keeps the reply short.
     pub const LISTED: usize = 128;
 }
 

@@ -88,7 +88,8 @@ pub struct Renew {
     pub units: u32,
     /// How long the lease is in force after the renewal.
     pub ttl: Duration,
-    /// The minimum token of the partition if the lease is in force, or 0 if there is none.
+    /// The minimum token to which the renewal raises the partition if the lease is in force. The
+    /// value 0 means that there is no minimum.
     pub floor: i64,
 }
 

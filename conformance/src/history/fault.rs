@@ -44,8 +44,8 @@ pub struct Hit {
 }
 
 impl Hit {
-    /// Returns the guarantee whose limits permit a violation of the rule at this time, if there is
-    /// one.
+    /// Returns the guarantee whose limits excuse a violation of the rule at this time, or `None` if
+    /// no guarantee excuses the violation.
     pub fn excuse(
         &self,
         rule: Rule,

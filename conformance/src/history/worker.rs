@@ -1,5 +1,5 @@
-//! A client process that repeatedly acquires and releases locks. Before the process acts, it
-//! reports which locks it considers held.
+//! A client process that repeatedly acquires and releases locks. Before each action, the process
+//! reports which locks it believes it holds.
 
 mod held;
 mod lock;

@@ -179,7 +179,7 @@ enum Attempted {
 /// Creates the error for a wait that ended during an attempt. The attempt before it failed because
 /// of `cause`.
 fn cut_off_after(cause: Error) -> Error {
-    let message = "the wait ended during an attempt, and the attempt before it failed";
+    let message = "the caller's wait ended during an attempt, and the previous attempt had failed";
     Error::new(ErrorKind::Indeterminate, message)
         .with_operation(Operation::Acquire)
         .with_source(cause)

@@ -392,8 +392,8 @@ impl LockGuard {
     /// lost. The guard is kept.
     ///
     /// If [`loss_grace`](crate::LockOptions::loss_grace) is set, `future` can await
-    /// [`ending`](Self::ending) to finish early. After a loss, `future` is dropped at the end of
-    /// the grace period, but no later than the [deadline](Self::deadline).
+    /// [`ending`](Self::ending) so that it can finish early. After a loss, `future` is dropped at
+    /// the end of the grace period, but no later than the [deadline](Self::deadline).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -466,7 +466,8 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. The next call returns immediately if the work still has to stop.
+    /// This method is cancel safe. If the time to stop the work has already come, the next call
+    /// returns immediately.
     pub async fn ending(&self) {
         let (grace, clock) = (self.hold.loss_grace(), self.upkeep.clock());
         loop {

@@ -217,8 +217,8 @@ impl ReentrantMutex {
         Ok(guard.run_and_release(work).await?)
     }
 
-    /// Asks the store whether this owner or another owner holds the lock. The result may be out of
-    /// date by the time this method returns, so use it only for display.
+    /// Asks the store whether the lock is held, by this owner or by any other owner. The result may
+    /// be out of date by the time this method returns, so use it only for display.
     ///
     /// # Errors
     ///

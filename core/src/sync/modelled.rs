@@ -1,9 +1,9 @@
 //! The synchronization primitives under `shuttle`, which can switch threads at every scheduling
 //! point.
 //!
-//! `shuttle` has a scheduling point before each operation of its own mutexes and atomics. Tokio's
-//! operations are atomic steps to `shuttle`, so this module adds a scheduling point before each of
-//! these operations.
+//! `shuttle` has a scheduling point before each operation of its own mutexes and atomics. `shuttle`
+//! treats each Tokio operation as an atomic step, so this module adds a scheduling point before
+//! each Tokio operation.
 
 use std::convert::Infallible;
 use std::ops::{Deref, DerefMut};

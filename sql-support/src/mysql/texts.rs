@@ -3,10 +3,10 @@
 //! `{name}` is a table, which [`Layout::fill`](crate::Layout::fill) replaces. `:name` is a value.
 //! Each row of the reply starts with a word by which `rows.rs` recognizes the row. Each batch
 //! assigns every session variable that it uses. A variable that depends on a second variable needs
-//! a separate `SET`, because a `SET` evaluates all values before the first assignment. Rows are read
-//! by `SELECT … INTO`, because MySQL locks the rows that a subquery of a `SET` reads. Writes
-//! specify an index, because a scan would wait for rows of other keys. Writes change a single
-//! table, because MariaDB stores the rows of a join in a file until it writes them.
+//! a separate `SET`, because a `SET` evaluates all values before the first assignment. Rows are
+//! read by `SELECT … INTO`, because MySQL locks the rows that a subquery of a `SET` reads. Writes
+//! specify an index, because a scan would wait for locks on rows of other keys. Writes change a
+//! single table, because MariaDB stores the rows of a join in a file until it writes them.
 
 /// Sets all session settings that the meaning of a batch depends on, because the defaults of the
 /// session are unknown.

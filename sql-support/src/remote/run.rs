@@ -102,7 +102,7 @@ impl RunError {
         }
     }
 
-    /// Creates the error for a query batch without a reply, because the connection broke or the
+    /// Creates the error for a query batch that got no reply because the connection broke or the
     /// time limit passed.
     pub fn no_reply(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::new(Failure::Unknown, "no reply arrived, so the outcome is unknown", source)

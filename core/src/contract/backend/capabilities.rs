@@ -180,8 +180,8 @@ impl Capabilities {
     /// Sets advice for users who need an unsupported feature: the reason why it is not supported,
     /// or an alternative.
     ///
-    /// If a lock needs an unsupported feature, the error ends with this advice. By default, the
-    /// advice is to choose a different store.
+    /// If a lock needs an unsupported feature, the error ends with this advice. If a backend does
+    /// not set any advice, the error advises the user to choose a different store.
     #[must_use]
     pub const fn with_advice(mut self, advice: &'static str) -> Self {
         self.advice = advice;

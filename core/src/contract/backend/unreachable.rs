@@ -12,8 +12,8 @@ const LATE: &str = "no reply in time; if the server is far away, increase timeou
 /// Returns why a server cannot be reached, if `error` was caused by an I/O error or a timeout.
 /// Returns `None` for other errors.
 ///
-/// A backend appends the returned text to the address of the server, and omits the rest of the
-/// error, because the messages in an error chain often repeat each other.
+/// A backend reports only the address of the server and the returned text. It omits the messages of
+/// `error` and its sources, because these messages often repeat each other.
 ///
 /// ```
 /// use std::io;

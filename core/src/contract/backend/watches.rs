@@ -60,9 +60,10 @@ impl KeyWatches {
         woken.into_iter().for_each(Wakers::wake);
     }
 
-    /// Reports that the client should retry the claim with this [lease id](LeaseId::secret).
+    /// Fires the watch that receives the individual notifications for the claim whose [lease
+    /// id](LeaseId::secret) is `id`, so that the client retries the claim.
     ///
-    /// Does nothing if no watch receives the individual notifications of this claim.
+    /// Does nothing if there is no such watch (see [`watch_claim`](Self::watch_claim)).
     pub fn call(&self, id: &str) {
         let Some(id) = LeaseId::from_secret(id) else { return };
         if !self.0.tally.count(id.number()) {
