@@ -112,7 +112,7 @@
 ///
 /// # Cancel safety
 ///
-/// A call of the annotated function is as cancel safe as the function's body. If the call is
+/// A call to the annotated function is as cancel safe as the function's body. If the call is
 /// dropped, the client releases the lock in the background.
 pub use leasehold_macros::locked;
 

@@ -1,8 +1,8 @@
 //! The etcd keys that locks use. The keys follow the recipe of etcd's `concurrency` package.
 //!
 //! Each holder and each waiter has a key under `<prefix><name>/`. The order of the keys' creation
-//! is the order of the queue. All further keys that Leasehold needs are under `<prefix>~`, because
-//! no lock name starts with `~`.
+//! is the order of the queue. All other keys that Leasehold needs are under `<prefix>~`, because no
+//! lock name starts with `~`.
 
 use leasehold_core::backend::Lease;
 use leasehold_core::{Error, ErrorKind, LockKey};

@@ -26,8 +26,8 @@
 //! Holders, waiters and the file use a single clock. This clock keeps running while the machine is
 //! suspended and cannot be set, so locks do not depend on the time of day. Restarting the machine
 //! frees all keys immediately. Fencing tokens are strict, even after a power failure, because an
-//! upper bound for the tokens is written to the disk before a token is granted. The bound is high
-//! enough for the tokens of one minute, so only one commit per minute waits for the disk.
+//! upper bound for the tokens is written to the disk before a token is granted. Each new bound is
+//! high enough for the tokens of the next minute, so only one commit per minute waits for the disk.
 //!
 //! If the file is deleted or replaced, the store loses its data. The next call creates a new file.
 //! Former holders are notified within 250 ms. The first fencing token in the new file is derived
@@ -45,7 +45,7 @@
 //! returns [`Unsupported`](leasehold_core::ErrorKind::Unsupported) for a file from a different
 //! machine, in a time namespace with a separate clock, and on file systems that several machines
 //! may use, such as NFS, SMB, FUSE and 9P. Containers on one machine can share a file. The backend
-//! runs on Unix systems. On systems other than Linux, leases expire according to the time of day.
+//! runs on Unix systems. On systems other than Linux, leases expire according to the wall clock.
 //!
 //! The backend creates the file and missing directories for the current user only. If a process can
 //! write the file, it can acquire every lock in it. If a process can only read the file, it can

@@ -1,12 +1,12 @@
 //! Manages ZooKeeper sessions. All renewed leases with the same TTL share one session. Every lease
 //! that is not renewed has a separate session.
 //!
-//! A session expires if ZooKeeper's leader has no contact with the session's client for as long as
-//! the session timeout. If a server other than the leader replies, the reply does not show when the
-//! leader last had contact with the client, because servers forward session activity to the leader
-//! only every half tick. Leasehold therefore renews a session by reconnecting to it. The leader
-//! must confirm the reconnection, which restarts the session timeout. A write on the same
-//! connection shows that the leader has not been replaced.
+//! A session expires if ZooKeeper's leader has had no contact with the session's client for the
+//! length of the session timeout. If a server other than the leader replies, the reply does not
+//! show when the leader last had contact with the client, because servers forward session activity
+//! to the leader only every half tick. Leasehold therefore renews a session by reconnecting to it.
+//! The leader must confirm the reconnection, which restarts the session timeout. A write on the
+//! same connection shows that the leader has not been replaced.
 //!
 //! A connection is closed soon after its use, because servers limit the number of connections per
 //! address, and all clients need connections for their renewals. The client crate does not send

@@ -271,8 +271,8 @@ pub(crate) struct TypeArgs {
     #[arg(long)]
     pub(crate) write: bool,
 
-    /// Also acquire this lock, with the same lock type. This option may be repeated, in any order. The command runs only when all locks are
-    /// held.
+    /// Also acquire this lock, with the same lock type. This option may be given more than once, and the order does not matter. The command
+    /// runs only when all locks are held.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub(crate) also: Vec<OsString>,
 }

@@ -158,8 +158,8 @@ impl Stalls {
     ///
     /// # Errors
     ///
-    /// Returns [`Void`] if the event was late and the machine stalled for at least that long since
-    /// the event was due.
+    /// Returns [`Void`] if the event was late, but by no more than the time for which the machine
+    /// stalled since the event was due.
     ///
     /// # Panics
     ///

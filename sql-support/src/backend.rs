@@ -72,8 +72,8 @@ impl<D: Database> Backend<D> {
     /// function performs neither I/O nor checks.
     ///
     /// Until the first request, the backend [declares](LockBackend::capabilities) best-effort
-    /// tokens and no notifications. A caller that starts to wait before the first request is not
-    /// notified of changes, so it polls.
+    /// tokens and no notifications. If a caller starts to wait before the backend's first request,
+    /// the caller polls, because it is not notified of changes.
     pub fn connect_lazily(config: D::Config) -> Self {
         Self(Arc::new(Door { opened: OnceCell::new(), config: Some(config) }))
     }

@@ -22,8 +22,8 @@ use crate::request::Named;
 /// - The driver *polls* the [watched](Self::watched) keys (SQLite, `data_version`). The callback of
 ///   [`when_watched`](Self::when_watched) starts the polling. The driver reports changes with
 ///   [`call`](Self::call) or [`notify`](Self::notify).
-/// - *Neither* method is available (MySQL). The driver uses [`local`](Self::local), and waiting
-///   callers poll.
+/// - *Neither* method is available (MySQL). The driver creates its notification source with
+///   [`local`](Self::local), so waiting callers poll.
 ///
 /// Clones share the watches.
 ///

@@ -63,7 +63,7 @@ pub(crate) async fn the_deadline_counts_from_before_the_request(scene: &Scene) {
     let latest = asked_at + (scene.ttl() - drift(scene.ttl())) + scene.ttl() / 8;
     assert!(
         guard.deadline() <= latest,
-        "the deadline {:?} is later than {latest:?}, so it was not calculated from before the request",
+        "the deadline {:?} is later than {latest:?}, so it was not calculated from a time before the request",
         guard.deadline()
     );
     guard.release().await.unwrap();

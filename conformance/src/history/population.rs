@@ -38,7 +38,7 @@ impl Population {
         self.places.len()
     }
 
-    /// Returns whether the population has no slots.
+    /// Returns `true` if the population has no slots.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }

@@ -234,7 +234,7 @@ pub struct Figures {
     /// The number of violations, by rule, not counting excused violations.
     pub violations: BTreeMap<Rule, u64>,
     /// The number of excused violations, by rule. A violation is excused if the guarantees permit
-    /// it for some time after a fault.
+    /// a violation of this kind and length during a fault, or for a limited time after the fault.
     pub excused: BTreeMap<Rule, u64>,
     /// The longest overlap of two holds that should exclude each other.
     pub longest_overlap_ms: f64,
@@ -250,8 +250,8 @@ pub struct Figures {
     pub longest_unserved_ms: f64,
     /// The time between the last client's exit and the moment when all keys were free.
     pub until_free_ms: f64,
-    /// The total time during which the machine did not run the campaign. Only stalls of 200 ms or
-    /// more are detected.
+    /// The total time for which the machine stalled during the run. Only stalls of 200 ms or more
+    /// are detected.
     pub stalled_ms: f64,
     /// The largest numbers of file descriptors that a client process had open during its work and
     /// afterwards.

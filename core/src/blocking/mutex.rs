@@ -13,7 +13,7 @@ use crate::options::LockOptions;
 /// A lock that one holder at a time can acquire. This is the blocking version of
 /// [`Mutex`](crate::Mutex).
 ///
-/// A thread that locks the mutex again while holding it deadlocks.
+/// If a thread that holds the mutex locks it again, the thread deadlocks.
 ///
 /// ```
 /// # fn main() -> Result<(), leasehold_core::Error> {

@@ -51,7 +51,7 @@ pub enum LockKind {
 }
 
 impl LockKind {
-    /// Returns the type of lock that requests `share`.
+    /// Returns the type of lock that a claim for `share` acquires.
     pub fn of(share: Share) -> Self {
         match share {
             Share::Whole => Self::Mutex,

@@ -117,7 +117,7 @@ impl MemberView {
 }
 
 impl Inspection {
-    /// Creates the inspection of a free key.
+    /// Creates the inspection result for a free key.
     pub fn free() -> Self {
         Self {
             holders: Vec::new(),
@@ -145,7 +145,7 @@ impl Inspection {
         self
     }
 
-    /// Sets an upper bound for all tokens granted for the key so far.
+    /// Sets a number that is at least as large as every token granted for the key so far.
     #[must_use]
     pub fn with_last_token(mut self, number: Option<u64>) -> Self {
         self.last_token = number;

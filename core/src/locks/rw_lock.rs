@@ -199,9 +199,9 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) immediately if the
-    /// lock is [reentrant](Self::reentrant) and its owner is reading. All other errors are the same
-    /// as for [`read`](Self::read).
+    /// Returns [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) immediately if this
+    /// handle is [reentrant](Self::reentrant) and its owner already holds the lock as a reader. All
+    /// other errors are the same as for [`read`](Self::read).
     ///
     /// # Cancel safety
     ///

@@ -74,7 +74,7 @@ pub struct LongWait<'a> {
     /// A holder of the lock, if this process knows one.
     pub holder: Option<&'a Holder>,
     /// Whether the task that is waiting for the lock also acquired the lock's current lease.
-    /// Outside a task, this field compares threads instead of tasks.
+    /// For a caller outside a task, this field states whether the same thread acquired the lease.
     ///
     /// If this field is `true`, the task is waiting for itself, unless it has passed the guard to
     /// another task.
@@ -120,7 +120,7 @@ pub enum WakeUp {
 pub struct Acquired<'a> {
     /// The lock that the event is about.
     pub lock: Subject<'a>,
-    /// The number of the fencing token.
+    /// The fencing token, as a number.
     pub token: u64,
     /// How the call obtained its lease.
     pub path: GrantPath,

@@ -9,7 +9,8 @@ use crate::remote::{Rows, Text};
 use crate::request::{Acquire, Key, List, Named, Renew};
 
 /// Creates the query batches for the transactions of [`Database`](crate::Database) in one SQL
-/// dialect. The replies have the same [`Rows`](crate::remote::Rows) in both dialects.
+/// dialect. In both dialects, the replies contain [`Rows`](crate::remote::Rows) with the same
+/// columns.
 ///
 /// [`mysql::Statements`](crate::mysql::Statements) and
 /// [`postgres::Statements`](crate::postgres::Statements) implement this trait.

@@ -47,16 +47,16 @@ impl Contention {
         Self::default()
     }
 
-    /// Sets the holder of the key whose lease expires first.
+    /// Sets the holder of the key. If the key has several holders, specify the holder whose lease
+    /// expires first.
     #[must_use]
     pub fn with_holder(mut self, holder: Holder) -> Self {
         self.holder = Some(holder);
         self
     }
 
-    /// Sets the time until what prevents the grant expires: a lease, or a queue entry ahead of the
-    /// claim. Call this method if the key may become free before the reported holder's lease
-    /// expires.
+    /// Sets the time until the lease or the earlier queue entry that prevents the grant expires.
+    /// Call this method if the key may become free before the reported holder's lease expires.
     #[must_use]
     pub fn with_retry_after(mut self, time: Duration) -> Self {
         self.retry_after = Some(time);
@@ -66,9 +66,9 @@ impl Contention {
     /// Declares that the store has queued the claim, and sets how long the queue entry lasts if no
     /// further attempt is made.
     ///
-    /// Call this method if the store queued a claim whose caller only
-    /// [waits](crate::backend::Patience::Waits), without [requesting a queue
-    /// entry](crate::backend::Patience::Queues).
+    /// Call this method only if the claim did not request a queue entry, that is, its patience is
+    /// [`Waits`](crate::backend::Patience::Waits) and not
+    /// [`Queues`](crate::backend::Patience::Queues).
     #[must_use]
     pub fn with_place(mut self, time: Duration) -> Self {
         self.place = Some(time);

@@ -53,8 +53,8 @@ impl Finding {
         Self::new(Verdict::Warning, check.into(), message.into())
     }
 
-    /// Creates the result of a check that found that the server cannot be used. The message should
-    /// suggest a remedy.
+    /// Creates the check result for a server that cannot be used. The message should suggest a
+    /// remedy.
     pub fn failed(
         check: impl Into<Cow<'static, str>>,
         message: impl Into<Cow<'static, str>>,

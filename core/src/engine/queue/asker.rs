@@ -1,4 +1,5 @@
-//! Passes the right to send requests for one key to the store from one caller to the next.
+//! For each key, passes a turn from caller to caller. The caller that has the turn may send
+//! requests to the store.
 
 use std::sync::Arc;
 
