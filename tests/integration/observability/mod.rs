@@ -14,7 +14,7 @@ type Row = Vec<String>;
 
 /// The rows of the table under a heading of the page.
 fn rows(heading: &str) -> Vec<Row> {
-    let page = include_str!("../../docs/observability.md");
+    let page = include_str!("../../../docs/observability.md");
     let (_, part) = page.split_once(&format!("\n## {heading}\n")).unwrap();
     let (part, _) = part.split_once("\n## ").unwrap_or((part, ""));
     let cells = |line: &str| -> Row {

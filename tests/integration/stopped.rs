@@ -47,7 +47,7 @@ impl Process {
     /// Starts a process, and waits until it acquires locks.
     fn start(url: &str) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "works", "--nocapture"]).env(STORE, url);
+        command.args(["--exact", "stopped::works", "--nocapture"]).env(STORE, url);
         let mut process = Self(command.stdout(Stdio::piped()).spawn().unwrap());
         let lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
         assert!(

@@ -57,8 +57,8 @@ fn quickstart() {
 #[cfg(feature = "blocking")]
 #[test]
 fn blocking_runs_as_the_readme_shows_it() {
-    let (_, sample) = include_str!("../examples/blocking.rs").split_once("fn main()").unwrap();
-    assert!(include_str!("../README.md").contains(sample), "the README shows another program");
+    let (_, sample) = include_str!("../../examples/blocking.rs").split_once("fn main()").unwrap();
+    assert!(include_str!("../../README.md").contains(sample), "the README shows another program");
 
     assert!(run("blocking").contains("held with token"));
 }
@@ -66,9 +66,9 @@ fn blocking_runs_as_the_readme_shows_it() {
 #[cfg(feature = "macros")]
 #[test]
 fn locked_runs_functions_as_the_readme_shows_them() {
-    let (_, example) = include_str!("../examples/locked.rs").split_once("struct Shop").unwrap();
+    let (_, example) = include_str!("../../examples/locked.rs").split_once("struct Shop").unwrap();
     let (sample, _) = example.split_once("\n#[tokio::main]").unwrap();
-    assert!(include_str!("../README.md").contains(sample), "the README shows other functions");
+    assert!(include_str!("../../README.md").contains(sample), "the README shows other functions");
 
     for said in run_on_all_stores("locked") {
         assert!(said.contains("order 42 is settled with token "), "{said}");

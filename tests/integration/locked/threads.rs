@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use leasehold::blocking::{self, LockClient};
 use leasehold::{ErrorKind, locked};
 
-use crate::AppError;
+use super::AppError;
 
 struct Shop {
     name: String,

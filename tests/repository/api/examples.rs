@@ -7,7 +7,7 @@ use syn::{
     Attribute, Expr, ExprLit, ImplItem, Item, ItemImpl, Lit, Meta, TraitItem, Type, Visibility,
 };
 
-use crate::{is_for_tests, is_hidden, items_of};
+use super::{is_for_tests, is_hidden, items_of};
 
 /// A name, behind that of the module that has the same names for threads.
 type Name = String;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use syn::{Attribute, File, FnArg, ImplItem, ImplItemFn, Item, ItemFn, ItemImpl, Type, Visibility};
 
-use crate::{is_for_tests, is_hidden, items_of, says};
+use super::{is_for_tests, is_hidden, items_of, says};
 
 /// The methods that have no twin.
 const ASYNC_ONLY: [(&str, &str); 18] = [

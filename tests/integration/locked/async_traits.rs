@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold::{ErrorKind, LockClient, LockGuard, LockOptions, locked};
 
-use crate::{AppError, client, store};
+use super::{AppError, client, store};
 
 #[async_trait::async_trait]
 trait Shop: Send + Sync {

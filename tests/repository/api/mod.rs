@@ -2,7 +2,7 @@
 //!
 //! The lint `unreachable_pub` refuses a `pub` that no path leads to, so each item that the sources call `pub` is part of the API.
 //! Items of private modules stand in the nearest public one, sorted by name, so that a record tells of paths and not of files.
-//! `LEASEHOLD_BLESS=1 cargo test --test api` writes the files anew.
+//! `LEASEHOLD_BLESS=1 cargo test --test repository -- api::` writes the files anew.
 
 mod examples;
 mod twins;
@@ -47,7 +47,7 @@ fn the_public_api_is_the_recorded_one() {
             assert_eq!(
                 new,
                 old,
-                "line {} of {}: see tests/api/main.rs",
+                "line {} of {}: see tests/repository/api/mod.rs",
                 line + 1,
                 recorded.display()
             );
@@ -55,7 +55,7 @@ fn the_public_api_is_the_recorded_one() {
         assert_eq!(
             api.len(),
             expected.len(),
-            "{} is stale: see tests/api/main.rs",
+            "{} is stale: see tests/repository/api/mod.rs",
             recorded.display()
         );
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use leasehold::{LockClient, LockOptions, locked};
 
-use crate::{AppError, client, store};
+use super::{AppError, client, store};
 
 struct Order {
     id: (u32, u8),
@@ -138,7 +138,7 @@ mod renamed {
     pub(crate) use leasehold::retry;
 }
 
-#[locked(crate = crate::forms::renamed, key = "k", client = locks, retry = 1, every = "1s")]
+#[locked(crate = crate::locked::forms::renamed, key = "k", client = locks, retry = 1, every = "1s")]
 async fn renamed_crate(locks: &LockClient) -> Result<(), AppError> {
     Ok(())
 }

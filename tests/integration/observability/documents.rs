@@ -7,8 +7,8 @@ use leasehold::observe::{MetricKind, MetricSpec, Metrics, Observer, Released};
 use super::capture::{Capture, Seen};
 use super::{rows, scenario, set};
 
-const DASHBOARD: &str = include_str!("../../docs/grafana/leasehold.json");
-const ALERTS: &str = include_str!("../../docs/prometheus/alerts.yml");
+const DASHBOARD: &str = include_str!("../../../docs/grafana/leasehold.json");
+const ALERTS: &str = include_str!("../../../docs/prometheus/alerts.yml");
 
 /// Panics, so that this is told of, too.
 struct Panicking;

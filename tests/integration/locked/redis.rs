@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{LockClient, connect, locked};
 use leasehold_testbed::{Redis, patiently};
 
-use crate::AppError;
+use super::AppError;
 
 struct Shop {
     redis: Redis,

@@ -9,7 +9,7 @@ use leasehold::{ErrorKind, LockClient, LockGuard, LockOptions, LossReason, locke
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::{AppError, client, store};
+use super::{AppError, client, store};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 

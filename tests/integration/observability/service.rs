@@ -1,6 +1,6 @@
 //! The example, as Prometheus sees it.
 
-#[path = "../../examples/service.rs"]
+#[path = "../../../examples/service.rs"]
 #[expect(dead_code, reason = "the test has a main function of its own")]
 mod example;
 
