@@ -35,7 +35,7 @@ use crate::scene::Scene;
 pub struct Case {
     /// The name of the module that contains the case.
     pub group: &'static str,
-    /// The statement that the case checks.
+    /// The name of the case, which states the property that the case checks.
     pub name: &'static str,
     /// What the case tests, for example the client or the store.
     pub subject: Subject,

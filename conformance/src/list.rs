@@ -7,7 +7,7 @@ use crate::profile::Profile;
 use crate::stalls::Ending;
 
 /// The subjects, under the names that the list uses.
-#[expect(non_upper_case_globals, reason = "these constants are the words of the list below")]
+#[expect(non_upper_case_globals, reason = "the list below uses these lowercase names")]
 mod subject {
     use crate::case::Subject;
 

@@ -10,9 +10,9 @@
 //!   background thread does not keep the process alive.
 //!
 //! - **Dropping a guard blocks.** Dropping a guard waits up to two seconds for the store to confirm
-//!   the release, so a program that exits after the drop does not leave a lock behind. If a
-//!   release is still unconfirmed after two seconds, dropping another guard returns immediately
-//!   until all releases are confirmed. In async code, dropping a guard never waits.
+//!   the release, so a program that exits after the drop does not leave a lock behind. If the store
+//!   has not confirmed a release after two seconds, later drops do not wait. Drops wait again after
+//!   all pending releases have been confirmed. In async code, dropping a guard never waits.
 //!
 //! - **Threads are owners.** A thread that holds a [`ReentrantMutex`] can lock it again. Threads
 //!   that share a [scope](crate::OwnerId::sync_scope) count as the same owner.

@@ -324,7 +324,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// Returns [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if a lease is still held or a
     /// release is still unconfirmed after `within`. If `drain` times out, the leases that are still
-    /// held stay in force.
+    /// held remain valid.
     ///
     /// # Cancel safety
     ///
@@ -362,8 +362,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// Returns [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the store did not
     /// confirm all releases within the given time. `shutdown` also waits for calls in progress,
-    /// because the store may still grant their requests. A pending `lock` future that is neither
-    /// polled nor dropped delays `shutdown` for the full time.
+    /// because the store may still grant their requests. If a pending `lock` future is neither
+    /// polled nor dropped, `shutdown` waits until `within` has passed.
     ///
     /// # Cancel safety
     ///
@@ -488,8 +488,9 @@ impl<B: LockBackend> Builder<B> {
 
     /// Sets how long a lock may be held before the client reports a long hold. The client reports
     /// each holder at most once, at level `warn`, when the holder first renews the lease after this
-    /// time. Elections with a long leadership are not reported. By default, the client reports a
-    /// lock that has been held for 5 min. [`Duration::MAX`] disables the report.
+    /// time. The leader of an election is never reported, because a leader keeps its lock as long
+    /// as it can. By default, the client reports a lock that has been held for 5 min.
+    /// [`Duration::MAX`] disables the report.
     #[must_use]
     pub fn long_hold(mut self, time: Duration) -> Self {
         self.settings.long_hold = time;

@@ -56,7 +56,7 @@ impl ServerError {
         &self.code
     }
 
-    /// Returns whether the server does not know the script. If the script is unknown, the server
+    /// Returns whether the script is unknown to the server. If the script is unknown, the server
     /// has not applied anything, and the caller must send the script's source.
     pub fn is_no_script(&self) -> bool {
         self.code == "NOSCRIPT"
@@ -261,7 +261,7 @@ pub fn unreachable(cause: &str) -> Error {
     let reason = REASONS.iter().find(|(sign, _)| cause.contains(sign)).map(|(_, reason)| *reason);
     let reason = reason.unwrap_or_else(|| {
         if closed.iter().any(|sign| cause.contains(sign)) {
-            "the server closed the connection immediately; check that it is Redis, that TLS is used on both sides or on neither, and its maxclients limit"
+            "the server closed the connection immediately; check that it is Redis, that TLS is used on both sides or on neither, and that its maxclients limit has not been reached"
         } else {
             "cannot reach the server"
         }

@@ -51,23 +51,24 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// without a `place`. The *queue* consists of the rows with a `place`, ordered by `place`.
 ///
 /// - **Waking**: `acquire` wakes queue entries in its first step, and `release` wakes them after it
-///   has released a lease in force. To wake queue entries, go through the queue in order and add
-///   each row's `units` to a sum, as long as the sum does not exceed the row's `capacity`. The sum
-///   starts with the units of all holders. The claims of the rows that are included in the sum can
-///   now be granted. If such a row has a `patience`, its `ends` becomes
+///   has ended a lease that had not expired. To wake queue entries, go through the queue in order
+///   and add each row's `units` to a sum, as long as the sum does not exceed the row's `capacity`.
+///   The sum starts with the units of all holders. The claims of the rows that are included in the
+///   sum can now be granted. If such a row has a `patience`, its `ends` becomes
 ///   `least(ends, now + patience)`.
 /// - **Different lock type**: If the key has holders whose `whole` differs from the claim's, the
 ///   key is in use as a different lock type, and nothing changes.
 /// - **Admission**: A claim is admitted if the row with its tag is already a holder, or if enough
-///   permits are free: the units of all holders, of all queue entries *before the claim's entry*,
-///   and of the claim add up to at most the claim's [capacity](Acquire::capacity). A claim without
-///   a queue entry is treated as the last entry of the queue.
+///   permits are free. Enough permits are free if the units of all holders, of all queue entries
+///   *before the claim's entry*, and of the claim add up to at most the claim's
+///   [capacity](Acquire::capacity). A claim without a queue entry is treated as the last entry of
+///   the queue.
 /// - **Grant**: The claim's row becomes or remains a holder: `place` is set to null and `ends` to
-///   `now + ttl`, and the row gets a new token. A lease that is already in force never gets more
-///   permits (`units`). A new holder's `asked` is the largest `asked` value of all existing
-///   holders.
-/// - **Refusal**: A claim that [may be queued](Acquire::place) keeps its position if it is already
-///   in the queue, and is appended to the queue otherwise. The claim's row gets
+///   `now + ttl`, and the row gets a new token. If the row was already a holder, its number of
+///   permits (`units`) never increases. A new holder's `asked` is the largest `asked` value of all
+///   existing holders.
+/// - **Refusal**: If a claim that [may be queued](Acquire::place) is already in the queue, it keeps
+///   its position. Otherwise, the claim is appended to the queue. The claim's row gets
 ///   `ends = now + place.time` and its `patience`. A claim that must not be queued leaves no row.
 ///   The reply contains the holder whose lease expires first. Unless the claim is exclusive and the
 ///   key is held, the reply also contains the smallest `ends` of all queue entries before the
@@ -80,36 +81,38 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 /// - **Requested minimum token**: The claim's [requested minimum
 ///   token](crate::request::Acquire::least_token) replaces `clock` if the requested token is larger
 ///   but not too far ahead of `clock`.
-/// - **Minimum token**: A renewal of a lease in force raises the partition's token to the lease's
-///   minimum token.
+/// - **Minimum token**: Renewing a lease that has not expired raises the partition's token to at
+///   least the lease's minimum token.
 ///
-/// A claim for several keys neither wakes nor creates queue entries. The transaction first decides
-/// on the admission of all claims, in their order. Then all leases are granted.
+/// A claim for several keys neither wakes nor creates queue entries. The transaction first checks,
+/// in order, whether each claim can be admitted. If all claims can be admitted, all leases are
+/// granted.
 ///
 /// # Membership
 ///
-/// One row contains the configuration of the quorum of which the database is a member, and the
-/// *incarnation* of the database that wrote the row. A new incarnation starts whenever the database
-/// may have lost acknowledged data, for example after a promotion. A row from an earlier
-/// incarnation counts as empty.
+/// One row contains the configuration of the quorum that the database belongs to. The row also
+/// contains the name of the *incarnation* in which the database wrote the row. A new incarnation
+/// starts whenever the database may have lost acknowledged data, for example after a promotion. A
+/// row from an earlier incarnation counts as empty.
 ///
 /// - **Claim with a quorum configuration**: Unless the row contains this configuration, the claim
 ///   fails with [`NotEnlisted`](crate::Failure::NotEnlisted) and changes nothing. The transaction
-///   reads the row after it has locked the partition. A claim without a quorum configuration does
-///   not read the row.
-/// - **Membership status**: If the row is empty, it gets the fresh identity, `since = now`, and no
-///   configuration.
-/// - **Join**: The transaction locks all partitions in ascending order, and then does the same as
-///   for a *membership status* request. If the row has the requested identity and no different
-///   configuration, the row gets the requested configuration and all partitions get the minimum
-///   token.
+///   reads the row after it has locked the partition.
+/// - **Claim without a quorum configuration**: The transaction does not read the row.
+/// - **Membership status**: If the row is empty, the transaction sets the identity to `fresh` and
+///   `since` to `now`, and removes the configuration.
+/// - **Join**: The transaction locks all partitions in ascending order, and then proceeds as for a
+///   *membership status* request. The database joins if the row has the requested identity and if
+///   its configuration is either not set or equal to the requested configuration. To join, the
+///   transaction writes the requested configuration to the row and raises the token of each
+///   partition to at least the minimum token.
 ///
 /// # Cleanup
 ///
 /// Some keys are never claimed again, so requests also delete expired rows of unrelated keys. Each
-/// granted request deletes up to two rows of any key that expired at least one minute ago. The
-/// deletion does not wait for database locks. An implementation may also delete expired rows in
-/// only some of the granted requests, but then more than two rows at a time. Expired rows cannot
+/// granted request deletes up to two rows that expired at least one minute ago, regardless of their
+/// keys. The deletion does not wait for database locks. Instead, an implementation may delete more
+/// than two rows at a time, but only with some of the granted requests. Expired rows cannot
 /// accumulate if the limit is two rows per granted request on average.
 ///
 /// # Errors

@@ -8,8 +8,8 @@
 //! may run it on any connection.
 //!
 //! On connections that Leasehold opens, the statements for acquiring and releasing are prepared
-//! once. If a prepared statement is missing later, the connection passes through a pooler, so the
-//! client stops preparing statements.
+//! once. If a prepared statement is later found to be missing, the client concludes that the
+//! connection passes through a pooler, and stops preparing statements.
 //!
 //! ```
 //! use leasehold_core::LockKey;

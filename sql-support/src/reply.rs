@@ -66,7 +66,7 @@ pub struct Refused {
     pub called: Vec<Uuid>,
 }
 
-/// A lease in force, as shown to other clients.
+/// A holder's lease, as shown to other clients.
 ///
 /// [`Refused`] and [`Forced`] contain values of this type.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -105,7 +105,8 @@ pub enum Renewed {
 /// [`Database::release`](crate::Database::release) returns this type.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Released {
-    /// Whether the lease was in force. `false` if only a queue entry was removed.
+    /// Whether the lease was still held when the release ran. `false` if only a queue entry was
+    /// removed.
     pub was_held: bool,
     /// Queue entries that can be granted now, as defined in [the module](self).
     pub called: Vec<Uuid>,
@@ -153,7 +154,7 @@ pub struct ShownRow {
 /// [`Database::inspect`](crate::Database::inspect) returns this type.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Inspected {
-    /// The leases in force, sorted by expiry. The list contains at most [`Inspected::LISTED`]
+    /// The current leases, sorted by expiry. The list contains at most [`Inspected::LISTED`]
     /// leases.
     pub holders: Vec<ShownRow>,
     /// The queue entries, in order. The list contains at most [`Inspected::LISTED`] entries.

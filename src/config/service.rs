@@ -1,4 +1,4 @@
-//! A service that provides the locks of a configuration.
+//! A service that provides the locks defined in a configuration.
 
 use std::time::Duration;
 

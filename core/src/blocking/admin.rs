@@ -37,7 +37,7 @@ impl Admin {
         Self { admin, background }
     }
 
-    /// Returns the leases in force on `key`.
+    /// Returns the current leases on `key`.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Admin {
         Ok(KeyList { list: self.admin.list(prefix)?, background: self.background.clone() })
     }
 
-    /// Ends all leases in force on `key` and writes the reason `why` to the log.
+    /// Ends all current leases on `key` and writes the reason `why` to the log.
     ///
     /// # Errors
     ///

@@ -251,7 +251,7 @@ impl Error {
         self.0.loss
     }
 
-    /// Returns a holder of the key at the time when the call gave up, if the kind is
+    /// Returns one of the clients that held the key when the call gave up, if the kind is
     /// [`ErrorKind::Timeout`] and the store reported a holder.
     pub fn holder(&self) -> Option<&Holder> {
         self.0.holder.as_ref()

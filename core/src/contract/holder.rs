@@ -1,4 +1,4 @@
-//! The public information about a lease in force.
+//! The public information about a current lease.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::contract::backend::{Fingerprint, Share};
 use crate::contract::description::Description;
 
-/// The public information about a lease in force: who holds the lease, how many units it covers,
-/// and when it expires.
+/// The public information about a current lease: who holds the lease, how many units it covers, and
+/// when it expires.
 ///
 /// See [`Admin::inspect`](crate::admin::Admin::inspect) for an example that prints the holders of a
 /// key.

@@ -229,9 +229,9 @@ pub struct Renewed<'a> {
     pub lock: Subject<'a>,
     /// The token of the holder.
     pub token: u64,
-    /// The time from when the renewal first became due until the store confirmed it. This time is
-    /// normally one round trip. It is zero if the store confirmed the renewal before the renewal
-    /// was due.
+    /// The time from the scheduled time of the renewal until the store confirmed the renewal. The
+    /// lag is normally one round trip. If the client renewed the lease early and the store
+    /// confirmed the renewal before the scheduled time, the lag is zero.
     pub lag: Duration,
     /// The time until the new deadline.
     pub remaining: Duration,

@@ -1,5 +1,5 @@
-//! Decides how long a server is considered the primary, and which replies may come from a server
-//! that has been replaced.
+//! Decides for how long a server is considered the primary, and which replies may have been sent by
+//! a server that was replaced in the meantime.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! The SQL statements from which query batches are assembled.
 //!
 //! `{name}` is a table, which [`Layout::fill`](crate::Layout::fill) replaces. `:name` is a value.
-//! Each row of the reply starts with a word by which `rows.rs` recognizes the row. Reply rows that
-//! start with `set` exist only for the side effects of their functions.
+//! Each row of the reply starts with a word by which `rows.rs` recognizes the row. Rows that start
+//! with `set` come from queries that run only for their side effects, for example to change a
+//! setting.
 
 /// Sets all session settings that the meaning of a batch depends on, because the defaults of the
 /// session are unknown.

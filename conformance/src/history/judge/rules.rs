@@ -226,7 +226,8 @@ impl<'a> Rules<'a> {
                     self.longest_unserved = self.longest_unserved.max(unserved);
                     if unserved > bound {
                         let text = format!(
-                            "process {} waited {unserved:.1?} for {key} without a holder or a fault",
+                            "process {} waited {unserved:.1?} for {key}, although the key had no \
+                             holder and no fault was active",
                             event.process
                         );
                         let length = unserved;

@@ -52,8 +52,8 @@ pub enum Patience {
 }
 
 impl Patience {
-    /// How long a store reserves a free key for a queued claim whose caller [waits](Self::Waits)
-    /// but did not request a queue entry.
+    /// How long a store reserves a free key for a claim that the store has queued although its
+    /// caller only [waits](Self::Waits) and did not request a queue entry.
     ///
     /// The reservation is long enough for a round trip to anywhere in the world. A crashed waiter
     /// delays other waiters by at most the duration of one reservation.
@@ -90,8 +90,9 @@ impl Claim {
         self
     }
 
-    /// Asks the store to make the last token of the grant, including the spare tokens, at least a
-    /// given minimum, so that several stores can grant the same token.
+    /// Asks the store for a grant whose last token is at least `number`. If the grant has spare
+    /// tokens, the last spare token is the last token. Clients use this request to get the same
+    /// token from several stores.
     ///
     /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) ignores a
     /// requested minimum token that, interpreted as a time, is more than
