@@ -107,8 +107,8 @@
 ///   function;
 /// - the remaining errors of [`Mutex::run`](crate::Mutex::run).
 ///
-/// If the lease is lost, an async body is dropped before it finishes. A plain body cannot be
-/// stopped, so the error is returned only after the body has finished.
+/// If the lease is lost, an async body is dropped before it finishes. A body that is not async
+/// cannot be stopped, so the error is returned only after the body has finished.
 ///
 /// # Cancel safety
 ///

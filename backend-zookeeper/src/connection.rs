@@ -515,7 +515,7 @@ mod tests {
 
         assert!(range.0 <= TTL && TTL <= range.1, "{range:?}");
         let first = servers.addresses.of(NAME).await.map_err(Failure::into_error).unwrap();
-        assert_eq!(first, [good, silent.to_owned()], "the address that responds is tried first");
+        assert_eq!(first, [good, silent.to_owned()], "the address that responded is tried first");
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -101,8 +101,9 @@ impl Contest {
     ///
     /// # Panics
     ///
-    /// Panics if a process fails. Also panics if the store granted a claim before an earlier claim.
-    /// A claim is earlier if the store had acknowledged it before the other claim was sent.
+    /// Panics if a process fails. Also panics if the store granted a later claim before an earlier
+    /// claim. A claim counts as earlier than another claim if the store acknowledged it before the
+    /// other claim was sent.
     ///
     /// # Cancel safety
     ///

@@ -145,7 +145,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
     }
 }
 
-/// The kind of time that a store uses.
+/// How time passes for a store: real time, or simulated time, in which waiting takes no real time.
 ///
 /// [`Harness::TIME`] selects the kind of time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -174,7 +174,7 @@ pub enum Time {
 }
 
 impl Time {
-    /// Returns the number of rounds of a long test case in this kind of time.
+    /// Returns how many rounds of a long test case run if the store uses this kind of time.
     pub const fn rounds(self) -> Rounds {
         match self {
             Self::Driven => Rounds::Many,
@@ -183,7 +183,8 @@ impl Time {
         }
     }
 
-    /// Returns the subjects whose test cases run in this kind of time by default.
+    /// Returns the [subjects](Subject) whose test cases run by default if the store uses this kind
+    /// of time.
     ///
     /// For cases that test the client, a real store only adds latency, so these cases run in
     /// virtual time. Cases about network faults and load need real time.
@@ -235,12 +236,13 @@ pub enum Groups {
 }
 
 impl Groups {
-    /// The groups for a store's additional topologies. In these topologies, clients find the server
-    /// in a different way or use several servers, so requests and watches can move between servers.
+    /// The groups of cases for a store's additional topologies. In these topologies, clients find
+    /// the server in a different way or use several servers, so requests and watches can move
+    /// between servers.
     pub const OF_TOPOLOGY: Self =
         Self::Named(&["fencing", "lost", "mutual_exclusion", "renewal", "waiting"]);
 
-    /// The groups for mutexes that are implemented with a different lock type
+    /// The groups of cases for mutexes that are implemented with a different lock type
     /// ([`AsMutex`](crate::AsMutex)). For such a mutex, only the store's operations on a single
     /// lease differ from those for an ordinary mutex.
     pub const OF_KIND: Self = Self::Named(&[
@@ -308,7 +310,7 @@ pub struct Timing {
 impl Timing {
     /// Returns the limits for real time: a TTL of 8 s, a slack of 3 s, and a delay of at most 250
     /// ms while the machine does not stall. A delay of 250 ms is long enough for several threads
-    /// and processes to wait for the CPU one after another.
+    /// and processes to get the CPU one after another.
     pub const fn new() -> Self {
         Self {
             ttl: Duration::from_secs(8),
@@ -318,14 +320,15 @@ impl Timing {
         }
     }
 
-    /// Returns the limits for virtual and driven time: a TTL of 8 s, and a slack of 50 ms for a few
-    /// timer steps. In virtual and in driven time, a busy machine does not cause delays.
+    /// Returns the limits for [virtual](Time::Virtual) and [driven](Time::Driven) time: a TTL of 8
+    /// s, and a slack of 50 ms, which covers a few timer steps. The slack can be short, because a
+    /// busy machine does not cause delays in these kinds of time.
     pub const fn exact() -> Self {
         let slack = Duration::from_millis(50);
         Self::new().with_slack(slack).with_prompt(slack)
     }
 
-    /// Sets the TTL of most leases.
+    /// Sets the TTL of most leases. A few test cases set a different TTL for a lease.
     #[must_use]
     pub const fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;

@@ -153,17 +153,17 @@ impl Stalls {
         Self(Vec::new())
     }
 
-    /// Checks the delay of an event that was due `took` ago and has just occurred. The event should
-    /// have occurred within `bound`.
+    /// Checks the delay of an event that has just occurred. The test started to wait for the event
+    /// `took` ago, and the event should have occurred within `bound`.
     ///
     /// # Errors
     ///
     /// Returns [`Void`] if the event was late, but by no more than the time for which the machine
-    /// stalled since the event was due.
+    /// stalled while the test waited.
     ///
     /// # Panics
     ///
-    /// Panics if the stalls do not explain the delay, or if the event was due before the
+    /// Panics if the stalls do not explain the delay, or if the test started to wait before the
     /// observation started.
     pub fn in_time(&self, event: impl fmt::Display, took: Duration, bound: Duration) -> Measured {
         let late = took.saturating_sub(bound);

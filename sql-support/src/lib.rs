@@ -22,13 +22,13 @@
 //! | `stripe` | 0 to 255, primary key | the [partition](request::Key::stripe) of a key |
 //! | `token` | 64 bits | the last fencing token of the partition's keys |
 //!
-//! `leasehold_lease` has a row for each lease in force and for each queue entry.
+//! `leasehold_lease` has a row for each current lease and for each queue entry.
 //!
 //! | column | type | contents |
 //! | --- | --- | --- |
 //! | `key` | text, compared by bytes, at most [`Layout::MAX_KEY`] | the encoded name |
 //! | `tag` | UUID, primary key with `key` | identifies the lease, see [`tag`](request::tag). The tag is not the lease ID, which is a secret |
-//! | `place` | 64 bits | the position in the key's queue; null if the lease is in force |
+//! | `place` | 64 bits | the position in the key's queue; null for a lease |
 //! | `whole` | boolean | true for the whole key, false for permits |
 //! | `units` | 32 bits, unsigned | the number of permits; 1 for the whole key |
 //! | `capacity` | 32 bits, unsigned | the total number of permits; 1 for the whole key |

@@ -223,7 +223,7 @@ pub(crate) async fn work_that_ends_in_time_is_returned(scene: &Scene) {
 
     let work = mutex.run(async |_guard| {
         client.backend().expire(&key).await.unwrap();
-        "done while the lock was free"
+        "the result of work that continued after the lease was lost"
     });
     assert_eq!(work.await.unwrap_err().kind(), ErrorKind::LeaseLost);
 }

@@ -94,8 +94,8 @@ pub enum Order {
 }
 
 impl Said {
-    /// Converts the content of a line to an event of the process with this number. Returns the
-    /// content unchanged if it is a request.
+    /// Converts the content of a line to an event of the process with this number. If the content
+    /// is a request and not an event, returns the content unchanged, as an error.
     pub fn into_event(self, process: u32) -> Result<Event, Self> {
         match self {
             Self::Event { at, kind } => Ok(Event { at, process, kind }),

@@ -76,7 +76,7 @@ impl Guard {
         self.guard.state()
     }
 
-    /// Returns whether the lease is in force. This method reads local state and does no I/O.
+    /// Returns whether the lease is still valid. This method reads local state and does no I/O.
     ///
     /// A result of `true` may be out of date by the time the caller acts on it. A result of `false`
     /// is final.
@@ -84,7 +84,7 @@ impl Guard {
         self.guard.is_held()
     }
 
-    /// Checks that the lease is in force, and that at least `min_left` remains before its deadline.
+    /// Checks that the lease is valid, and that at least `min_left` remains before its deadline.
     /// The method checks the local deadline and does no I/O.
     ///
     /// # Errors

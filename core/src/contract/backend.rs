@@ -69,8 +69,8 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 ///   identify a lease, each step compares the complete lease id, or a different value that is
 ///   unique to the lease.
 ///
-/// - **Idempotent acquisition.** If `try_acquire` is called again with the same [`LeaseId`] while
-///   that lease is in force, the lease is granted again with a full TTL.
+/// - **Idempotent acquisition.** If `try_acquire` is called again with the same [`LeaseId`] before
+///   that lease has expired or been released, the store grants the lease again with a full TTL.
 ///
 /// - **Expiry by the store's clock.** If a lease is not renewed, it expires soon after its TTL has
 ///   elapsed on the store's clock, and never earlier. The TTL starts when the store receives the

@@ -166,12 +166,13 @@ impl Inspection {
         self
     }
 
-    /// Returns whether any lease is in force.
+    /// Returns whether any lease is currently held on the key.
     pub fn is_held(&self) -> bool {
         !self.holders.is_empty()
     }
 
-    /// Returns the leases in force, sorted by expiry time. A store may truncate a long list.
+    /// Returns the leases that are currently held, sorted by expiry time. A store may truncate a
+    /// long list.
     pub fn holders(&self) -> &[Holder] {
         &self.holders
     }

@@ -36,7 +36,7 @@ impl<T> Few<T> {
     pub(crate) fn into_one(self) -> T {
         match self {
             Self::One(item) => item,
-            Self::Several(_) => unreachable!("the collection was created from one item"),
+            Self::Several(_) => unreachable!("a collection made from one item has one item"),
         }
     }
 

@@ -145,7 +145,7 @@ impl LockGuard {
         self.hold.state(self.upkeep.now())
     }
 
-    /// Returns whether the lease is in force, based on local information.
+    /// Returns whether the lease is still valid, based on local information.
     ///
     /// A result of `false` is final. A result of `true` can become outdated at any time. Before a
     /// write that must not happen after the lease has expired, call
@@ -154,7 +154,7 @@ impl LockGuard {
         !matches!(self.state(), LeaseState::Lost(_))
     }
 
-    /// Checks that the lease is in force, and that at least `min_left` remains before its deadline.
+    /// Checks that the lease is valid, and that at least `min_left` remains before its deadline.
     ///
     /// Call `ensure_held` before a step that takes a known time and must finish before the lease
     /// expires. The method checks the local deadline and does no I/O.
@@ -307,10 +307,10 @@ impl LockGuard {
 
     /// Renews the lease now with a new TTL, which also applies to later renewals.
     ///
-    /// If the new TTL is shorter, the [deadline](Self::deadline) moves before the request is sent.
-    /// If the new TTL is longer, the deadline moves only after the store has confirmed the new TTL.
-    /// If an earlier request for a shorter TTL got no reply, the deadline stays within the shorter
-    /// TTL, because the earlier request may still reach the store.
+    /// If the new TTL is shorter, the [deadline](Self::deadline) becomes earlier even before the
+    /// request is sent. If the new TTL is longer, the deadline moves only after the store has
+    /// confirmed the new TTL. If an earlier request for a shorter TTL got no reply, the deadline
+    /// stays within the shorter TTL, because the earlier request may still reach the store.
     /// [`max_hold`](crate::LockOptions::max_hold) still limits the deadline.
     ///
     /// ```
@@ -338,8 +338,9 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe. If the future is dropped, the store may have renewed the lease.
-    /// The local deadline is never later than the lease's expiry in the store.
+    /// This method is cancel safe. If the future is dropped, the store may or may not renew the
+    /// lease. In both cases, the local deadline is never later than the lease's expiry in the
+    /// store.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         let store = self.upkeep.backend().capabilities();
         options::check_ttl("ttl", ttl, &store)?;
@@ -388,8 +389,8 @@ impl LockGuard {
         }
     }
 
-    /// Runs `future` while the lease is in force, and drops it before it completes if the lease is
-    /// lost. The guard is kept.
+    /// Runs `future` while the lease is valid. If the lease is lost, this method drops `future`
+    /// before `future` completes. The guard is kept.
     ///
     /// If [`loss_grace`](crate::LockOptions::loss_grace) is set, `future` can await
     /// [`ending`](Self::ending) so that it can finish early. After a loss, `future` is dropped at

@@ -30,9 +30,9 @@ pub struct Statements {
 impl Statements {
     /// Creates the query batches for tables with this layout.
     ///
-    /// The layout should contain a schema, because the batches do not use the session's search
-    /// path. By default, the database's clock is used. Tests pass a different `clock`, which is a
-    /// query that returns microseconds and never goes backwards.
+    /// The layout should name a schema, because the batches do not use the session's search path.
+    /// By default, the database's clock is used. Tests pass a different `clock`, which is a query
+    /// that returns microseconds and never goes backwards.
     pub fn new(layout: &Layout, clock: Option<&str>) -> Self {
         let clock = clock.unwrap_or(texts::DATABASE_CLOCK).to_owned();
         let acquire = [texts::EXPIRE, texts::CALL_UP, texts::ACQUIRE, texts::CLEAR];

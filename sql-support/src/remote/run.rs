@@ -134,8 +134,9 @@ impl RunError {
         self.failure
     }
 
-    /// Converts the error of a query batch that can be retried safely. [`Failure::Unknown`] becomes
-    /// [`Failure::NotApplied`], because it does not matter whether such a batch was applied.
+    /// If it is not known whether the query batch was applied, changes the failure from
+    /// [`Failure::Unknown`] to [`Failure::NotApplied`]. Call this method only for a batch that can
+    /// be repeated safely, because then it does not matter whether the batch was applied.
     #[must_use]
     pub fn harmless(self) -> Self {
         match self.failure {

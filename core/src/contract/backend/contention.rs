@@ -55,8 +55,9 @@ impl Contention {
         self
     }
 
-    /// Sets the time until the lease or the earlier queue entry that prevents the grant expires.
-    /// Call this method if the key may become free before the reported holder's lease expires.
+    /// Sets the time after which a new attempt can succeed. This is the time until the expiry of
+    /// the lease, or of the earlier queue entry, that prevents the grant. Call this method if the
+    /// key may become free before the reported holder's lease expires.
     #[must_use]
     pub fn with_retry_after(mut self, time: Duration) -> Self {
         self.retry_after = Some(time);
@@ -105,8 +106,8 @@ impl Contention {
         self.called_by
     }
 
-    /// Returns how long the queue entry of the claim lasts, if the store queued a claim that did
-    /// not request a queue entry. Returns `None` for all other claims.
+    /// Returns how long the queue entry of the claim lasts, if the claim did not request a queue
+    /// entry but the store queued the claim nevertheless. Returns `None` for all other claims.
     pub fn place(&self) -> Option<Duration> {
         self.place
     }

@@ -112,7 +112,7 @@ impl MultiGuard {
         self.guards.iter().map(LockGuard::remaining).min().unwrap_or_default()
     }
 
-    /// Returns whether all leases are in force. This method reads local state and does no I/O.
+    /// Returns whether all leases are valid. This method reads local state and does no I/O.
     ///
     /// A result of `true` may be out of date by the time the caller acts on it. A result of `false`
     /// is final.
@@ -120,8 +120,8 @@ impl MultiGuard {
         self.guards.iter().all(LockGuard::is_held)
     }
 
-    /// Checks that every lease is in force, and that at least `min_left` remains before each
-    /// deadline. The check uses the local deadlines and does no I/O.
+    /// Checks that every lease is valid, and that at least `min_left` remains before each deadline.
+    /// The check uses the local deadlines and does no I/O.
     ///
     /// # Errors
     ///
