@@ -271,7 +271,7 @@ impl MultiGuard {
         self.guard.remaining()
     }
 
-    /// Returns whether all leases are in force. This method reads local state and does no I/O.
+    /// Returns whether all leases are still held. This method reads local state and does no I/O.
     ///
     /// A result of `true` may be out of date by the time the caller acts on it. A result of `false`
     /// is final.
@@ -279,7 +279,7 @@ impl MultiGuard {
         self.guard.is_held()
     }
 
-    /// Checks that every lease is in force, and that at least `min_left` remains before each
+    /// Checks that every lease is still held, and that at least `min_left` remains before each
     /// deadline. The check uses the local deadlines and does no I/O.
     ///
     /// # Errors
