@@ -106,7 +106,8 @@ pub struct Profile {
     /// The longest time for which a lease is renewed. See [`LockOptions::max_hold`].
     #[serde(deserialize_with = "human::time")]
     pub max_hold: Option<Duration>,
-    /// The shortest validity of an acquired lease. See [`LockOptions::min_validity`].
+    /// The minimum remaining time of a lease when it is granted. See
+    /// [`LockOptions::min_validity`].
     #[serde(deserialize_with = "human::time")]
     pub min_validity: Option<Duration>,
     /// How long work under the lock may continue after the loss notification. See

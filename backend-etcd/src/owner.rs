@@ -1,4 +1,4 @@
-//! Restricts writes to etcd to a lock's holder.
+//! Transactions in etcd that succeed only while a lock is held.
 
 use etcd_client::{Compare, CompareOp};
 use leasehold_core::LockGuard;
@@ -6,8 +6,8 @@ use leasehold_core::LockGuard;
 use crate::backend::EtcdBackend;
 use crate::entry::granted_at;
 
-/// Protects writes to the same etcd cluster with a lock, like `IsOwner` in etcd's `concurrency`
-/// package.
+/// Makes a write to the etcd cluster that stores the lock conditional on still holding the lock,
+/// like `IsOwner` in etcd's `concurrency` package.
 ///
 /// All guards that dereference to a [`LockGuard`] have this method, including the guards of
 /// readers, writers, permits and leaders.

@@ -34,7 +34,7 @@ pub(crate) struct Now {
 
 impl Host {
     /// Creates a host from a machine ID, the machine's current boot ID, and a clock. All processes
-    /// must use the same clock, which must not go backwards between two restarts of the machine.
+    /// must use the same clock, which must not go backwards between reboots of the machine.
     pub fn new(
         machine: impl Into<String>,
         boot: impl Into<String>,

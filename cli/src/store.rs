@@ -77,7 +77,7 @@ impl Backend {
         }
     }
 
-    /// Prints a message that the lock is local if no store is named and stderr is not a terminal, as in a crontab on several machines.
+    /// Prints a message that the lock is local if no store is specified and stderr is not a terminal, as in a crontab on several machines.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl Backend {
         if self.url.is_none() && !stderr().is_terminal() {
             let file = default_file()?;
             crate::out::note(format!(
-                "no store is named, so the lock is local to this user and this machine ({}); \
+                "no store is specified, so the lock is local to this user and this machine ({}); \
                  use --backend or LEASEHOLD_BACKEND to name a store, or --backend local to accept this",
                 file.display()
             ));
@@ -160,7 +160,7 @@ impl Backend {
     #[cfg(not(feature = "sqlite"))]
     async fn open_default_file(&self) -> Result<LockClient, Failure> {
         Err(Failure::usage(
-            "no store is named; use --backend or set LEASEHOLD_BACKEND, for example to redis://127.0.0.1",
+            "no store is specified; use --backend or set LEASEHOLD_BACKEND, for example to redis://127.0.0.1",
         ))
     }
 }
@@ -208,7 +208,7 @@ fn default_file() -> Result<PathBuf, Failure> {
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
         .ok_or_else(|| {
             Failure::usage(
-                "no store is named, and a lock file is not possible because HOME is not set; use --backend or set LEASEHOLD_BACKEND",
+                "no store is specified, and a lock file cannot be used because HOME is not set; use --backend or set LEASEHOLD_BACKEND",
             )
         })?;
     Ok(directory.join("leasehold").join("locks.db"))

@@ -148,7 +148,7 @@ impl Admin {
     /// Ends the lease on `key` that has the fingerprint `lease`, and logs the reason `why`.
     ///
     /// Other holders keep their leases, including a holder that acquired the key after the
-    /// fingerprint was read. If no lease in force has this fingerprint, [`ForcedRelease::ended`] is
+    /// fingerprint was read. If no current lease has this fingerprint, [`ForcedRelease::ended`] is
     /// empty.
     ///
     /// ```
@@ -193,7 +193,7 @@ impl Admin {
     /// Asks the holder of the lease with the fingerprint `lease` to finish early. The other holders
     /// of `key` do not receive the request.
     ///
-    /// Returns [`Revocation::NotHeld`] if no lease in force has this fingerprint. To ask all
+    /// Returns [`Revocation::NotHeld`] if no current lease has this fingerprint. To ask all
     /// holders, use [`LockClient::request_revocation`](crate::LockClient::request_revocation).
     ///
     /// # Errors

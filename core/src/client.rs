@@ -184,8 +184,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// A revocation request notifies each holder through
     /// [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested), but the holder
-    /// keeps its lease until it releases the lease. To end a lease without its holder's consent,
-    /// use [`Admin::force_release`].
+    /// keeps its lease until it decides to release the lease. To end a lease without its holder's
+    /// consent, use [`Admin::force_release`].
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

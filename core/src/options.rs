@@ -171,7 +171,7 @@ impl LockOptions {
     /// As in std and tokio, the wait is not limited by default, because only the caller knows how
     /// long the lock is worth waiting for. A crashed holder blocks the key for at most its TTL. If
     /// the store does not respond, the wait ends after [`outage_wait`](Self::outage_wait). To
-    /// prevent a holder that hangs from blocking the key indefinitely, set
+    /// prevent a hanging holder from blocking the key indefinitely, set
     /// [`max_hold`](Self::max_hold). In a request handler, set `wait` to the time for which the
     /// requesting client will wait for a response. Methods with a `wait` argument ignore the `wait`
     /// option.

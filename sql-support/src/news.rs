@@ -163,9 +163,9 @@ impl News {
     }
 
     /// Handles a message from another client's transaction. The message is `w<key>` for
-    /// [waiters](Concerns::Waiters) or `h<key>` for [holders](Concerns::Holders) of the key with
-    /// this encoded name. The key is followed by the tags of woken claims, separated by spaces. Any
-    /// other message notifies all watches.
+    /// [waiters](Concerns::Waiters) and `h<key>` for [holders](Concerns::Holders), where `<key>` is
+    /// the encoded name of the key. The name is followed by the tags of woken claims, separated by
+    /// spaces. Any other message notifies all watches.
     pub fn heard(&self, text: &str) {
         let mut words = text.split(' ');
         let key = words.next().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The requests to a [`Database`](crate::Database), in the form that the statements need.
+//! The requests to a [`Database`](crate::Database), with the values that the SQL statements
+//! need.
 
 use std::time::{Duration, SystemTime};
 
@@ -45,7 +46,7 @@ pub struct Acquire {
     pub units: u32,
     /// The maximum number of permits that may be in use after the grant.
     pub capacity: u32,
-    /// How long the lease is in force.
+    /// How long the lease is valid after the grant.
     pub ttl: Duration,
     /// How many additional tokens the client can use.
     pub spare: u32,
@@ -86,10 +87,10 @@ pub struct Renew {
     /// The new number of permits. If this number is larger than the current number, the renewal
     /// does not change the number of permits.
     pub units: u32,
-    /// How long the lease is in force after the renewal.
+    /// How long the lease is valid after the renewal.
     pub ttl: Duration,
-    /// The minimum token to which the renewal raises the partition if the lease is in force. The
-    /// value 0 means that there is no minimum.
+    /// If the lease has not ended, the renewal raises the partition's token to at least this value.
+    /// The value 0 means that there is no minimum.
     pub floor: i64,
 }
 

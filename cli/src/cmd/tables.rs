@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Store::Mysql => mysql(&url)?,
         Store::Sqlite => {
             return Err(Failure::usage(
-                "a lock file needs no statements; the first command creates its tables",
+                "a lock file does not need any SQL statements for setup; the first command that uses the file creates the tables",
             ));
         }
         _ => {

@@ -1,5 +1,5 @@
-//! Faults of clients and of their store, and the limits of the guarantees, which permit some
-//! violations after a fault.
+//! Faults of clients and of their store, and the limits of the guarantees, that is, the violations
+//! that are permitted after a fault.
 
 use std::time::Duration;
 

@@ -24,8 +24,8 @@ use crate::history::record::Record;
 pub struct Program {
     /// The arguments that make the program call [`worker::run`](crate::history::worker::run).
     pub args: Vec<String>,
-    /// Returns the group ID for the process in a slot. This function is necessary only if a
-    /// firewall must distinguish the processes by their group IDs.
+    /// Returns the Unix group ID (GID) under which the process in the given slot runs. This
+    /// function is necessary only if a firewall must distinguish the processes by their group IDs.
     pub group_of: Option<fn(usize) -> u32>,
 }
 

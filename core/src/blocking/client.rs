@@ -153,7 +153,7 @@ impl LockClient {
         Ok(Election::new(self.client.election(key)?, self.background.clone()))
     }
 
-    /// Asks the current holders of `key` to finish early. The guards of the holders report the
+    /// Asks the current holders of `key` to finish early. The holders' guards report the
     /// request: see [`Guard::is_revocation_requested`](super::Guard::is_revocation_requested).
     ///
     /// The method blocks until the store has replied.

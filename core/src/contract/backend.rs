@@ -75,7 +75,7 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 /// - **Expiry by the store's clock.** If a lease is not renewed, it expires soon after its TTL has
 ///   elapsed on the store's clock, and never earlier. The TTL starts when the store receives the
 ///   request. A [kept](crate::backend::Tenure::Kept) lease is one that its holder keeps renewing.
-///   The store may keep this lease in force without a renewal of the lease itself, as long as the
+///   The store may keep this lease in force even if the lease itself is not renewed, as long as the
 ///   client renews any of its other leases.
 ///
 /// - **Honest errors.** Return [`ErrorKind::Unavailable`] only if the request is known not to have

@@ -147,7 +147,7 @@ impl MultiLock {
         self.with(face, Share::READER)
     }
 
-    /// Adds the writer of the [reader-writer lock](crate::LockClient::rw_lock) named `key`.
+    /// Adds the write lock of the [reader-writer lock](crate::LockClient::rw_lock) named `key`.
     ///
     /// # Errors
     ///

@@ -50,10 +50,10 @@ use crate::options::LockOptions;
 ///
 /// # Deadlocks
 ///
-/// A caller that acquires the lock again while holding it deadlocks. If your code must acquire the
-/// lock again, call [`reentrant`](Self::reentrant). A reader can never become the writer, because
-/// two readers that tried to become the writer would wait for each other. A writer can become a
-/// reader: see [`WriteGuard::downgrade`].
+/// A caller that acquires the lock again while holding it deadlocks. If your code must acquire a
+/// lock that it already holds, call [`reentrant`](Self::reentrant). A reader can never become the
+/// writer, because two readers that tried to become the writer would wait for each other. A writer
+/// can become a reader: see [`WriteGuard::downgrade`].
 ///
 /// # Waiting in one process
 ///

@@ -14,7 +14,7 @@ pub struct Survey {
     pub schema: Option<String>,
     /// Whether all tables exist.
     pub has_tables: bool,
-    /// Whether the user has the permissions that the statements need.
+    /// Whether the user has the permissions that Leasehold's SQL statements need.
     pub has_rights: bool,
     /// Whether commits wait for the disk, so that a crash does not lose acknowledged data.
     pub is_durable: bool,

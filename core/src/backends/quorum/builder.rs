@@ -37,8 +37,8 @@ impl<B: LockBackend> QuorumBuilder<B> {
     /// that a restarted member can vote again before the next member restarts.
     pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(120);
 
-    /// The default for [`member_timeout`](Self::member_timeout), which is 250 ms, or about twice
-    /// the time of a network round trip between distant continents.
+    /// The default for [`member_timeout`](Self::member_timeout): 250 ms, which is about twice the
+    /// network round-trip time between distant continents.
     pub const DEFAULT_MEMBER_TIMEOUT: Duration = Duration::from_millis(250);
 
     /// The largest number of members. More members would require more requests without making a

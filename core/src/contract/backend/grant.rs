@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// A lease that the store has put in force, with its fencing token.
+/// A lease that the store has granted, with its fencing token.
 ///
 /// ```
 /// use std::num::NonZeroU64;
@@ -49,7 +49,7 @@ impl Grant {
     /// numbers that follow the grant's token.
     ///
     /// No earlier or later grant of the key may use any of these numbers. `count` must not exceed
-    /// the number that the [claim](crate::backend::Claim::spare_tokens) can use. When the client
+    /// the claim's [number of spare tokens](crate::backend::Claim::spare_tokens). When the client
     /// hands off the lease within its process, it gives the next holder a spare token and does not
     /// contact the store. Without spare tokens, the client contacts the store for each holder.
     #[must_use]

@@ -192,7 +192,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Creates an exclusive lease on `key` with a new id. The lease comes into force when the store
+    /// Creates an exclusive lease on `key` with a new id. The lease takes effect when the store
     /// grants it.
     pub fn new(key: &LockKey, ttl: Duration) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! For each key, passes a turn from caller to caller. The caller that has the turn may send
-//! requests to the store.
+//! The right to send requests for a key to the store on behalf of this process. The callers of a
+//! key take turns: this right, the *turn*, passes from one caller to the next.
 
 use std::sync::Arc;
 
