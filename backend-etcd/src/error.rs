@@ -1,4 +1,4 @@
-//! Maps the errors of etcd and of the client crate.
+//! Maps the errors of etcd and of the `etcd-client` crate to Leasehold's errors.
 
 use std::error::Error as StdError;
 use std::iter;

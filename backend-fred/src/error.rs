@@ -1,4 +1,4 @@
-//! Maps the errors of the `fred` crate.
+//! Maps the errors of the `fred` crate to Leasehold's errors.
 
 use fred::error::{Error as FredError, ErrorKind as FredKind};
 use leasehold_core::{Error, ErrorKind};

@@ -1,4 +1,4 @@
-//! Maps the errors of the `mysql_async` crate.
+//! Maps the errors of the `mysql_async` crate to Leasehold's errors.
 
 use leasehold_sql_support::mysql::reported;
 use leasehold_sql_support::remote::{Row, RunError};

@@ -1,4 +1,4 @@
-//! Maps the errors of the `tokio-postgres` crate.
+//! Maps the errors of the `tokio-postgres` crate to Leasehold's errors.
 
 use std::error::Error as _;
 use std::io;

@@ -1,4 +1,4 @@
-//! Maps the errors of the `redis` crate.
+//! Maps the errors of the `redis` crate to Leasehold's errors.
 
 use std::error::Error as _;
 use std::io;

@@ -1,4 +1,4 @@
-//! Maps the errors of SQLite.
+//! Maps the errors of SQLite to Leasehold's errors.
 
 use leasehold_core::{Error, ErrorKind};
 use rusqlite::ErrorCode;

@@ -1,4 +1,4 @@
-//! Maps the errors of the client crate.
+//! Maps the errors of the `zookeeper-client` crate to Leasehold's errors.
 
 use std::io;
 

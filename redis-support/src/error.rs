@@ -1,4 +1,4 @@
-//! Maps error replies from servers.
+//! Maps error replies from servers to Leasehold's errors.
 
 use leasehold_core::{Error, ErrorKind};
 

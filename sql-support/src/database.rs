@@ -65,8 +65,8 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///   the queue.
 /// - **Grant**: The claim's row becomes or remains a holder: `place` is set to null and `ends` to
 ///   `now + ttl`, and the row gets a new token. If the row was already a holder, its number of
-///   permits (`units`) never increases. A new holder's `asked` is the largest `asked` value of all
-///   existing holders.
+///   permits (`units`) never increases. A new holder's `asked` is set to the largest `asked` value
+///   among the existing holders.
 /// - **Refusal**: If a claim that [may be queued](Acquire::place) is already in the queue, it keeps
 ///   its position. Otherwise, the claim is appended to the queue. The claim's row gets
 ///   `ends = now + place.time` and its `patience`. A claim that must not be queued leaves no row.

@@ -1,4 +1,4 @@
-//! The kinds of transaction failures, for any database.
+//! The kinds of transaction failure, independent of the database.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;

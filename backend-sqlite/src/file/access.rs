@@ -105,7 +105,7 @@ fn not_writable(paths: &Paths, path: &Path, file: &Metadata, database: &Metadata
     let (group, wanted) = (file.gid(), database.gid());
     if group != wanted {
         return format!(
-            "user {user} is not allowed to write {name}, because its group is {group}, but the lock file's group is {wanted}; change the group to {wanted}, and run chmod g+s {} so that new files get the group of their directory",
+            "user {user} is not allowed to write {name}: the user's group is {group}, but the lock file's group is {wanted}; change the group to {wanted}, and run chmod g+s {} so that new files get the group of their directory",
             paths.directory().display()
         );
     }
