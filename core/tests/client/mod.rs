@@ -6,19 +6,14 @@ mod panics;
 mod runtimes;
 mod shutdown;
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use leasehold_core::backend::{
-    Attempt, Capabilities, Claim, KeyWatch, Lease, LockBackend, Operation, Release, Renewal,
-};
+use leasehold_core::backend::{Capabilities, Claim, Lease, LockBackend, Operation, Release};
 use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{Fault, FaultBackend};
+use leasehold_core::fault::{Fault, FaultBackend, Faults, Request};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
     Error, ErrorKind, LeaseState, LockClient, LockOptions, LossReason, Mutex, OwnerId, TryLockError,

@@ -77,43 +77,19 @@ async fn that_jump_while_work_is_done_end_it_before_it_is_polled_again() {
 #[tokio::test(start_paused = true)]
 async fn that_jump_while_the_store_answers_make_the_grant_worthless() {
     let clock = Skewed::new(100);
-    let store = MemoryBackend::with_clock(clock.clock);
-    let backend = Pausing { inner: store.clone(), clock: clock.clone() };
-    let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
+    let capabilities = MemoryBackend::new().capabilities();
+    let Fixture { client, faults, store, .. } = Fixture::on(clock.clone(), capabilities, options());
+    // The process is paused for a minute between the store's reply and the next step of the client.
+    faults.on_reply(move |_request, reply| {
+        clock.jump_ms.store(60_000, Ordering::SeqCst);
+        Ok(reply)
+    });
 
     let error = Error::from(client.mutex("k").unwrap().try_lock().await.unwrap_err());
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     pass(ms(10)).await;
     assert_eq!(store.keys(), 0, "it was not given back");
-}
-
-/// This process is paused for a minute between the store's reply and looking at it.
-#[derive(Debug)]
-struct Pausing {
-    inner: MemoryBackend,
-    clock: Skewed,
-}
-
-#[async_trait]
-impl LockBackend for Pausing {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        let attempt = self.inner.try_acquire(claim).await;
-        self.clock.jump_ms.fetch_add(60_000, Ordering::SeqCst);
-        attempt
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.inner.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.inner.release(lease).await
-    }
 }
 
 #[tokio::test(start_paused = true)]

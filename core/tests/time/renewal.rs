@@ -284,11 +284,7 @@ async fn of_a_capped_lease_asks_for_the_rest_and_then_for_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn takes_the_earliest_deadline_first() {
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let clock = TokioClock::new();
-    let store = MemoryBackend::with_clock(clock);
-    let backend = Recorder { inner: store, order: Arc::clone(&order) };
-    let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
+    let Fixture { client, requests, .. } = Fixture::new();
     // The second falls due at the same time as the first, and ends earlier.
     let long = client.mutex("long").unwrap().lock().await.unwrap();
     pass(ms(5_000)).await;
@@ -297,33 +293,8 @@ async fn takes_the_earliest_deadline_first() {
 
     pass(ms(5_010)).await;
 
-    assert_eq!(*order.lock().unwrap(), ["short", "long"]);
+    let renewed = requests.renewals().concat();
+    let order: Vec<&str> = renewed.iter().map(|lease| lease.key().as_str()).collect();
+    assert_eq!(order, ["short", "long"]);
     drop((long, short));
-}
-
-/// Notes the order within batches.
-#[derive(Debug)]
-struct Recorder {
-    inner: MemoryBackend,
-    order: Arc<Mutex<Vec<String>>>,
-}
-
-#[async_trait]
-impl LockBackend for Recorder {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.inner.try_acquire(claim).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.order.lock().unwrap().push(lease.key().to_string());
-        self.inner.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.inner.release(lease).await
-    }
 }
