@@ -487,8 +487,8 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         let renew =
             async |(fault, batch)| (fault, self.renew_batch(fault, batch).await.into_iter());
         let mut renewed = join_all(batches.into_iter().map(renew)).await;
-        let mut next = |fault| renewed.iter_mut().find(|(of, _)| *of == fault)?.1.next();
-        faults.into_iter().map_while(|fault| next(fault)).collect()
+        let next = |fault| renewed.iter_mut().find(|(of, _)| *of == fault)?.1.next();
+        faults.into_iter().map_while(next).collect()
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {

@@ -104,10 +104,8 @@ async fn of_any_part_ends_the_work() {
 
 #[tokio::test(start_paused = true)]
 async fn by_a_clock_that_jumps_ends_the_work_before_its_next_poll() {
-    let clock = Jumping::default();
-    let store = MemoryBackend::with_clock(clock.clock);
-    let client =
-        LockClient::builder(store).clock(clock.clone()).options(options()).build().unwrap();
+    let clock = TestClock::new();
+    let Fixture { client, .. } = Fixture::on(clock.clone(), options());
     let guard = client.multi_lock().mutexes(KEYS).unwrap().lock().await.unwrap();
 
     let mut work = pin!(guard.while_held(std::future::pending::<()>()));

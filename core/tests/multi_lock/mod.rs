@@ -10,18 +10,18 @@ mod wait;
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use leasehold_core::backend::{Feature, LockBackend, Operation};
-use leasehold_core::clock::{Clock, Instant, Sleep, TokioClock};
+use leasehold_core::clock::Clock;
 use leasehold_core::fault::{Fault, Request};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
     Error, ErrorKind, LockClient, LossReason, MultiGuard, MultiLock, RenewalMode, TryLockError,
 };
 
-use crate::fixture::{DRIFT, Fixture, TTL, dropped_after, key, ms, options};
+use crate::fixture::{DRIFT, Fixture, TTL, TestClock, dropped_after, key, ms, options};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
@@ -75,40 +75,5 @@ async fn drop_contended_calls_at_any_point(fixture: impl Fn() -> Fixture) {
             assert!(polls > 5, "{polls}");
             break;
         }
-    }
-}
-
-/// Tokio's time, which may jump.
-#[derive(Clone, Debug)]
-struct Jumping {
-    clock: TokioClock,
-    jump_ms: Arc<AtomicU64>,
-}
-
-impl Default for Jumping {
-    fn default() -> Self {
-        Self { clock: TokioClock::new(), jump_ms: Arc::default() }
-    }
-}
-
-impl Jumping {
-    fn jump(&self, time: Duration) {
-        let millis = u64::try_from(time.as_millis()).unwrap();
-        self.jump_ms.fetch_add(millis, Ordering::SeqCst);
-    }
-}
-
-impl Clock for Jumping {
-    fn now(&self) -> Instant {
-        self.clock.now() + ms(self.jump_ms.load(Ordering::SeqCst))
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
-        let this = self.clone();
-        Box::pin(async move {
-            while this.now() < deadline {
-                tokio::time::sleep(ms(1)).await;
-            }
-        })
     }
 }

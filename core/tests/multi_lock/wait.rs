@@ -69,10 +69,11 @@ async fn is_spent_on_a_silent_store_too_and_then_the_silence_is_the_error() {
 
 #[tokio::test(start_paused = true)]
 async fn that_a_late_first_part_has_used_up_is_not_begun_again_by_the_second() {
-    let clock = Jumping::default();
+    let clock = TestClock::new();
     let all = MemoryBackend::new().capabilities();
-    let capabilities = all.without(Feature::Together);
-    let fixture = Fixture::on(clock.clone(), capabilities, options());
+    let fixture = Fixture::building(all.without(Feature::Together), |builder| {
+        builder.clock(clock.clone()).options(options())
+    });
     // The process stalls past the end of the wait, between the first grant and the second request.
     fixture.faults.on_reply(move |request, reply| {
         if matches!(request, Request::Acquire(_)) {
