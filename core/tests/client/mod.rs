@@ -35,9 +35,10 @@ fn a_client_that_lets_no_caller_wait_is_refused() {
 
 const fn assert_send_sync_static<T: Send + Sync + 'static>(_: &T) {}
 
-#[test]
-fn types_that_users_hold_may_be_sent_and_shared() {
+#[tokio::test]
+async fn types_that_users_hold_may_be_sent_and_shared() {
     let client = LockClient::new(MemoryBackend::new()).into_dyn();
+    assert_send_sync_static(&client.mutex("g").unwrap().lock().await.unwrap());
     assert_send_sync_static(&client);
     assert_send_sync_static(&client.mutex("k").unwrap());
     assert_send_sync_static(&client.reentrant_mutex("k").unwrap());
