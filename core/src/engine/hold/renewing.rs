@@ -71,7 +71,10 @@ impl Hold {
                     let ttl = wanted.ttl().min(self.max_until().since(now));
                     state.ttl = wanted.ttl();
                     state.amended = Some(Box::new(wanted.clone()));
-                    state.deadline = state.deadline.min(deadline::deadline(now, ttl));
+                    let deadline = deadline::deadline(now, ttl);
+                    let is_late = flaw!("shorter-ttl-after-reply");
+                    state.deadline =
+                        if is_late { state.deadline } else { state.deadline.min(deadline) };
                     Ok(Some((state.start_renewal(now, mode), wanted, ttl)))
                 }
             })?;
@@ -149,16 +152,21 @@ impl Renewing {
         let mut renewed = None;
         self.hold.update_after(error, now, |state| {
             let is_last = state.end_renewal(self.attempt);
-            if state.is_over() {
+            if state.is_over() && !flaw!("lost-lease-revived") {
                 return;
             }
             match reply {
+                Some(Ok(_)) if is_last && flaw!("refused-renewal-counts") => {
+                    state.renewed(self.sent_at, self.ttl, max_until, mode);
+                }
                 Some(Ok(Renewal::Taken)) => state.phase = Phase::Lost(LossReason::Taken),
                 Some(Ok(Renewal::Vanished)) => state.phase = Phase::Lost(LossReason::Vanished),
                 _ if !is_last => {}
                 Some(Ok(outcome @ (Renewal::Renewed | Renewal::RevocationRequested))) => {
                     renewed = Some((state.lag(now), state.confirmed_at));
-                    state.renewed(self.sent_at, self.ttl, max_until, mode);
+                    let sent_at =
+                        if flaw!("renewal-deadline-from-reply") { now } else { self.sent_at };
+                    state.renewed(sent_at, self.ttl, max_until, mode);
                     state.has_news = true;
                     state.asked_back |= *outcome == Renewal::RevocationRequested;
                 }
