@@ -455,9 +455,8 @@ impl Hold {
             let looks_at = deadline::of_age(state.confirmed_at);
             let is_known = state.is_watched() || now < looks_at;
             let ttl = self.options.ttl;
-            let ttl_left = state.deadline.since(now);
-            let is_as_new =
-                state.ttl == ttl && (ttl_left >= ttl / 2 || flaw!("hand-off-before-expiry"));
+            let is_as_new = state.ttl == ttl && state.deadline.since(now) >= ttl / 2;
+            let is_as_new = is_as_new || flaw!("hand-off-before-expiry");
             if !in_time || is_contested || !is_known || !is_as_new {
                 return None;
             }

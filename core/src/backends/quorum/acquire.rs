@@ -40,9 +40,8 @@ impl<B: LockBackend> Quorum<B> {
         self.muster(limit).await?;
         self.claims.clear(self.members.clock.now(), self.members.max_ttl);
         let begun = self.claims.begin(lease.id());
-        let is_known = !flaw!("vote-before-late-release");
-        let unsettled = if is_known { &begun.unsettled } else { &BTreeSet::new() };
-        let mut voters = self.members.voters(unsettled);
+        let late = if flaw!("vote-before-release") { &BTreeSet::new() } else { &begun.unsettled };
+        let mut voters = self.members.voters(late);
         let sent_at = self.members.clock.now();
         let deciding = self.members.deciding().filter(|it| voters.contains(it));
         let mut ballot = Ballot::new(claim, deciding);
@@ -142,10 +141,8 @@ impl<B: LockBackend> Quorum<B> {
                         Ok(Attempt::Held(_)) => false,
                         Err(error) => error.may_have_been_applied(),
                     };
-                    if may_have_it
-                        && !flaw!("late-votes-kept")
-                        && claims.takes_back(lease.id(), number, members.clock.now())
-                    {
+                    let may_have_it = may_have_it && !flaw!("late-votes-kept");
+                    if may_have_it && claims.takes_back(lease.id(), number, members.clock.now()) {
                         release_at_last(&members, &claims, &lease, number).await;
                     }
                 }

@@ -167,14 +167,11 @@ impl<B: LockBackend> Members<B> {
     }
 
     async fn enlist(&self, members: Vec<(&usize, &Standing)>, floor: u64, limit: Duration) {
+        let floor = if flaw!("member-without-minimum-token") { 0 } else { floor };
         let enlist = |(number, standing): (&usize, &Standing)| {
             let (number, store) = (*number, Arc::clone(&self.member(*number).store));
             let enlistment = Enlistment::new(standing.store(), self.charter.clone());
-            let enlistment = enlistment.with_floor(if flaw!("member-without-minimum-token") {
-                0
-            } else {
-                floor
-            });
+            let enlistment = enlistment.with_floor(floor);
             async move { (number, store.enlist(&enlistment).await) }
         };
         let ends = self.clock.now() + limit;

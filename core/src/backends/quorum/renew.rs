@@ -213,7 +213,7 @@ impl Votes {
     ) {
         match renewal {
             Ok(Renewal::Renewed | Renewal::RevocationRequested)
-                if self.unsettled.contains(&number) && !flaw!("renewal-before-late-release") => {}
+                if self.unsettled.contains(&number) && !flaw!("renewal-before-release") => {}
             Ok(Renewal::Renewed) => self.renewed += 1,
             Ok(Renewal::RevocationRequested) => {
                 self.renewed += 1;
