@@ -153,7 +153,8 @@ impl<T> State<T> {
         if self.is_over() {
             return;
         }
-        if now >= self.deadline && !flaw!("deadline-ignored") {
+        let grace = if flaw!("deadline-ignored") { self.ttl * 60 } else { Duration::ZERO };
+        if now >= self.deadline + grace {
             let reason = if self.capped { LossReason::MaxHold } else { LossReason::Expired };
             self.phase = Phase::Lost(reason);
         } else if self.renewing && now >= self.due {
