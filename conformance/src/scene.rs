@@ -226,7 +226,7 @@ impl Scene {
         if lost > 0 {
             self.stalls().steady("the leases stay valid", time, self.ttl() / 6)?;
         }
-        assert_eq!(lost, 0, "lost leases");
+        found!(lost, "the number of lost leases").is(0);
         Ok(())
     }
 
@@ -320,7 +320,11 @@ impl Scene {
         let give_up = self.now() + within + self.slack();
         let waited = self.silences.ask();
         while !condition().await {
-            assert!(self.now() < give_up, "expected within {within:?}: {event}");
+            assert!(
+                self.now() < give_up,
+                "{event}: found nothing, expected within {within:?} (and a slack of {:?})",
+                self.slack()
+            );
             self.pass(self.ttl() / LOOKS).await;
         }
         waited.ends(None);
@@ -351,10 +355,10 @@ impl Scene {
             let mutex = client.mutex(&key).expect("the key was good before");
             let guard = mutex.try_lock_for(wait).await;
             let guard = guard.unwrap_or_else(|error| {
-                panic!("{key} could not be acquired after the case: {error}")
+                panic!("{key} after the case: found {error}, expected a free key")
             });
-            guard.release().await.expect("the lock could not be released after the case");
-            assert_eq!(self.witness(&key).await, None, "{key} is still locked after the case");
+            guard.release().await.expect("the lock can be released after the case");
+            found!(self.witness(&key).await, "the holder of {key} after the case").is(None);
         }
     }
 }

@@ -25,7 +25,7 @@ impl Harness for Memory {
     type Backend = MemoryBackend;
 
     const NAME: &str = "memory";
-    // In virtual time, the others run all of them.
+    // The harnesses in virtual time run all groups.
     const GROUPS: Groups = Groups::Named(&["fencing", "mutual_exclusion", "renewal", "waiting"]);
 
     async fn start() -> Self {
