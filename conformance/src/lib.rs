@@ -49,7 +49,8 @@
 //! `LEASEHOLD_CONFORMANCE_SEED` with which the same operations run again.
 //!
 //! A failure has the form "place: found …, expected …", where *found* is what the store or the client
-//! did, and *expected* is the specification.
+//! did, and *expected* is the specification. For backends that wrap another backend, see
+//! [`decorator`].
 //!
 //! If a case needs a feature that your backend does not declare ([`Need`]), the suite skips the
 //! case. A skipped case never counts as passed. [`report`] runs the same cases and returns the
@@ -82,6 +83,7 @@ mod rule;
 mod suites;
 mod test;
 
+pub mod decorator;
 pub mod document;
 pub mod fairness;
 #[cfg(all(feature = "history", target_os = "linux"))]
