@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::num::NonZeroU64;
 use std::panic;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_conformance::{Harness, Time, cases};
+use leasehold_conformance::{Harness, Need, Time, cases};
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
     Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Fingerprint, Grant,
@@ -70,6 +70,7 @@ flaws! {
     MinimumTokenWithoutLease,
     MixesLockTypes,
     NewcomersOvertake,
+    NewcomersOvertakeWaiters,
     NoHolder,
     NoNotifications,
     NoQueueEntries,
@@ -83,7 +84,9 @@ flaws! {
     RenewalCreatesLease,
     RenewalExtendsOthers,
     RenewalHasNoEffect,
+    RenewalIgnoresId,
     RenewalIgnoresMinimumToken,
+    ReservationsCutShort,
     ReturnedPermitsKept,
     RevocationNotReported,
     RevocationReachesNextHolder,
@@ -187,9 +190,8 @@ impl FaultyBackend {
         Ok(dead.map(|lease| lease.share().units()).sum())
     }
 
-    /// Makes an attempt as if the queue were empty.
-    async fn pass_the_queue(&self, claim: &Claim) -> Result<Attempt, Error> {
-        let mut queued = self.notes.lock().unwrap().queued.clone();
+    /// Makes an attempt as if these claims were not queued.
+    async fn pass(&self, mut queued: Vec<Claim>, claim: &Claim) -> Result<Attempt, Error> {
         queued.retain(|waiter| waiter.key() == claim.key());
         for waiter in &queued {
             self.store.release(waiter.lease()).await?;
@@ -226,12 +228,27 @@ impl FaultyBackend {
         Ok(())
     }
 
-    /// Renews all other leases of the key.
+    /// Keeps the queue entries of waiters only briefly, although the key is held.
+    async fn cut_reservations_short(&self, key: &LockKey) -> Result<(), Error> {
+        let inspection = self.store.inspect(key).await?;
+        let waiting = self.notes.lock().unwrap().waiting.clone();
+        let is_queued = |claim: &&Claim| {
+            let mut queue = inspection.queue().iter();
+            queue.any(|waiter| waiter.fingerprint() == claim.id().fingerprint())
+        };
+        for claim in waiting.iter().filter(|_| inspection.is_held()).filter(is_queued) {
+            let brief = claim.lease().clone().with_ttl(Patience::RESERVATION);
+            self.store.try_acquire(&Claim::new(brief).with_patience(Patience::Waits)).await?;
+        }
+        Ok(())
+    }
+
+    /// Renews the leases of the key's other holders with the TTL of this lease.
     async fn prolong_others(&self, lease: &Lease) -> Result<(), Error> {
         let mut granted = self.notes.lock().unwrap().granted.clone();
         granted.retain(|other| other.key() == lease.key() && other.id() != lease.id());
         for other in granted {
-            self.store.renew(&other).await?;
+            self.store.renew(&other.with_ttl(lease.ttl())).await?;
         }
         Ok(())
     }
@@ -262,9 +279,19 @@ impl LockBackend for FaultyBackend {
         if let (Flaw::NewcomersOvertake, Attempt::Held(_), None) =
             (self.flaw, &attempt, claim.place())
         {
-            attempt = self.pass_the_queue(claim).await?;
+            let queued = self.notes.lock().unwrap().queued.clone();
+            attempt = self.pass(queued, claim).await?;
+        }
+        if let (Flaw::NewcomersOvertakeWaiters, Attempt::Held(_), Patience::Leaves) =
+            (self.flaw, &attempt, claim.patience())
+        {
+            let waiting = self.notes.lock().unwrap().waiting.clone();
+            attempt = self.pass(waiting, claim).await?;
         }
         self.notes.lock().unwrap().note(claim, &attempt);
+        if self.has(Flaw::ReservationsCutShort) {
+            self.cut_reservations_short(claim.key()).await?;
+        }
         match attempt {
             Attempt::Granted(grant) => {
                 if self.has(Flaw::EqualTokens) {
@@ -305,7 +332,8 @@ impl LockBackend for FaultyBackend {
         let renewal = self.store.renew(&self.renewed(lease)).await?;
         match (self.flaw, renewal) {
             (Flaw::RenewalAddsPermits, Renewal::Renewed) => self.add_units(lease).await?,
-            (Flaw::RenewalExtendsOthers, Renewal::Renewed) => self.prolong_others(lease).await?,
+            (Flaw::RenewalExtendsOthers, Renewal::Renewed)
+            | (Flaw::RenewalIgnoresId, Renewal::Taken) => self.prolong_others(lease).await?,
             (Flaw::RenewalCreatesLease, Renewal::Vanished) => {
                 self.store.try_acquire(&Claim::new(lease.clone())).await?;
                 return Ok(Renewal::Renewed);
@@ -415,6 +443,7 @@ impl Harness for Fixture {
 
     const NAME: &str = "faulty";
     const TIME: Time = Time::Virtual;
+    const HOOKS: &[Need] = &[Need::Advance];
 
     async fn start() -> Self {
         let store = MemoryBackend::with_clock(TokioClock::new());
@@ -429,10 +458,18 @@ impl Harness for Fixture {
     async fn witness(&self, key: &LockKey) -> Option<Holder> {
         self.0.inspect(key).await.unwrap().holders().first().cloned()
     }
+
+    async fn advance(&self, _keys: &[LockKey], time: Duration) {
+        tokio::time::advance(time).await;
+    }
 }
+
+/// Held by each test, because all tests of this process share `FLAW` and the panic hook.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 #[test]
 fn each_faulty_backend_fails_the_listed_case() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let list = fs::read_to_string("../lab/flaws.md").unwrap();
     let listed = rows(&list, "Suite");
     let flaws: BTreeMap<String, Flaw> = FLAWS.iter().map(|flaw| (name(*flaw), *flaw)).collect();
@@ -475,3 +512,26 @@ fn finds(path: &str, flaw: Flaw) -> bool {
     let case = case.unwrap_or_else(|| panic!("there is no case {path}"));
     panic::catch_unwind(|| case.run()).is_err()
 }
+
+/// Returns the message of a model that fails on a backend with this flaw.
+fn failure_of_the_model(flaw: Flaw) -> String {
+    *FLAW.lock().unwrap() = flaw;
+    let case = cases::<Fixture>().into_iter().find(|case| case.path() == MODEL).unwrap();
+    let failure = panic::catch_unwind(|| case.run()).unwrap_err();
+    failure.downcast_ref::<String>().unwrap().clone()
+}
+
+#[test]
+fn a_failed_model_prints_its_steps_and_a_seed() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    panic::set_hook(Box::new(|_| {}));
+    let failure = failure_of_the_model(Flaw::ReleaseIgnoresId);
+    drop(panic::take_hook());
+
+    assert!(failure.contains("found Released, expected NotHeld"), "{failure}");
+    assert!(failure.contains("  1. Release { key: 0, lease: 0 }\n"), "{failure}");
+    let (_, seed) = failure.split_once("LEASEHOLD_CONFORMANCE_SEED=").expect("a seed");
+    assert!(seed.trim_end_matches('.').parse::<u64>().is_ok(), "{failure}");
+}
+
+const MODEL: &str = "model::mutexes_agree_with_the_specification";
