@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::backend::Operation;
-use leasehold_core::clock::{Clock, ManualClock};
+use leasehold_core::clock::ManualClock;
 use leasehold_core::fault::{Fault, FaultBackend};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{LockClient, LockGuard};
