@@ -26,6 +26,12 @@ impl Rate {
         scaled(elapsed, 1_000_000 + self.ppm, 1_000_000)
     }
 
+    /// The first time, in the simulation's time, at which the clock shows `shown`.
+    fn reaches(self, shown: Duration) -> Duration {
+        let nanos = (shown.as_nanos() * 1_000_000).div_ceil((1_000_000 + self.ppm).unsigned_abs().into());
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
     fn elapsed_until(self, shown: Duration) -> Duration {
         scaled(shown, 1_000_000, 1_000_000 + self.ppm)
     }
@@ -42,6 +48,11 @@ pub(crate) struct DriftingClock {
 impl DriftingClock {
     pub(crate) fn new(zero: time::Instant, rate: Rate, processor: Processor) -> Self {
         Self { zero, rate, processor }
+    }
+
+    /// The time of the simulation at which the clock shows an instant.
+    pub(crate) fn reaches(&self, instant: Instant) -> Duration {
+        self.rate.reaches(instant.since(Instant::from_zero(Duration::ZERO)))
     }
 
     pub(crate) fn processor(&self) -> &Processor {

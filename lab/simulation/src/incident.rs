@@ -158,6 +158,24 @@ impl Fault {
         Self::Stall { store: rng.usize(..stores.count), key: KEYS[rng.usize(..KEYS.len())] }
     }
 
+    /// The name of the fault.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Crash { .. } => "client-killed",
+            Self::Pause { .. } => "client-stopped",
+            Self::CutRequests { .. } => "requests-dropped",
+            Self::CutReplies { .. } => "replies-dropped",
+            Self::Freeze { .. } => "server-stopped",
+            Self::Stall { .. } => "key-stalled",
+            Self::Restart { .. } => "server-restarted",
+            Self::Wipe { .. } => "data-flushed",
+            Self::Failover { .. } => "failover-commanded",
+            Self::Loss { .. } => "member-wiped",
+            Self::ClockStep { .. } => "member-clock-forward",
+            Self::ForcedRelease => "forced-release",
+        }
+    }
+
     fn is_a_moment(self) -> bool {
         matches!(
             self,

@@ -33,6 +33,7 @@ mod weather;
 mod world;
 
 mod aftermath;
+mod history;
 mod judge;
 
 mod report;

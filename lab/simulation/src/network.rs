@@ -32,6 +32,7 @@ pub struct Link(Arc<Connection>);
 
 struct Connection {
     id: LinkId,
+    process: u32,
     /// No news comes over it.
     muted: bool,
     world: Arc<World>,
@@ -46,9 +47,10 @@ struct Connection {
 }
 
 impl Link {
-    pub(crate) fn new(id: LinkId, world: Arc<World>, clock: DriftingClock, muted: bool) -> Self {
+    pub(crate) fn new(id: LinkId, process: u32, world: Arc<World>, clock: DriftingClock, muted: bool) -> Self {
         Self(Arc::new(Connection {
             id,
+            process,
             muted,
             world,
             processor: clock.processor().clone(),
@@ -89,6 +91,7 @@ impl Link {
     async fn exchange<T: TryFrom<Outcome>>(&self, request: Request) -> Result<T, Error> {
         let Connection { id, world, processor, .. } = &*self.0;
         if processor.is_paused() && !self.is_dead() {
+            world.recorder.ran_paused(self.0.process);
             world
                 .judge
                 .violate(Rule::SoundRun, format!("a task of client {} runs in a pause", id.client));
@@ -194,6 +197,7 @@ impl Link {
             if request.concerns_holders() {
                 self.0.holders.notify(key.as_str());
                 world.judge.heard(*store, &key, *client, world.now());
+                world.recorder.notified(self.0.process, *store, &key);
             }
         }
     }

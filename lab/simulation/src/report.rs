@@ -16,6 +16,7 @@ pub struct Report {
     pub(crate) incidents: Vec<Incident>,
     pub(crate) violations: Vec<Violation>,
     pub(crate) tally: Tally,
+    pub run: leasehold_conformance::history::run::Run,
     pub(crate) messages: u64,
     pub(crate) trace: u64,
     pub(crate) time: Duration,

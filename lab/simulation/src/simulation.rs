@@ -158,7 +158,10 @@ impl Simulation {
             places.spawn(place.live(Arc::clone(&world)));
         }
         tokio::spawn(strike_all(Arc::clone(&world)));
-        match timeout(WORK_LIMIT, places.join_all()).await {
+        let call = world.recorder.asked(0, "", Some(WORK_LIMIT));
+        let clients = timeout(WORK_LIMIT + WORK_LIMIT / 10, places.join_all()).await;
+        world.recorder.answered(0, call, if clients.is_ok() { "granted" } else { "busy" });
+        match clients {
             Ok(clients) => judge_aftermath(&world, clients).await,
             Err(_) => world.judge.violate(Rule::BoundedWait, "the work does not end".to_owned()),
         }
@@ -186,6 +189,7 @@ impl Simulation {
             without: self.without.iter().copied().collect(),
             incidents: world.incidents.clone(),
             violations,
+            run: world.check(),
             tally,
             messages: world.messages(),
             trace: world.trace(),

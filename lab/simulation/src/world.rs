@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leasehold_conformance::history::run::Run;
 use leasehold_core::LockKey;
 use leasehold_core::admin::Revocation;
 use leasehold_core::backend::Renewal;
@@ -13,6 +14,7 @@ use leasehold_core::memory::Outcome;
 use tokio::time;
 
 use crate::clock::DriftingClock;
+use crate::history::Recorder;
 use crate::incident::{Fault, Incident};
 use crate::judge::Judge;
 use crate::network::Link;
@@ -28,6 +30,9 @@ pub(crate) struct World {
     pub(crate) schedule: Schedule,
     pub(crate) incidents: Vec<Incident>,
     pub(crate) judge: Judge,
+    pub(crate) recorder: Recorder,
+    /// When the network stopped to lose and delay messages, if it did either.
+    disturbed_until: Mutex<Option<Duration>>,
     /// How long a client waits for a reply.
     pub(crate) reply_limit: Duration,
     /// How often followers pass on to a store the renewals that they have answered, if they do.
@@ -49,14 +54,17 @@ impl World {
         stores: Vec<Store>,
         pings: Option<Duration>,
     ) -> Self {
+        let zero = time::Instant::now();
         Self {
             schedule,
+            recorder: Recorder::new(zero),
+            disturbed_until: Mutex::new((!weather.is_calm()).then_some(Duration::MAX)),
             judge: Judge::new(weather.is_calm().then(|| incidents.clone())),
             incidents,
             reply_limit,
             pings,
             weather: Mutex::new(weather),
-            zero: time::Instant::now(),
+            zero,
             stores,
             links: Mutex::default(),
             messages: AtomicU64::new(0),
@@ -88,6 +96,8 @@ impl World {
     /// Ends all faults of the network.
     pub(crate) fn calm_down(&self) {
         *self.weather.lock().unwrap_or_else(PoisonError::into_inner) = Weather::CALM;
+        let mut until = self.disturbed_until.lock().unwrap_or_else(PoisonError::into_inner);
+        *until = until.map(|_| self.now());
     }
 
     pub(crate) fn weather(&self) -> Weather {
@@ -99,12 +109,13 @@ impl World {
         self: &Arc<Self>,
         client: usize,
         life: u64,
+        process: u32,
         clock: &DriftingClock,
         muted: bool,
     ) -> Vec<Link> {
         let ids = (0..self.stores.len()).map(|store| LinkId { client, life, store });
         let links: Vec<_> =
-            ids.map(|id| Link::new(id, Arc::clone(self), clock.clone(), muted)).collect();
+            ids.map(|id| Link::new(id, process, Arc::clone(self), clock.clone(), muted)).collect();
         self.links().extend(links.iter().cloned());
         links
     }
@@ -164,6 +175,7 @@ impl World {
             Fault::Failover { store } => self.stores[store].fail_over(self.now()),
             Fault::Loss { store } => {
                 self.stores[store].lose_all();
+                self.recorder.tokens_lost(store);
                 return self.judge.forgot(store);
             }
             Fault::ClockStep { store } => self.stores[store].step(CLOCK_STEP),
@@ -173,10 +185,18 @@ impl World {
                 }
                 return;
             }
-            Fault::Pause { .. } => return self.judge.check(self.now()),
+            Fault::Pause { .. } => {
+                self.recorder.look();
+                return self.judge.check(self.now());
+            }
             _ => return,
         }
         self.judge.leases_were_lost(self.now());
+    }
+
+    pub(crate) fn check(&self) -> Run {
+        let until = *self.disturbed_until.lock().unwrap_or_else(PoisonError::into_inner);
+        self.recorder.check(&self.incidents, until.map(|until| until.min(self.now())))
     }
 
     pub(crate) fn is_on(&self, fault: Fault) -> bool {
@@ -216,20 +236,24 @@ impl World {
     fn judge_outcome(&self, store: usize, request: &Request, outcome: &Outcome) {
         for (lease, grant) in request.grants(outcome) {
             self.judge.granted(store, lease, grant);
+            self.recorder.granted(store, lease, grant);
         }
         match (request, outcome) {
             (Request::ForceRelease(key, _), Outcome::ForcedRelease(it))
                 if !it.ended().is_empty() =>
             {
                 self.judge.freed(store, key);
+                self.recorder.force_released(store, key);
                 self.judge.leases_were_lost(self.now());
             }
             (Request::Revoke(key, _), Outcome::Revocation(Revocation::Requested)) => {
                 self.judge.revoked(store, key);
+                self.recorder.revocation_requested(store, key);
             }
             _ => {}
         }
         self.judge.check(self.now());
+        self.recorder.look();
     }
 
     fn links(&self) -> MutexGuard<'_, Vec<Link>> {

@@ -1,5 +1,6 @@
 //! The simulation and its judge, in one binary: each file is a subject.
 
+mod compare;
 mod followers;
 mod quorums;
 mod seeds;

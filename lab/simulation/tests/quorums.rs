@@ -18,7 +18,7 @@ const MAX_TTL: Duration = Duration::from_millis(2_500);
 /// About fifteen seconds of a processor for each number of members.
 const SEEDS: u64 = 200;
 
-fn quorum<B: LockBackend>(links: Vec<Link>, member: impl Fn(Link) -> B) -> Quorum<B> {
+pub(crate) fn quorum<B: LockBackend>(links: Vec<Link>, member: impl Fn(Link) -> B) -> Quorum<B> {
     let clock = links[0].clock();
     let named = links.into_iter().map(|link| (link.store().to_string(), member(link)));
     Quorum::builder(named).max_ttl(MAX_TTL).clock(clock).build().expect("the links are alike")
@@ -60,7 +60,7 @@ fn seed_decides_everything_about_a_quorum() {
 
 /// A member that ends leases when it is to renew them, and says that it has.
 #[derive(Debug)]
-struct Fickle(Link);
+pub(crate) struct Fickle(pub(crate) Link);
 
 #[async_trait]
 impl LockBackend for Fickle {

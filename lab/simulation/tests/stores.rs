@@ -13,7 +13,7 @@ const ENOUGH: usize = 1;
 
 /// A lock on several stores, as a careless author might write it.
 #[derive(Debug)]
-struct Minority(Vec<Link>);
+pub(crate) struct Minority(pub(crate) Vec<Link>);
 
 #[async_trait]
 impl LockBackend for Minority {

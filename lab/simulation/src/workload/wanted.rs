@@ -9,6 +9,8 @@ use leasehold_core::{
     Error, LockClient, LockGuard, LockOptions, MultiGuard, TryLockError, WriteGuard,
 };
 
+use leasehold_conformance::history::run::Kind;
+
 use crate::judge::Limit;
 
 /// The keys of a simulation. Few, so that callers meet.
@@ -121,6 +123,31 @@ impl Wanted {
             Self::Reentrant | Self::Writer | Self::Leader => Limit::Whole,
             Self::Reader => Limit::Units(READERS),
             Self::Permits(_) => Limit::Units(PERMITS.into()),
+        }
+    }
+
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Mutex(_) | Self::Segment => Kind::Mutex,
+            Self::Both => Kind::Multi,
+            Self::Reentrant => Kind::Reentrant,
+            Self::Reader => Kind::Reader,
+            Self::Writer => Kind::Writer,
+            Self::Permits(_) => Kind::Permit,
+            Self::Leader => Kind::Leader,
+        }
+    }
+
+    /// The key, or the first key.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::Mutex(key) => key,
+            Self::Both => MUTEXES[0],
+            Self::Reentrant => REENTRANT,
+            Self::Reader | Self::Writer => RW,
+            Self::Permits(_) => SEMAPHORE,
+            Self::Leader => ELECTION,
+            Self::Segment => STRIPED,
         }
     }
 

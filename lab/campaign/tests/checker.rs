@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use leasehold_campaign::fault::{CATALOGUE, Fault};
 use leasehold_conformance::Rule;
-use leasehold_conformance::history::event::{Event, EventKind, Usage};
+use leasehold_conformance::history::event::{Event, EventKind, LeaseInfo, Usage};
 use leasehold_conformance::history::fault::Hit;
-use leasehold_conformance::history::judge::{Bounds, History};
+use leasehold_conformance::history::checker::{Bounds, History};
 use leasehold_conformance::history::run::{Cause, End, Kind, Register, Run};
 use leasehold_conformance::history::summary::Summary;
 
@@ -24,7 +24,18 @@ fn event(at: u64, process: u32, kind: EventKind) -> Event {
 fn enters_for(at: u64, process: u32, token: u64, deadline: u64, limit: u32) -> Event {
     let (key, kind) = ("job".to_owned(), Kind::Mutex);
     let (hold, call, task, units, deadline) = (1, 9, 0, 1, ms(deadline));
-    let entered = EventKind::Entered { hold, call, task, key, kind, token, units, limit, deadline };
+    let entered = EventKind::Entered {
+        hold,
+        call,
+        task,
+        key,
+        kind,
+        token,
+        units,
+        limit,
+        deadline,
+        lease: LeaseInfo { id: token, ttl: ms(TTL), is_renewed: true },
+    };
     event(at, process, entered)
 }
 
@@ -53,7 +64,7 @@ fn ends(at: u64, process: u32, deadline: u64) -> Event {
 fn asks(at: u64, until: u64, process: u32) -> [Event; 2] {
     let outcome = "busy".to_owned();
     [
-        event(at, process, EventKind::Asked { call: 9, key: "job".to_owned() }),
+        event(at, process, EventKind::Asked { call: 9, key: "job".to_owned(), limit: None }),
         event(until, process, EventKind::Answered { call: 9, outcome }),
     ]
 }
@@ -66,12 +77,12 @@ fn hit(kind: &str, from: u64, until: u64) -> Hit {
     let fault = CATALOGUE.iter().find(|fault| fault.kind == kind).unwrap();
     let Fault { kind, window, is_outside, .. } = *fault;
     let (target, stopped) = ("a server".to_owned(), Vec::new());
-    Hit { kind, window, is_outside, target, stopped, from: ms(from), until: ms(until) }
+    Hit { kind, window, is_outside, target, key: None, stopped, from: ms(from), until: ms(until) }
 }
 
 fn judged(events: impl Into<Vec<Event>>, faults: Vec<Hit>) -> Run {
-    let bounds = Bounds { ttl: ms(TTL), recovery: Duration::ZERO };
-    History::new(Duration::ZERO, events.into(), faults, bounds).judge()
+    let bounds = Bounds { ttl: ms(TTL), recovery: Duration::ZERO, after_effects: None };
+    History::new(Duration::ZERO, events.into(), faults, bounds).check()
 }
 
 #[track_caller]
