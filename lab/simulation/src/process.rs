@@ -7,6 +7,7 @@ use leasehold_core::{LockClient, OwnerId};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
+use crate::aftermath::Idle;
 use crate::clock::DriftingClock;
 use crate::incident::Fault;
 use crate::network::Link;
@@ -38,8 +39,8 @@ struct Process {
 }
 
 impl Place {
-    /// Works until all tasks of a process are through, and gives back that process's client.
-    pub(crate) async fn live(self, world: Arc<World>) -> (u32, LockClient) {
+    /// Works until all tasks of a process have ended, and returns the client of this process.
+    pub(crate) async fn live(self, world: Arc<World>) -> Idle {
         let fault = Fault::Crash { client: self.client };
         let crashes = world.incidents.iter().filter(|incident| incident.fault == fault);
         let crashes: Vec<_> = crashes.map(|incident| world.zero() + incident.at).collect();
@@ -81,7 +82,6 @@ impl Place {
                 world: Arc::clone(world),
                 client: process.client.clone(),
                 clock: self.clock.clone(),
-                number: self.client,
                 process: process.number,
                 profile: self.profile.clone(),
                 common,

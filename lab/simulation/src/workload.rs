@@ -12,29 +12,21 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold_conformance::Rule;
 use leasehold_core::backend::Fencing;
 use leasehold_core::{ErrorKind, LockClient, LockGuard, OwnerId};
 use tokio::time::Instant;
 
 use self::wanted::{Patience, Wanted};
 use crate::clock::DriftingClock;
-use crate::judge::{Limit, Terms};
 use crate::processor::Processor;
+use crate::recorder::{Terms, outcome_of};
 use crate::world::World;
-
-/// How late a call may return after its wait is over: the time that a caller takes to leave the line, and two steps of a timer.
-const LATE: Duration = Duration::from_millis(52);
-
-/// How long a call waits for the first answer of the store, however short its wait.
-const FIRST_ANSWER: Duration = Duration::from_millis(50);
 
 /// One task of a process.
 pub(crate) struct Task {
     pub(crate) world: Arc<World>,
     pub(crate) client: LockClient,
     pub(crate) clock: DriftingClock,
-    pub(crate) number: usize,
     pub(crate) process: u32,
     pub(crate) profile: Profile,
     /// The owner of the locks that all tasks of the process have in common.
@@ -108,98 +100,52 @@ impl Task {
                 dropped_after(polls, take(Patience::For(wait))).await
             }
             2 => processor.within(wait, take(Patience::Unlimited)).await,
-            _ => {
-                let asked_at = Instant::now();
-                let taken = take(Patience::For(wait)).await;
-                self.judge_wait(wanted, asked_at, wait);
-                Some(taken)
-            }
+            _ => Some(take(Patience::For(wait)).await),
         };
-        if let Some(Err(error)) = &taken && error.kind() == ErrorKind::Unsupported {
-            return None;
-        }
         let outcome = match &taken {
             Some(Ok(Some(_))) => "granted".to_owned(),
             Some(Ok(None)) => "busy".to_owned(),
-            Some(Err(error)) if error.kind() == ErrorKind::Timeout => "busy".to_owned(),
-            Some(Err(error)) => format!("{:?}", error.kind()).to_lowercase(),
+            Some(Err(error)) if error.kind() == ErrorKind::Unsupported => return None,
+            Some(Err(error)) => outcome_of(error),
             None => "cancelled".to_owned(),
         };
         self.world.recorder.answered(self.process, call, outcome);
         Some((call, taken?.ok().flatten()?))
     }
 
-    /// A process that did not run may be late, and a first answer is waited for in any case.
-    fn judge_wait(&self, wanted: Wanted, asked_at: Instant, wait: Duration) {
-        let waited = asked_at.elapsed();
-        if waited > wait.max(FIRST_ANSWER) + wait / 50 + LATE
-            && !self.processor().was_paused_since(asked_at)
-        {
-            let violation = format!("a wait of {wait:?} for {wanted:?} took {waited:?}");
-            self.world.judge.violate(Rule::BoundedWait, violation);
-        }
-    }
-
     async fn hold(&mut self, wanted: Wanted, call: u64, taken: Taken) {
-        let terms = self.terms(wanted);
-        let entered = self.world.now();
-        let taken = self.world.judge.entered(taken, &terms, entered);
-        let new_terms = self.new_terms(wanted, call);
-        self.world.recorder.entered(&taken, &new_terms);
+        let terms = self.terms(wanted, call);
+        let taken = self.world.recorder.entered(taken, &terms);
         let until = Instant::now() + Duration::from_millis(self.rng.u64(1..2_600));
         let mut was_lost = false;
         while Instant::now() < until && !was_lost {
             self.pause(120).await;
-            self.world.judge.check(self.world.now());
             self.world.recorder.look();
-            let lost = taken.guards().iter().find(|guard| !guard.is_held());
-            if let Some(guard) = lost {
-                self.world.judge.lost(guard, &terms, entered, self.world.now());
-                was_lost = true;
-            }
+            was_lost = !taken.guards().iter().all(LockGuard::is_held);
             self.use_leases(&taken, &terms).await;
             if self.rng.bool() && taken.guards().iter().any(LockGuard::is_revocation_requested) {
                 break;
             }
         }
         if was_lost {
-            // A reply that is late must not revive it.
+            // A late reply must not revive the lease.
             self.pause(600).await;
-        }
-        if was_lost && taken.guards().iter().all(LockGuard::is_held) {
-            self.world.judge.violate(Rule::HonestGuard, "a lost lease is held again".to_owned());
+            self.world.recorder.look();
         }
         self.world.recorder.ends(&taken);
-        self.world.judge.ends(&taken, self.world.now());
-        let taken = Arc::into_inner(taken).expect("the judge only looks at it");
+        let taken = Arc::into_inner(taken).expect("the recorder keeps no guard");
         self.end(call, taken).await;
     }
 
-    fn new_terms(&self, wanted: Wanted, call: u64) -> crate::history::Terms {
-        crate::history::Terms {
+    fn terms(&self, wanted: Wanted, call: u64) -> Terms {
+        Terms {
             process: self.process,
             call,
             clock: self.clock.clone(),
             kind: wanted.kind(),
-            limit: match wanted.limit() {
-                Limit::Whole => None,
-                Limit::Units(limit) => Some(limit as u32),
-            },
+            limit: wanted.limit(),
             is_fenced: self.client.backend().capabilities().fencing() > Fencing::None,
             is_renewed: self.profile.renews,
-            // The limits of a client do not end a leadership.
-            max_hold: self.profile.max_hold.filter(|_| !matches!(wanted, Wanted::Leader)),
-        }
-    }
-
-    fn terms(&self, wanted: Wanted) -> Terms {
-        Terms {
-            client: self.number,
-            clock: self.clock.clone(),
-            limit: wanted.limit(),
-            is_reentrant: wanted.is_reentrant(),
-            is_fenced: self.client.backend().capabilities().fencing() > Fencing::None,
-            renews: self.profile.renews,
             // The limits of a client do not end a leadership.
             max_hold: self.profile.max_hold.filter(|_| !matches!(wanted, Wanted::Leader)),
         }
@@ -208,8 +154,7 @@ impl Task {
     /// Works under the leases, and changes some of them.
     async fn use_leases(&mut self, taken: &Arc<Taken>, terms: &Terms) {
         for (index, guard) in taken.guards().iter().enumerate() {
-            if terms.is_fenced && terms.limit == Limit::Whole && guard.is_held() {
-                self.world.judge.write(guard, self.world.now());
+            if terms.is_fenced && terms.limit.is_none() && guard.is_held() {
                 self.world.recorder.write(taken, index);
             }
             if self.rng.u8(..8) == 0 {
@@ -229,7 +174,6 @@ impl Task {
         let patience = Duration::from_millis(self.rng.u64(1..400));
         // The call may be dropped, refused or unanswered. The check of the deadline covers all of these outcomes.
         drop(self.processor().within(patience, guard.extend(ttl)).await);
-        self.world.judge.check(self.world.now());
         self.world.recorder.look();
     }
 

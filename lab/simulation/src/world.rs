@@ -14,11 +14,10 @@ use leasehold_core::memory::Outcome;
 use tokio::time;
 
 use crate::clock::DriftingClock;
-use crate::history::Recorder;
 use crate::incident::{Fault, Incident};
-use crate::judge::Judge;
 use crate::network::Link;
 use crate::processor::Processor;
+use crate::recorder::Recorder;
 use crate::schedule::{LinkId, Schedule};
 use crate::store::{Request, Store};
 use crate::weather::Weather;
@@ -29,9 +28,8 @@ const CLOCK_STEP: Duration = Duration::from_millis(1_500);
 pub(crate) struct World {
     pub(crate) schedule: Schedule,
     pub(crate) incidents: Vec<Incident>,
-    pub(crate) judge: Judge,
     pub(crate) recorder: Recorder,
-    /// When the network stopped to lose and delay messages, if it did either.
+    /// The time until which the network loses and delays messages, if it does.
     disturbed_until: Mutex<Option<Duration>>,
     /// How long a client waits for a reply.
     pub(crate) reply_limit: Duration,
@@ -59,7 +57,6 @@ impl World {
             schedule,
             recorder: Recorder::new(zero),
             disturbed_until: Mutex::new((!weather.is_calm()).then_some(Duration::MAX)),
-            judge: Judge::new(weather.is_calm().then(|| incidents.clone())),
             incidents,
             reply_limit,
             pings,
@@ -136,13 +133,13 @@ impl World {
         (0..self.stores.len()).map(|store| self.apply(store, request)).collect()
     }
 
-    /// Applies a request, has the outcome judged, and sends the news of it.
+    /// Applies a request, records the outcome, and notifies all clients of the change.
     pub(crate) fn apply(&self, store: usize, request: &Request) -> Outcome {
         let now = self.now();
         self.messages.fetch_add(1, Ordering::Relaxed);
         let (outcome, changed) = self.stores[store].apply(request, now);
         self.note(store, request);
-        self.judge_outcome(store, request, &outcome);
+        self.record_outcome(store, request, &outcome);
         if changed || request.concerns_holders() {
             let links = self.links().clone();
             links.iter().filter(|link| link.store() == store).for_each(|link| link.tell(request));
@@ -168,7 +165,7 @@ impl World {
         is_held.then_some((Outcome::Renewal(Renewal::Renewed), next))
     }
 
-    /// Lets the incidents that are a moment only happen, and has the judge look at all holders as a pause begins.
+    /// Lets the incidents happen that last only for a moment. When a pause begins, looks at all guards.
     pub(crate) fn strike(&self, fault: Fault, keys: &[LockKey]) {
         match fault {
             Fault::Wipe { store } => self.stores[store].wipe(self.now()),
@@ -176,27 +173,22 @@ impl World {
             Fault::Loss { store } => {
                 self.stores[store].lose_all();
                 self.recorder.tokens_lost(store);
-                return self.judge.forgot(store);
             }
             Fault::ClockStep { store } => self.stores[store].step(CLOCK_STEP),
             Fault::ForcedRelease => {
                 for key in keys {
                     self.apply_everywhere(&Request::ForceRelease(key.clone(), None));
                 }
-                return;
             }
-            Fault::Pause { .. } => {
-                self.recorder.look();
-                return self.judge.check(self.now());
-            }
-            _ => return,
+            Fault::Pause { .. } => self.recorder.look(),
+            _ => {}
         }
-        self.judge.leases_were_lost(self.now());
     }
 
+    /// Checks the history.
     pub(crate) fn check(&self) -> Run {
         let until = *self.disturbed_until.lock().unwrap_or_else(PoisonError::into_inner);
-        self.recorder.check(&self.incidents, until.map(|until| until.min(self.now())))
+        self.recorder.check(&self.incidents, until)
     }
 
     pub(crate) fn is_on(&self, fault: Fault) -> bool {
@@ -233,26 +225,21 @@ impl World {
         }
     }
 
-    fn judge_outcome(&self, store: usize, request: &Request, outcome: &Outcome) {
+    fn record_outcome(&self, store: usize, request: &Request, outcome: &Outcome) {
         for (lease, grant) in request.grants(outcome) {
-            self.judge.granted(store, lease, grant);
             self.recorder.granted(store, lease, grant);
         }
         match (request, outcome) {
             (Request::ForceRelease(key, _), Outcome::ForcedRelease(it))
                 if !it.ended().is_empty() =>
             {
-                self.judge.freed(store, key);
                 self.recorder.force_released(store, key);
-                self.judge.leases_were_lost(self.now());
             }
             (Request::Revoke(key, _), Outcome::Revocation(Revocation::Requested)) => {
-                self.judge.revoked(store, key);
                 self.recorder.revocation_requested(store, key);
             }
             _ => {}
         }
-        self.judge.check(self.now());
         self.recorder.look();
     }
 

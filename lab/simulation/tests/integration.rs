@@ -1,6 +1,5 @@
-//! The simulation and its judge, in one binary: each file is a subject.
+//! The tests of the simulation, in one binary.
 
-mod compare;
 mod followers;
 mod quorums;
 mod seeds;

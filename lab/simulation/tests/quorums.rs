@@ -18,7 +18,7 @@ const MAX_TTL: Duration = Duration::from_millis(2_500);
 /// About fifteen seconds of a processor for each number of members.
 const SEEDS: u64 = 200;
 
-pub(crate) fn quorum<B: LockBackend>(links: Vec<Link>, member: impl Fn(Link) -> B) -> Quorum<B> {
+fn quorum<B: LockBackend>(links: Vec<Link>, member: impl Fn(Link) -> B) -> Quorum<B> {
     let clock = links[0].clock();
     let named = links.into_iter().map(|link| (link.store().to_string(), member(link)));
     Quorum::builder(named).max_ttl(MAX_TTL).clock(clock).build().expect("the links are alike")
@@ -30,15 +30,15 @@ fn run(seed: u64, members: usize) -> Report {
 }
 
 fn assert_no_promise_is_broken(members: usize) {
-    let (mut guards, mut handed_over) = (0, 0);
+    let (mut guards, mut handed_off) = (0, 0);
     for seed in 0..SEEDS {
         let report = run(seed, members);
-        assert!(report.violations().is_empty(), "{members} members, {report}");
+        assert!(!report.is_violated(), "{members} members, {report}");
         guards += report.guards();
-        handed_over += report.handed_over();
+        handed_off += report.handed_off();
     }
     assert!(guards > 3 * SEEDS, "{guards} guards in {SEEDS} seeds");
-    assert!(handed_over > 0);
+    assert!(handed_off > 0);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn seed_decides_everything_about_a_quorum() {
 
 /// A member that ends leases when it is to renew them, and says that it has.
 #[derive(Debug)]
-pub(crate) struct Fickle(pub(crate) Link);
+struct Fickle(Link);
 
 #[async_trait]
 impl LockBackend for Fickle {
@@ -94,7 +94,7 @@ fn votes_without_a_lease_are_found() {
     let broken = (0..300).find(|seed| {
         let simulation = Simulation::new(*seed).members(3);
         let report = simulation.backend(|links| quorum(links, Fickle)).run();
-        report.breaks(Rule::Exclusion)
+        report.violates(Rule::Exclusion)
     });
 
     assert!(broken.is_some(), "members that renew nothing broke nothing");

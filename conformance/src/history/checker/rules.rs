@@ -139,9 +139,8 @@ impl<'a> Rules<'a> {
             // The check uses the order of grants, which differs from the order of entries if an
             // entry is late.
             let this = &all[place];
-            let succeeds = |it: &Hold| {
-                it.from > this.from && !it.is_late(this) && !this.shares_lease_with(it)
-            };
+            let succeeds =
+                |it: &Hold| it.from > this.from && !it.is_late(this) && !this.shares_lease_with(it);
             let before = last.insert(key, place).filter(|it| succeeds(&all[*it]));
             if let Some(before) = before {
                 let later = all[before].token;

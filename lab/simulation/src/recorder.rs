@@ -10,7 +10,7 @@ use leasehold_conformance::history::event::{Event, EventKind, LeaseInfo, Usage};
 use leasehold_conformance::history::fault::{Hit, Window};
 use leasehold_conformance::history::run::{Kind, Register, Run};
 use leasehold_core::backend::{Grant, Lease, LeaseId};
-use leasehold_core::{LeaseState, LockGuard, LockKey};
+use leasehold_core::{Error, ErrorKind, LeaseState, LockGuard, LockKey};
 use tokio::time::Instant;
 
 use crate::clock::DriftingClock;
@@ -113,8 +113,9 @@ impl Recorder {
     }
 
     /// Records the number of entries in each map of a client without work.
-    pub(crate) fn finished(&self, process: u32, entries: impl Iterator<Item = (String, u64)>) {
-        let usage = Usage { entries: entries.collect(), ..Usage::default() };
+    pub(crate) fn finished(&self, process: u32, entries: [(&str, usize); 4]) {
+        let entries = entries.map(|(map, count)| (map.to_owned(), count as u64)).into();
+        let usage = Usage { entries, ..Usage::default() };
         self.record(process, EventKind::Finished(usage));
     }
 
@@ -149,8 +150,8 @@ impl Recorder {
     pub(crate) fn force_released(&self, store: usize, key: &LockKey) {
         let mut state = self.state();
         let now = self.zero.elapsed();
-        let hit = hit("forced-release", now, now).with_window();
-        state.hits.push(hit);
+        let hit = hit(Fault::ForcedRelease.name(), now, now);
+        state.hits.push(Hit { window: Some(&LEASES_LOST), ..hit });
         let (store, key) = (number(store), key.to_string());
         self.add(&mut state, 0, EventKind::ForceReleased { store, key });
     }
@@ -173,15 +174,17 @@ impl Recorder {
     }
 
     /// Records that a caller received guards, and watches the guards from now on.
-    pub(crate) fn entered(&self, taken: &Arc<Taken>, terms: &Terms) {
+    pub(crate) fn entered(&self, taken: Taken, terms: &Terms) -> Arc<Taken> {
+        let taken = Arc::new(taken);
         let mut state = self.state();
         let now = self.zero.elapsed();
         for (index, guard) in taken.guards().iter().enumerate() {
             let hold = state.next_number();
             // Clocks that are late, and the rounding of timers.
-            let max_hold = terms.max_hold.map(|limit| limit + limit / 50 + Duration::from_millis(2));
+            let max_hold =
+                terms.max_hold.map(|limit| limit + limit / 50 + Duration::from_millis(2));
             let mut watched = Watched {
-                taken: Arc::downgrade(taken),
+                taken: Arc::downgrade(&taken),
                 index,
                 process: terms.process,
                 hold,
@@ -211,6 +214,8 @@ impl Recorder {
             state.guards.entry(guard.key().clone()).or_default().push(watched);
         }
         state.look(now);
+        drop(state);
+        taken
     }
 
     /// Looks at all guards, and records what has changed for their callers.
@@ -326,6 +331,14 @@ impl Watched {
     }
 }
 
+/// Returns the outcome of a call that failed.
+pub(crate) fn outcome_of(error: &Error) -> String {
+    match error.kind() {
+        ErrorKind::Timeout => "busy".to_owned(),
+        kind => format!("{kind:?}").to_lowercase(),
+    }
+}
+
 fn number(store: usize) -> u32 {
     u32::try_from(store).expect("a simulation has few stores")
 }
@@ -333,17 +346,6 @@ fn number(store: usize) -> u32 {
 fn hit(kind: &'static str, from: Duration, until: Duration) -> Hit {
     let (target, stopped) = (String::new(), Vec::new());
     Hit { kind, window: None, is_outside: false, target, key: None, stopped, from, until }
-}
-
-trait Opens {
-    fn with_window(self) -> Self;
-}
-
-impl Opens for Hit {
-    fn with_window(mut self) -> Self {
-        self.window = Some(&LEASES_LOST);
-        self
-    }
 }
 
 fn hit_of(incident: &Incident, clients: &[usize]) -> Hit {
@@ -354,7 +356,9 @@ fn hit_of(incident: &Incident, clients: &[usize]) -> Hit {
             let processes = (1..).zip(clients).filter(|(_, of)| **of == client);
             Hit { stopped: processes.map(|(process, _)| process).collect(), ..hit }
         }
-        Fault::Wipe { .. } | Fault::Failover { .. } | Fault::ClockStep { .. } => hit.with_window(),
+        Fault::Wipe { .. } | Fault::Failover { .. } | Fault::ClockStep { .. } => {
+            Hit { window: Some(&LEASES_LOST), ..hit }
+        }
         _ => hit,
     }
 }
