@@ -75,7 +75,7 @@ async fn elect(world: &World, clients: &[Idle]) {
                     return;
                 }
             }
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         let is_seen = timeout(ALL_IS_OVER, seen).await.is_ok();
         world.recorder.answered(*process, call, if is_seen { "granted" } else { "busy" });

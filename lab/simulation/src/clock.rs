@@ -38,7 +38,7 @@ impl Rate {
     }
 }
 
-/// A client's clock. It goes on while the process is paused, and wakes no task of it.
+/// A client's clock, which continues while the process is paused, but does not wake the tasks of the process.
 #[derive(Clone, Debug)]
 pub(crate) struct DriftingClock {
     zero: time::Instant,

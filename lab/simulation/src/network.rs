@@ -32,7 +32,7 @@ pub struct Link(Arc<Connection>);
 struct Connection {
     id: LinkId,
     process: u32,
-    /// No news comes over it.
+    /// The link does not deliver notifications.
     muted: bool,
     world: Arc<World>,
     clock: DriftingClock,
@@ -121,7 +121,7 @@ impl Link {
         // A reply that is lost wakes its caller, too.
         self.0.processor.running().await;
         if let Some(outcome) = outcome {
-            // A caller that has given up hears no reply.
+            // A caller that no longer waits does not receive the reply.
             drop(sender.send(outcome));
         }
     }
@@ -160,7 +160,7 @@ impl Link {
         (!fate.is_unheard && !is_cut).then_some(outcome)
     }
 
-    /// Tells the store of a request that the client's follower has answered.
+    /// Forwards a request that the client's follower has answered to the store.
     async fn pass_on(self, request: Request, ping: Duration) {
         let Connection { id: LinkId { client, store, .. }, world, .. } = &*self.0;
         sleep_until(world.zero() + ping).await;
@@ -170,7 +170,7 @@ impl Link {
         }
     }
 
-    /// Sends news of a request that the store has applied.
+    /// Notifies the client of a request that the store has applied.
     pub(crate) fn tell(&self, request: &Request) {
         let Connection { id, world, muted, .. } = &*self.0;
         if *muted || self.is_dead() {

@@ -29,7 +29,7 @@ const BOUNDS: Bounds = Bounds {
 
 /// The store ends leases whose holders still consider themselves holders.
 static LEASES_LOST: Window = Window {
-    promise: "data, failover, clock, operator: two callers consider themselves holders for at most a TTL",
+    promise: "data, failovers, clocks and operators: two callers consider themselves holders for at most a TTL",
     rules: &[Rule::Exclusion, Rule::EntryOrder, Rule::Fencing],
     longest: (1, 0),
     after: (1, 0),
@@ -173,7 +173,7 @@ impl Recorder {
         self.record(0, EventKind::TokensLost { store: number(store) });
     }
 
-    /// Records that a caller received guards, and watches the guards from now on.
+    /// Records that a caller received guards, and starts to watch the guards.
     pub(crate) fn entered(&self, taken: Taken, terms: &Terms) -> Arc<Taken> {
         let taken = Arc::new(taken);
         let mut state = self.state();
@@ -218,7 +218,7 @@ impl Recorder {
         taken
     }
 
-    /// Looks at all guards, and records what has changed for their callers.
+    /// Checks all guards, and records each loss and each new deadline.
     pub(crate) fn look(&self) {
         self.state().look(self.zero.elapsed());
     }
@@ -308,10 +308,10 @@ impl Watched {
         self.clock.reaches(guard.deadline()).min(self.max_until)
     }
 
-    /// Looks whether the caller would find its guard held, and returns what has changed.
+    /// Reads the state of the guard as the caller would, and returns an event if the state has changed.
     ///
-    /// A look at a guard notices a passed deadline and wakes tasks, so the guards of a paused process are not looked at. Their deadlines are in
-    /// the record.
+    /// Reading the state of a guard after its deadline wakes tasks. Guards of a paused process are therefore not read, and count as held until the
+    /// recorded deadline.
     fn look(&mut self, now: Duration) -> Option<EventKind> {
         let taken = self.taken.upgrade().filter(|_| !self.clock.processor().is_paused())?;
         let guard = &taken.guards()[self.index];

@@ -165,7 +165,7 @@ impl World {
         is_held.then_some((Outcome::Renewal(Renewal::Renewed), next))
     }
 
-    /// Lets the incidents happen that last only for a moment. When a pause begins, looks at all guards.
+    /// Applies an incident without a duration. At the start of a pause, checks all guards.
     pub(crate) fn strike(&self, fault: Fault, keys: &[LockKey]) {
         match fault {
             Fault::Wipe { store } => self.stores[store].wipe(self.now()),

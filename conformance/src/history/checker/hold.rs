@@ -202,10 +202,10 @@ impl Hold {
     /// Returns whether both holds may have the same token. The guards of one owner of a reentrant
     /// mutex share a lease, and a writer that becomes a reader keeps its lease.
     pub(super) fn shares_lease_with(&self, later: &Self) -> bool {
-        let may_share = match (self.kind, later.kind) {
-            (Kind::Reentrant, Kind::Reentrant) | (Kind::Writer, Kind::Reader) => true,
-            _ => false,
-        };
+        let may_share = matches!(
+            (self.kind, later.kind),
+            (Kind::Reentrant, Kind::Reentrant) | (Kind::Writer, Kind::Reader)
+        );
         may_share && self.process == later.process && self.lease.id == later.lease.id
     }
 
