@@ -194,7 +194,7 @@ pub struct LeaseInfo {
     /// A number that identifies the lease within its process. A lease that is handed off keeps its
     /// number.
     pub id: u64,
-    /// The TTL.
+    /// The TTL, converted to the clock of the record.
     pub ttl: Duration,
     /// Whether the client renews the lease.
     pub is_renewed: bool,

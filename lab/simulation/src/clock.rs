@@ -53,7 +53,12 @@ impl DriftingClock {
 
     /// The time of the simulation at which the clock shows an instant.
     pub(crate) fn reaches(&self, instant: Instant) -> Duration {
-        self.rate.reaches(instant.since(Instant::from_zero(Duration::ZERO)))
+        self.time_of(instant.since(Instant::from_zero(Duration::ZERO)))
+    }
+
+    /// The time in the simulation during which the clock advances by `shown`.
+    pub(crate) fn time_of(&self, shown: Duration) -> Duration {
+        self.rate.reaches(shown)
     }
 
     pub(crate) fn processor(&self) -> &Processor {

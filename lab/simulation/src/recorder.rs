@@ -206,7 +206,7 @@ impl Recorder {
                 deadline: watched.deadline,
                 lease: LeaseInfo {
                     id: state.lease(guard.lease().id()),
-                    ttl: guard.lease().ttl(),
+                    ttl: terms.clock.time_of(guard.lease().ttl()),
                     is_renewed: terms.is_renewed,
                 },
             };

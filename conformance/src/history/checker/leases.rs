@@ -101,13 +101,8 @@ impl Rules<'_> {
             let text = format!("{key} was handed off despite a revocation request");
             self.violate(violation(text));
         }
-        // The deadline is on the clock of the history, from which the clock of the process may
-        // differ by one percent.
         let left = deadline_at_entry.saturating_sub(*from);
-        if *from < ended + HAND_OFF
-            && all[place].is_real()
-            && left + HAND_OFF + lease.ttl / 100 < lease.ttl / 2
-        {
+        if *from < ended + HAND_OFF && all[place].is_real() && left + HAND_OFF < lease.ttl / 2 {
             let text = format!("{key} was handed off {left:.1?} before its deadline");
             self.violate(violation(text));
         }
