@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold::LockClient;
+use leasehold_conformance::history::checker::{Bounds, History};
 use leasehold_conformance::history::event::now;
 use leasehold_conformance::history::fault::Hit;
-use leasehold_conformance::history::checker::{Bounds, History};
 use leasehold_conformance::history::line::Plan;
 use leasehold_conformance::history::population::Population;
 use leasehold_conformance::history::process::Program;
@@ -90,6 +90,15 @@ async fn disturb(clients: &mut Population, seed: u64, ttl: Duration, time: Durat
         let (kind, from) = (FAULTS[random.usize(..FAULTS.len())], now());
         let (target, stopped) = clients.disturb(kind, lasts, random.usize(..)).await;
         let until = now();
-        hits.push(Hit { kind, window: None, is_outside: false, target, key: None, stopped, from, until });
+        hits.push(Hit {
+            kind,
+            window: None,
+            is_outside: false,
+            target,
+            key: None,
+            stopped,
+            from,
+            until,
+        });
     }
 }
