@@ -43,7 +43,7 @@ impl Request {
         }
     }
 
-    /// Whether holders hear of it, and not only waiters.
+    /// Whether holders are notified of the request in addition to waiters.
     pub(crate) fn concerns_holders(&self) -> bool {
         matches!(self, Self::ForceRelease(..) | Self::Revoke(..))
     }
