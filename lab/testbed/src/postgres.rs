@@ -52,7 +52,7 @@ impl DatabaseKind for PostgresKind {
         let folder = data.parent().expect("it lies in a folder");
         let mut initdb = unprivileged::command(program("initdb"), folder);
         initdb.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"]);
-        initdb.args(["--no-sync", "--no-instructions", "--wal-segsize=1", "-D"]).arg(data);
+        initdb.args(["--no-sync", "--wal-segsize=1", "-D"]).arg(data);
         let output = initdb.output().expect("initdb can be started");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let script = folder.join("drop.sql");
