@@ -84,6 +84,8 @@ impl DatabaseKind for PostgresKind {
             ("hba_file", server.file("pg_hba.conf")),
             ("shared_buffers", "16MB".to_owned()),
             ("max_connections", "200".to_owned()),
+            // Up to PostgreSQL 13, the default is MD5.
+            ("password_encryption", "scram-sha-256".to_owned()),
             // A server that is killed leaves a segment of another type in the machine's memory, for ever.
             ("dynamic_shared_memory_type", "mmap".to_owned()),
             // A replica looks for its primary again at once.
