@@ -69,7 +69,8 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Adds a user for SASL (DIGEST-MD5), whose id in access lists is `sasl:name`. The scheme `digest` needs no users on the server.
+    /// Adds a user for SASL (DIGEST-MD5), whose id in access lists is `sasl:name`. Users of the
+    /// scheme `digest` do not have to be added.
     #[must_use]
     pub fn sasl_user(mut self, name: &str, password: &str) -> Self {
         self.users.push([name, password].map(str::to_owned));

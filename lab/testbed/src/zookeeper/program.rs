@@ -1,6 +1,7 @@
 //! Java and the jars of ZooKeeper.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The jar of Debian's package `libzookeeper-java`. The jar's manifest names all other required
@@ -29,9 +30,12 @@ pub(super) struct Program {
 
 impl Program {
     pub(super) fn find() -> Self {
-        let jar =
-            env::var_os("LEASEHOLD_ZOOKEEPER_SERVER").map_or_else(|| JAR.into(), PathBuf::from);
-        assert!(jar.is_file(), "{} is missing: run scripts/install", jar.display());
+        let jar = env::var_os("LEASEHOLD_ZOOKEEPER_SERVER");
+        let jar = jar.map_or_else(|| JAR.into(), PathBuf::from);
+        // A server on a small disk runs as a user who may not be able to read the directory of a
+        // link to the jar.
+        let jar = fs::canonicalize(&jar)
+            .unwrap_or_else(|_| panic!("{} is missing: run scripts/install", jar.display()));
         let home = env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin"));
         let path = env::var_os("PATH").unwrap_or_default();
         let mut directories = home.into_iter().chain(env::split_paths(&path));
