@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_conformance::FaultKind;
 
 use crate::class::Class;
 use crate::firewall::Peer;
@@ -45,7 +46,7 @@ pub trait Store: Send + Sync {
     /// # Panics
     ///
     /// If the store does not know the fault.
-    async fn disturb(&mut self, kind: &str, time: Duration) -> String;
+    async fn disturb(&mut self, kind: FaultKind, time: Duration) -> String;
 }
 
 /// Starts a store of a class; the one at a URL is there already. A file may have a disk of its own if the campaign has a namespace of mounts.
@@ -66,11 +67,11 @@ pub async fn start(class: Class, url: Option<&str>, has_namespaces: bool) -> Box
 }
 
 /// The command that brings about a fault of the primary of a group, if one command does. Other nodes are answered.
-fn of_a_primary(kind: &str, time: Duration) -> Option<String> {
+fn of_a_primary(kind: FaultKind, time: Duration) -> Option<String> {
     Some(match kind {
-        "scripts-flushed" => "SCRIPT FLUSH".to_owned(),
-        "connections-killed" => "CLIENT KILL TYPE normal".to_owned(),
-        "commands-paused" => format!("CLIENT PAUSE {} WRITE", time.as_millis()),
+        FaultKind::ScriptsFlushed => "SCRIPT FLUSH".to_owned(),
+        FaultKind::ConnectionsKilled => "CLIENT KILL TYPE normal".to_owned(),
+        FaultKind::CommandsPaused => format!("CLIENT PAUSE {} WRITE", time.as_millis()),
         _ => return None,
     })
 }

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use leasehold_conformance::FaultKind;
 use leasehold_testbed::{FaultProxy, Weather};
 use tokio::time::sleep;
 
@@ -13,12 +14,16 @@ const DELAY: Duration = Duration::from_millis(50);
 const CLIENTS: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// Brings about a fault of the network, if it is one, and mends it.
-pub(super) async fn change(proxies: &[&FaultProxy], kind: &str, time: Duration) -> Option<String> {
+pub(super) async fn change(
+    proxies: &[&FaultProxy],
+    kind: FaultKind,
+    time: Duration,
+) -> Option<String> {
     let weather = match kind {
-        "network-slow" => Weather::Slow(DELAY),
-        "network-silent" => Weather::BlackHole,
-        "replies-lost" => Weather::HoldReplies,
-        "connections-reset" => Weather::Reset,
+        FaultKind::NetworkSlow => Weather::Slow(DELAY),
+        FaultKind::NetworkSilent => Weather::BlackHole,
+        FaultKind::RepliesLost => Weather::HoldReplies,
+        FaultKind::ConnectionsReset => Weather::Reset,
         _ => return None,
     };
     set(proxies, weather);
