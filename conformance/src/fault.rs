@@ -67,6 +67,8 @@ kinds! {
     // Connections.
     /// All traffic between clients and servers is delayed.
     NetworkSlow = "network-slow",
+    /// Messages between clients and servers are lost, delayed, repeated and refused at random.
+    NetworkDisturbed = "network-disturbed",
     /// All traffic between clients and servers is dropped, but connections stay open.
     NetworkSilent = "network-silent",
     /// Servers apply requests, but no client receives a reply.
