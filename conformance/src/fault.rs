@@ -80,7 +80,7 @@ kinds! {
     // Servers.
     /// The server is paused. After the pause, the server applies the requests that have arrived.
     ServerStopped = "server-stopped",
-    /// The server is killed and restarted. Its data is kept.
+    /// The server is killed and restarted. The data on its disk remains.
     ServerKilled = "server-killed",
     /// The server shuts down in the normal way and restarts.
     ServerTerminated = "server-terminated",

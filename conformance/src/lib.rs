@@ -94,7 +94,7 @@ pub mod stalls;
 pub use as_mutex::AsMutex;
 pub use case::{Case, Need, Outcome, Skipped, Subject};
 pub use fault::FaultKind;
-pub use harness::{Disturbance, Groups, Harness, Rounds, Time, Timing};
+pub use harness::{Groups, Harness, Rounds, Time, Timing};
 pub use list::cases;
 pub use report::{Report, report};
 pub use rule::Rule;
