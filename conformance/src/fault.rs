@@ -58,11 +58,11 @@ kinds! {
     PacketsLost = "packets-lost",
     /// A client's connections are reset, and its new connections are refused.
     ConnectionsRefused = "connections-refused",
-    /// All packets between the leader and the other servers are lost.
+    /// All packets between the leader and its followers are lost.
     LeaderIsolated = "leader-isolated",
-    /// The packets from the other servers to the leader are lost.
+    /// The packets from the followers to the leader are lost.
     LeaderDeaf = "leader-deaf",
-    /// The packets from the leader to the other servers are lost.
+    /// The packets from the leader to its followers are lost.
     LeaderMute = "leader-mute",
     // Connections.
     /// All traffic between clients and servers is delayed.

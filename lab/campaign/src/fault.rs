@@ -1,4 +1,4 @@
-//! The catalogue of faults.
+//! The faults that the campaign causes.
 
 use leasehold_conformance::history::fault::Window;
 use leasehold_conformance::{FaultKind, Rule};
@@ -6,20 +6,20 @@ use leasehold_conformance::{FaultKind, Rule};
 use crate::class::Class;
 use crate::firewall::{Cut, Isolation};
 
-/// A kind of fault.
+/// A kind of fault, as the campaign causes faults of this kind.
 #[derive(Debug)]
 pub struct Fault {
-    /// Its name.
+    /// The kind.
     pub kind: FaultKind,
-    /// The classes of store that it fits.
+    /// The classes of stores for which the fault is possible.
     pub classes: &'static [Class],
-    /// The part of the system that it befalls.
+    /// The part of the system that fails.
     pub part: Part,
-    /// How long it is in force, in tenths of a second: from, and to.
+    /// The shortest and the longest duration, in tenths of a second.
     pub lasts: (u32, u32),
-    /// The window of the promises that it opens, if it opens one.
+    /// The period, if any, in which some rules do not apply because of the fault.
     pub window: Option<&'static Window>,
-    /// Whether the promises exclude it, such as the loss of all data.
+    /// Whether the fault is outside the guarantees, for example the loss of all data.
     pub is_outside: bool,
 }
 
@@ -28,9 +28,9 @@ pub struct Fault {
 pub enum Part {
     /// The client processes.
     Clients,
-    /// The packets between clients and servers, by a firewall.
+    /// The packets between clients and servers, which a firewall drops.
     Packets(Cut),
-    /// The packets between the leader of the servers and the others, by a firewall.
+    /// The packets between the leader and its followers, which a firewall drops.
     Peers(Isolation),
     /// The servers, and the proxies in front of them.
     Servers,
@@ -39,12 +39,12 @@ pub enum Part {
 }
 
 impl Part {
-    /// Whether faults of both parts may be in force at once. Where servers are cut off from each other, nothing else befalls them.
+    /// Returns whether faults of both parts may be in effect at the same time. If servers cannot reach each other, only clients may fail as well.
     pub fn is_beside(self, other: Self) -> bool {
         match (self, other) {
             (Self::Peers(_), other) | (other, Self::Peers(_)) => other == Self::Clients,
             (Self::Packets(_), Self::Packets(_)) => false,
-            // The store brings about one after the other.
+            // A store causes only one fault at a time.
             (Self::Servers, Self::Disk) | (Self::Disk, Self::Servers) => false,
             _ => self != other,
         }
@@ -56,7 +56,7 @@ impl Part {
 }
 
 impl Fault {
-    /// The faults that fit a class of store. Without namespaces of the campaign's own, there are none of packets and of files.
+    /// Returns the faults that are possible for a class of stores. Faults of packets and disks require separate namespaces.
     pub fn fitting(class: Class, has_namespaces: bool) -> Vec<&'static Self> {
         let fits = |fault: &&Self| {
             fault.classes.contains(&class) && (has_namespaces || !fault.part.takes_namespaces())
@@ -75,10 +75,11 @@ const DATABASES: &[Class] = &[Postgres, Mariadb];
 const COPIED: &[Class] = &[Sentinel, Cluster, Postgres];
 const ENSEMBLES: &[Class] = &[Etcd, Zookeeper];
 
-/// A lease that ends early is granted to another while its own grant may still be on the way: that holder then enters late, with the older token.
+/// If a lease expires early, the store may grant the key again before the first holder has received its own grant. The first holder then
+/// enters later, with the smaller token.
 const ENTRY: &[Rule] = &[Rule::Exclusion, Rule::EntryOrder];
 
-/// The old primary is dead, frozen or out of reach of all clients.
+/// The old primary is killed, paused or unreachable for all clients.
 const FAILOVER: Window = Window {
     promise: "failover: two believe together at most for a TTL, less the time until another has taken over",
     rules: &[Rule::Exclusion],
@@ -86,7 +87,7 @@ const FAILOVER: Window = Window {
     after: (1, 4),
 };
 
-/// The old primary is cut off together with clients.
+/// The old primary and some clients cannot reach the other servers.
 const CUT_OFF: Window = Window {
     promise: "failover: the old primary is cut off together with the holder: two believe together at most for a TTL and 2 s",
     rules: &[Rule::Exclusion],
@@ -102,7 +103,7 @@ const CLOCK_FORWARD: Window = Window {
     after: (1, 0),
 };
 
-/// The server's clock steps back: its leases live longer.
+/// The server's clock steps back, so leases expire later.
 const CLOCK_BACK: Window = Window {
     promise: "clock: leases end by the server's clock, which has stepped back",
     rules: &[Rule::BoundedWait],
@@ -126,7 +127,7 @@ const DATA_LOST: Window = Window {
     after: (1, 1),
 };
 
-/// The file is removed, and processes go over to a new one, one after the other.
+/// The file is deleted, and one process after another opens a new file.
 const FILE_LOST: Window = Window {
     promise: "SQLite: a file that is removed has lost its leases, and tokens are in order while the file lives",
     rules: &[Rule::Exclusion, Rule::Fencing, Rule::TokenOrder, Rule::EntryOrder],
@@ -134,7 +135,7 @@ const FILE_LOST: Window = Window {
     after: (1, 1),
 };
 
-/// An operator ends leases.
+/// An operator revokes leases.
 const REVOKED: Window = Window {
     promise: "operator: leases are revoked under their holders, which hear of it at once or by their next renewal",
     rules: ENTRY,
@@ -142,7 +143,7 @@ const REVOKED: Window = Window {
     after: (1, 0),
 };
 
-/// A leader of etcd that was stopped ends leases that live on with its successor.
+/// A paused etcd leader revokes leases that its successor has renewed.
 const OLD_LEADER: Window = Window {
     promise: "etcd: a leader that is stopped for longer than a lease lasts may end it when it goes on (etcd-io/etcd#15247)",
     rules: ENTRY,
@@ -187,7 +188,7 @@ impl Fault {
     }
 }
 
-/// All kinds of faults.
+/// All faults.
 pub static CATALOGUE: &[Fault] = &[
     clients(FaultKind::ClientStopped, (10, 40)),
     clients(FaultKind::ClientKilled, (0, 10)),
@@ -215,7 +216,7 @@ pub static CATALOGUE: &[Fault] = &[
         (5, 20),
     ),
     servers(FaultKind::CommandsPaused, &[Redis, Cluster], (10, 25)),
-    // A sentinel publishes on the connection over which it asks whether the server is up, and that waits, too.
+    // A sentinel checks the server over the connection on which the sentinel publishes, and that connection is paused, too.
     servers(FaultKind::CommandsPaused, &[Sentinel], (10, 25)).opens(&FAILOVER),
     servers(FaultKind::ServerAsleep, &[Redis], (10, 25)),
     servers(FaultKind::MemoryFull, &[Redis], (10, 30)),
@@ -231,7 +232,7 @@ pub static CATALOGUE: &[Fault] = &[
     servers(FaultKind::PrimaryStopped, FAILING_OVER, (30, 50)).opens(&FAILOVER),
     servers(FaultKind::PrimaryIsolated, FAILING_OVER, (30, 50)).opens(&FAILOVER),
     servers(FaultKind::PrimaryIsolatedWithClients, FAILING_OVER, (30, 60)).opens(&CUT_OFF),
-    // The replica has all commits that the primary has acknowledged.
+    // The replica has all commits that the primary acknowledged.
     servers(FaultKind::FailoverCommanded, &[Postgres], (5, 20)),
     servers(FaultKind::PrimaryKilled, &[Postgres], (10, 30)),
     servers(FaultKind::PrimaryStopped, &[Postgres], (20, 50)),

@@ -41,11 +41,11 @@ pub trait Store: Send + Sync {
     /// The versions of its programs.
     async fn versions(&self) -> BTreeMap<String, String>;
 
-    /// Brings about a fault for `time`, mends it, and returns the name of its target.
+    /// Causes a fault for `time`, repairs the store, and returns the name of the fault's target.
     ///
     /// # Panics
     ///
-    /// If the store does not know the fault.
+    /// Panics if this store does not support the fault.
     async fn disturb(&mut self, kind: FaultKind, time: Duration) -> String;
 }
 
@@ -66,7 +66,7 @@ pub async fn start(class: Class, url: Option<&str>, has_namespaces: bool) -> Box
     }
 }
 
-/// The command that brings about a fault of the primary of a group, if one command does. Other nodes are answered.
+/// Returns the command that causes a fault of a primary, if a single command is sufficient.
 fn of_a_primary(kind: FaultKind, time: Duration) -> Option<String> {
     Some(match kind {
         FaultKind::ScriptsFlushed => "SCRIPT FLUSH".to_owned(),

@@ -171,14 +171,14 @@ impl World {
         match (incident.kind, incident.target) {
             (FaultKind::DataFlushed, Target::Store(store)) => self.stores[store].wipe(self.now()),
             (FaultKind::FailoverCommanded, Target::Store(store)) => {
-                self.stores[store].fail_over(self.now())
+                self.stores[store].fail_over(self.now());
             }
             (FaultKind::MemberWiped, Target::Store(store)) => {
                 self.stores[store].lose_all();
                 self.recorder.tokens_lost(store);
             }
             (FaultKind::MemberClockForward, Target::Store(store)) => {
-                self.stores[store].step(CLOCK_STEP)
+                self.stores[store].step(CLOCK_STEP);
             }
             (FaultKind::LeasesRevoked, _) => {
                 for key in keys {

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 /// The table of leases.
 pub(super) const TABLE: &str = "leasehold_lease";
 
-/// Brings about a fault of a server, if it is one, and mends it.
+/// Causes a fault of a server for `time`. Returns `false` if no database server supports the fault.
 pub(super) async fn disturb<K: DatabaseKind>(
     server: &mut DatabaseServer<K>,
     kind: FaultKind,

@@ -13,7 +13,7 @@ const DELAY: Duration = Duration::from_millis(50);
 /// The address that clients come from. Servers behind proxies have others.
 const CLIENTS: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
-/// Brings about a fault of the network, if it is one, and mends it.
+/// Causes a fault of the network for `time`. Returns `None` if the fault is not a fault of the network.
 pub(super) async fn change(
     proxies: &[&FaultProxy],
     kind: FaultKind,
