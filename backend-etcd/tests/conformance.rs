@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject, Suites};
+use leasehold_conformance::{AsMutex, FaultKind, Groups, Harness, Need, Subject, Suites};
 use leasehold_core::{Description, ErrorKind, Holder, LockKey};
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, PutOptions};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
@@ -60,23 +60,24 @@ impl Cluster {
         Some(holder.with_description(description).with_remaining(left))
     }
 
-    async fn disturb(&self, disturbance: Disturbance) {
+    async fn disturb(&self, fault: FaultKind) {
         let mut etcd = self.etcd.write().await;
         let set_weather =
             |weather: Weather| self.proxies.iter().for_each(|proxy| proxy.set_weather(weather));
-        match disturbance {
-            Disturbance::Disconnect => {
+        match fault {
+            FaultKind::ConnectionsKilled => {
                 join_all(self.proxies.iter().map(FaultProxy::disconnect)).await;
             }
-            Disturbance::BlackHole => set_weather(Weather::BlackHole),
-            Disturbance::Pause => etcd.pause(),
-            Disturbance::Restart => etcd.restart().await,
-            Disturbance::Heal => {
-                set_weather(Weather::Fair);
-                etcd.resume();
-            }
-            other => unreachable!("{other:?}"),
+            FaultKind::NetworkSilent => set_weather(Weather::BlackHole),
+            FaultKind::ServerStopped => etcd.pause(),
+            FaultKind::ServerKilled => etcd.restart().await,
+            other => unreachable!("{other} is not in the hooks"),
         }
+    }
+
+    async fn heal(&self) {
+        self.proxies.iter().for_each(|proxy| proxy.set_weather(Weather::Fair));
+        self.etcd.write().await.resume();
     }
 
     fn pulse(&self) -> Box<dyn FnMut() + Send> {
@@ -152,8 +153,12 @@ macro_rules! harness {
                 self.0.witness(key).await
             }
 
-            async fn disturb(&self, disturbance: Disturbance) {
-                self.0.disturb(disturbance).await;
+            async fn disturb(&self, fault: FaultKind) {
+                self.0.disturb(fault).await;
+            }
+
+            async fn heal(&self) {
+                self.0.heal().await;
             }
 
             fn pulse(&self) -> Box<dyn FnMut() + Send> {
@@ -167,21 +172,33 @@ macro_rules! harness {
     };
 }
 
-const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
-const FAILS_AND_ADVANCES: &[Need] =
-    &[Need::Advance, Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
+const FAILS_AND_ADVANCES: &[Need] = &[
+    Need::Advance,
+    Need::Fault(FaultKind::ConnectionsKilled),
+    Need::Fault(FaultKind::NetworkSilent),
+    Need::Fault(FaultKind::ServerKilled),
+    Need::Fault(FaultKind::ServerStopped),
+];
 
 harness!(OneMember, "etcd", 1, EtcdBackend, identity, FAILS_AND_ADVANCES, {
     const LACKS: &[Need] = &[Need::Membership];
 });
-harness!(ThreeMembers, "etcd, three members", 3, EtcdBackend, identity, FAILS, {
+harness!(ThreeMembers, "etcd, three members", 3, EtcdBackend, identity, &Need::FAULTS, {
     const GROUPS: Groups = Groups::OF_TOPOLOGY;
 });
-harness!(WriteLock, "etcd, write lock", 1, AsMutex<EtcdBackend>, AsMutex::write_lock, FAILS, {
-    const GROUPS: Groups = Groups::OF_KIND;
-    const SUBJECTS: &[Subject] = &[Subject::Store];
-    const LACKS: &[Need] = AsMutex::<EtcdBackend>::LACKS;
-});
+harness!(
+    WriteLock,
+    "etcd, write lock",
+    1,
+    AsMutex<EtcdBackend>,
+    AsMutex::write_lock,
+    &Need::FAULTS,
+    {
+        const GROUPS: Groups = Groups::OF_KIND;
+        const SUBJECTS: &[Subject] = &[Subject::Store];
+        const LACKS: &[Need] = AsMutex::<EtcdBackend>::LACKS;
+    }
+);
 
 fn main() -> ExitCode {
     Suites::new()

@@ -6,19 +6,19 @@ use std::process::ExitCode;
 use leasehold_conformance::{Groups, Need, Subject, Suites};
 use leasehold_fred::FredBackend as Backend;
 use leasehold_redis_tests::{
-    CLUSTER_LACKS, Cluster, Driven, FAILS, OF_REAL_TIME, Sentinels, Single, harness,
+    CLUSTER_LACKS, Cluster, Driven, OF_REAL_TIME, Sentinels, Single, harness,
 };
 
 harness!(OneRedis, "fred", Driven, Backend, identity, &[], {});
-harness!(OneInRealTime, "fred, real time", Single, Backend, identity, FAILS, {
+harness!(OneInRealTime, "fred, real time", Single, Backend, identity, &Need::FAULTS, {
     const SUBJECTS: &[Subject] = OF_REAL_TIME;
 });
-harness!(Sentinel, "fred, Sentinel", Sentinels, Backend, identity, FAILS, {
+harness!(Sentinel, "fred, Sentinel", Sentinels, Backend, identity, &Need::FAULTS, {
     const GROUPS: Groups = Groups::OF_TOPOLOGY;
     // Under load, the primary that sentinels name is one server like any other.
     const SUBJECTS: &[Subject] = &[Subject::Network, Subject::Store];
 });
-harness!(OnCluster, "fred, Cluster", Cluster, Backend, identity, FAILS, {
+harness!(OnCluster, "fred, Cluster", Cluster, Backend, identity, &Need::FAULTS, {
     // Names and scripts are those of the other client crate, and so is the choice of the server.
     const GROUPS: Groups = Groups::OF_TOPOLOGY;
     const LACKS: &[Need] = CLUSTER_LACKS;

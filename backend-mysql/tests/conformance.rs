@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use leasehold_conformance::{
-    AsMutex, Disturbance, Groups, Harness, Need, Rounds, Subject, Suites, Time, Timing,
+    AsMutex, FaultKind, Groups, Harness, Need, Rounds, Subject, Suites, Time, Timing,
 };
 use leasehold_core::{Holder, LockKey};
 use leasehold_mysql::{MysqlBackend as Backend, MysqlConfig as Config};
@@ -34,12 +34,18 @@ fn driven(config: Config) -> Config {
     config.with_clock(DRIVEN_CLOCK)
 }
 
-const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
-
-harness!(Driven, "mariadb", Time::Driven, Backend, identity, &[Need::Restart], {
-    const ROUNDS: Rounds = Rounds::Few;
-});
-harness!(Real, "mariadb, real time", Time::Real, Backend, identity, FAILS, {
+harness!(
+    Driven,
+    "mariadb",
+    Time::Driven,
+    Backend,
+    identity,
+    &[Need::Fault(FaultKind::ServerKilled)],
+    {
+        const ROUNDS: Rounds = Rounds::Few;
+    }
+);
+harness!(Real, "mariadb, real time", Time::Real, Backend, identity, &Need::FAULTS, {
     const SUBJECTS: &[Subject] = &[Subject::Load, Subject::Network];
 });
 harness!(
@@ -48,7 +54,7 @@ harness!(
     Time::Driven,
     AsMutex<Backend>,
     AsMutex::write_lock,
-    &[Need::Restart],
+    &[Need::Fault(FaultKind::ServerKilled)],
     {
         const GROUPS: Groups = Groups::OF_KIND;
         const ROUNDS: Rounds = Rounds::Few;

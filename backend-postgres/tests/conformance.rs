@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use leasehold_conformance::{
-    AsMutex, Disturbance, Groups, Harness, Need, Rounds, Subject, Suites, Time, Timing,
+    AsMutex, FaultKind, Groups, Harness, Need, Rounds, Subject, Suites, Time, Timing,
 };
 use leasehold_core::{Holder, LockKey};
 use leasehold_postgres::{PostgresBackend as Backend, PostgresConfig as Config};
@@ -32,8 +32,6 @@ const DRIVEN_CLOCK: &str = "SELECT us FROM public.test_clock";
 fn driven(config: Config) -> Config {
     config.with_clock(DRIVEN_CLOCK).without_push()
 }
-
-const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
 
 /// Cases that hear of others.
 const OF_NEWS: Groups = Groups::Named(&[
@@ -73,7 +71,7 @@ const OF_STILL_CLOCK: Groups = Groups::Named(&[
     "model",
 ]);
 
-harness!(Driven, "postgres, driven", Time::Driven, Backend, identity, FAILS, {
+harness!(Driven, "postgres, driven", Time::Driven, Backend, identity, &Need::FAULTS, {
     const GROUPS: Groups = OF_STILL_CLOCK;
     const ROUNDS: Rounds = Rounds::Few;
 });
@@ -83,16 +81,16 @@ harness!(
     Time::Driven,
     AsMutex<Backend>,
     AsMutex::write_lock,
-    FAILS,
+    &Need::FAULTS,
     {
         const GROUPS: Groups = Groups::OF_KIND;
         const ROUNDS: Rounds = Rounds::Few;
     }
 );
-harness!(OnePostgres, "postgres", Time::Real, Backend, identity, FAILS, {
+harness!(OnePostgres, "postgres", Time::Real, Backend, identity, &Need::FAULTS, {
     const SUBJECTS: &[Subject] = &[Subject::Load, Subject::Network];
 });
-harness!(WithNews, "postgres, news", Time::Real, Backend, identity, FAILS, {
+harness!(WithNews, "postgres, news", Time::Real, Backend, identity, &Need::FAULTS, {
     const GROUPS: Groups = OF_NEWS;
     const SUBJECTS: &[Subject] = &[Subject::Store];
 });

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject, Suites};
+use leasehold_conformance::{AsMutex, FaultKind, Groups, Harness, Need, Subject, Suites};
 use leasehold_core::{Description, Holder, LockKey};
 use leasehold_sqlite::{SqliteBackend, SqliteConfig};
 use leasehold_testbed::Folder;
@@ -56,18 +56,21 @@ impl File {
         Some(holder.with_description(description).with_remaining(Some(left)))
     }
 
-    fn disturb(&self, disturbance: Disturbance) {
+    fn disturb(&self, fault: FaultKind) {
         let mut pausing = self.pausing.lock().unwrap();
-        match disturbance {
-            Disturbance::Pause => {
+        match fault {
+            FaultKind::ServerStopped => {
                 let connection = self.open();
                 connection.execute_batch("BEGIN IMMEDIATE").unwrap();
                 *pausing = Some(connection);
             }
-            Disturbance::Restart => self.restart(),
-            Disturbance::Heal => *pausing = None,
-            other => unreachable!("{other:?}"),
+            FaultKind::ServerKilled => self.restart(),
+            other => unreachable!("{other} is not in the hooks"),
         }
+    }
+
+    fn heal(&self) {
+        *self.pausing.lock().unwrap() = None;
     }
 
     /// The state after a loss of power: the last commits are gone, and the boot id is another. A new file makes the clients open it
@@ -108,7 +111,7 @@ macro_rules! harness {
             type Backend = $backend;
 
             const NAME: &str = $name;
-            const HOOKS: &[Need] = &[Need::Advance, Need::Pause, Need::Restart];
+            const HOOKS: &[Need] = &[Need::Advance, Need::Fault(FaultKind::ServerStopped), Need::Fault(FaultKind::ServerKilled)];
 
             $($item)*
 
@@ -128,8 +131,12 @@ macro_rules! harness {
                 self.0.witness(key)
             }
 
-            async fn disturb(&self, disturbance: Disturbance) {
-                self.0.disturb(disturbance);
+            async fn disturb(&self, fault: FaultKind) {
+                self.0.disturb(fault);
+            }
+
+            async fn heal(&self) {
+                self.0.heal();
             }
 
             async fn advance(&self, keys: &[LockKey], time: Duration) {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject, Suites};
+use leasehold_conformance::{AsMutex, FaultKind, Groups, Harness, Need, Subject, Suites};
 use leasehold_core::{Description, ErrorKind, Holder, LockKey};
 use leasehold_testbed::{FaultProxy, Weather, ZooKeeper, ZooKeeperOptions, until_some};
 use leasehold_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
@@ -107,23 +107,24 @@ impl Ensemble {
         None
     }
 
-    async fn disturb(&self, disturbance: Disturbance) {
+    async fn disturb(&self, fault: FaultKind) {
         let mut servers = self.servers.write().await;
         let set_weather =
             |weather: Weather| self.proxies.iter().for_each(|proxy| proxy.set_weather(weather));
-        match disturbance {
-            Disturbance::Disconnect => {
+        match fault {
+            FaultKind::ConnectionsKilled => {
                 join_all(self.proxies.iter().map(FaultProxy::disconnect)).await;
             }
-            Disturbance::BlackHole => set_weather(Weather::BlackHole),
-            Disturbance::Pause => servers.pause(),
-            Disturbance::Restart => servers.restart().await,
-            Disturbance::Heal => {
-                set_weather(Weather::Fair);
-                servers.resume();
-            }
-            other => unreachable!("{other:?}"),
+            FaultKind::NetworkSilent => set_weather(Weather::BlackHole),
+            FaultKind::ServerStopped => servers.pause(),
+            FaultKind::ServerKilled => servers.restart().await,
+            other => unreachable!("{other} is not in the hooks"),
         }
+    }
+
+    async fn heal(&self) {
+        self.proxies.iter().for_each(|proxy| proxy.set_weather(Weather::Fair));
+        self.servers.write().await.resume();
     }
 
     fn pulse(&self) -> Box<dyn FnMut() + Send> {
@@ -142,8 +143,7 @@ macro_rules! harness {
 
             const NAME: &str = $name;
             const POOLED: bool = true;
-            const HOOKS: &[Need] =
-                &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
+            const HOOKS: &[Need] = &Need::FAULTS;
 
             $($item)*
 
@@ -163,8 +163,12 @@ macro_rules! harness {
                 self.0.witness(key).await
             }
 
-            async fn disturb(&self, disturbance: Disturbance) {
-                self.0.disturb(disturbance).await;
+            async fn disturb(&self, fault: FaultKind) {
+                self.0.disturb(fault).await;
+            }
+
+            async fn heal(&self) {
+                self.0.heal().await;
             }
 
             fn pulse(&self) -> Box<dyn FnMut() + Send> {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use leasehold_core::backend::Feature;
 
+use crate::fault::FaultKind;
 use crate::profile::Profile;
 use crate::run::{self, Running};
 use crate::scene::Scene;
@@ -140,10 +141,8 @@ pub struct Skipped(pub Need);
 pub enum Need {
     /// The [`Harness::advance`](crate::Harness::advance) hook.
     Advance,
-    /// The [`Disturbance::BlackHole`](crate::Disturbance::BlackHole) disturbance.
-    BlackHole,
-    /// The [`Disturbance::Disconnect`](crate::Disturbance::Disconnect) disturbance.
-    Disconnect,
+    /// A fault that the suite causes. [`Need::FAULTS`] lists these faults.
+    Fault(FaultKind),
     /// The [`Feature::ForceRelease`] feature.
     ForceRelease,
     /// The [`Feature::Inspect`] feature.
@@ -152,14 +151,10 @@ pub enum Need {
     List,
     /// The [`Feature::Membership`] feature.
     Membership,
-    /// The [`Disturbance::Pause`](crate::Disturbance::Pause) disturbance.
-    Pause,
     /// The [`Feature::Push`] feature.
     Push,
     /// The [`Feature::Queue`] feature.
     Queue,
-    /// The [`Disturbance::Restart`](crate::Disturbance::Restart) disturbance.
-    Restart,
     /// The harness must select the case: [`Harness::GROUPS`](crate::Harness::GROUPS) must contain
     /// the case's group, and [`Harness::SUBJECTS`](crate::Harness::SUBJECTS) must contain its
     /// subject.
@@ -181,22 +176,30 @@ impl Need {
     /// All features and hooks.
     pub const ALL: [Self; 17] = [
         Self::Advance,
-        Self::BlackHole,
-        Self::Disconnect,
+        Self::Fault(FaultKind::ConnectionsKilled),
+        Self::Fault(FaultKind::NetworkSilent),
+        Self::Fault(FaultKind::ServerKilled),
+        Self::Fault(FaultKind::ServerStopped),
         Self::ForceRelease,
         Self::Inspect,
         Self::List,
         Self::Membership,
-        Self::Pause,
         Self::Push,
         Self::Queue,
-        Self::Restart,
         Self::Revocation,
         Self::Selection,
         Self::SpareTokens,
         Self::Together,
         Self::Units,
         Self::VirtualTime,
+    ];
+
+    /// All faults that the suite causes.
+    pub const FAULTS: [Self; 4] = [
+        Self::Fault(FaultKind::ConnectionsKilled),
+        Self::Fault(FaultKind::NetworkSilent),
+        Self::Fault(FaultKind::ServerKilled),
+        Self::Fault(FaultKind::ServerStopped),
     ];
 
     /// Returns the backend feature, or `None` for a hook of the harness.
@@ -212,13 +215,7 @@ impl Need {
             Self::SpareTokens => Some(Feature::SpareTokens),
             Self::Together => Some(Feature::Together),
             Self::Units => Some(Feature::Units),
-            Self::Advance
-            | Self::BlackHole
-            | Self::Disconnect
-            | Self::Pause
-            | Self::Restart
-            | Self::Selection
-            | Self::VirtualTime => None,
+            Self::Advance | Self::Fault(_) | Self::Selection | Self::VirtualTime => None,
         }
     }
 }
@@ -229,10 +226,7 @@ impl fmt::Display for Need {
             return f.write_str(feature.name());
         }
         f.write_str(match self {
-            Self::BlackHole => "black hole",
-            Self::Disconnect => "disconnect",
-            Self::Pause => "pause",
-            Self::Restart => "restart",
+            Self::Fault(kind) => kind.name(),
             Self::Selection => "selection of this case",
             Self::VirtualTime => "virtual time",
             _ => "advance",

@@ -7,6 +7,7 @@ use leasehold_core::backend::LockBackend;
 use leasehold_core::{Holder, LockKey, LockOptions};
 
 use crate::case::{Need, Subject};
+use crate::fault::FaultKind;
 
 /// Connects the suite to a store.
 ///
@@ -26,7 +27,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// The kind of time that the store uses.
     const TIME: Time = Time::Real;
 
-    /// The [disturbances](Self::disturb) that the harness supports, and whether
+    /// The faults that the harness [can cause](Self::disturb), and [`Need::Advance`] if
     /// [`advance`](Self::advance) works.
     const HOOKS: &[Need] = &[];
 
@@ -98,12 +99,18 @@ pub trait Harness: Send + Sync + Sized + 'static {
         LockOptions::new()
     }
 
-    /// Disturbs the store or the clients' connections.
+    /// Causes a fault of the store or of the clients' connections. A fault with a duration lasts
+    /// until [`heal`](Self::heal).
     ///
-    /// The suite uses only disturbances that [`HOOKS`](Self::HOOKS) lists.
-    async fn disturb(&self, disturbance: Disturbance) {
-        unreachable!("{disturbance:?} is not in the HOOKS of {}", Self::NAME);
+    /// The suite causes only faults that [`HOOKS`](Self::HOOKS) lists as [`Need::Fault`].
+    async fn disturb(&self, fault: FaultKind) {
+        unreachable!("{fault} is not in the HOOKS of {}", Self::NAME);
     }
+
+    /// Ends all faults.
+    ///
+    /// The default implementation does nothing, which is sufficient if no fault has a duration.
+    async fn heal(&self) {}
 
     /// Advances the clock of the whole store. Returns when the store uses the new time.
     ///
@@ -262,24 +269,6 @@ impl Groups {
             Self::Named(names) => names.contains(&group),
         }
     }
-}
-
-/// A disturbance of a store.
-///
-/// [`Harness::disturb`] takes an argument of this type.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Disturbance {
-    /// Breaks all connections. New connections can be opened immediately.
-    Disconnect,
-    /// Drops all traffic silently until [`Disturbance::Heal`].
-    BlackHole,
-    /// Pauses the store until [`Disturbance::Heal`].
-    Pause,
-    /// Kills and restarts the store.
-    Restart,
-    /// Ends all disturbances.
-    Heal,
 }
 
 /// The time limits of the suite for a store.

@@ -71,6 +71,7 @@ mod silences;
 mod case;
 mod cases;
 mod failure;
+mod fault;
 mod log;
 mod model;
 mod pool;
@@ -92,7 +93,8 @@ pub mod stalls;
 
 pub use as_mutex::AsMutex;
 pub use case::{Case, Need, Outcome, Skipped, Subject};
-pub use harness::{Disturbance, Groups, Harness, Rounds, Time, Timing};
+pub use fault::FaultKind;
+pub use harness::{Groups, Harness, Rounds, Time, Timing};
 pub use list::cases;
 pub use report::{Report, report};
 pub use rule::Rule;

@@ -1,6 +1,6 @@
 //! The list of all cases.
 
-use crate::case::{Body, Case, Need, Subject};
+use crate::case::{Body, Case, Subject};
 use crate::harness::Harness;
 use crate::model;
 use crate::profile::Profile;
@@ -15,6 +15,19 @@ mod subject {
     pub(super) const load: Subject = Subject::Load;
     pub(super) const network: Subject = Subject::Network;
     pub(super) const store: Subject = Subject::Store;
+}
+
+/// The needs, under the names that the list uses.
+#[expect(non_upper_case_globals, reason = "the list below uses the names of the fault kinds")]
+mod need {
+    use crate::case::Need;
+    pub(super) use crate::case::Need::*;
+    use crate::fault::FaultKind;
+
+    pub(super) const ConnectionsKilled: Need = Fault(FaultKind::ConnectionsKilled);
+    pub(super) const NetworkSilent: Need = Fault(FaultKind::NetworkSilent);
+    pub(super) const ServerKilled: Need = Fault(FaultKind::ServerKilled);
+    pub(super) const ServerStopped: Need = Fault(FaultKind::ServerStopped);
 }
 
 /// Returns all cases for the store of `H`.
@@ -41,11 +54,11 @@ macro_rules! cases {
                     name: stringify!($case),
                     subject: subject::$subject,
                     numbers: &[$($number),*],
-                    needs: &[$($(Need::$need),+)?],
+                    needs: &[$($(need::$need),+)?],
                     skips: store.skips(
                         stringify!($group),
                         subject::$subject,
-                        &[$($(Need::$need),+)?],
+                        &[$($(need::$need),+)?],
                     ),
                     store,
                     body: Body::OnScene(|scene| {
@@ -110,8 +123,8 @@ cases! {
         a_renewal_that_hangs_is_repeated_in_time: layers [23];
         failing_renewals_make_a_lease_unconfirmed_and_then_lost: layers [24];
         an_unconfirmed_lease_is_held_again_once_a_renewal_succeeds: layers [];
-        renewals_go_on_over_a_new_connection: network [25] needs Disconnect;
-        a_short_silence_costs_no_lock: network [25] needs BlackHole;
+        renewals_go_on_over_a_new_connection: network [25] needs ConnectionsKilled;
+        a_short_silence_costs_no_lock: network [25] needs NetworkSilent;
         a_definite_no_is_a_loss_at_once_and_the_end_of_renewals: layers [26, 98] needs ForceRelease;
         an_acknowledgement_after_the_deadline_revives_nothing: layers [27];
         a_renewal_that_races_a_release_never_brings_the_key_back: store [28];
@@ -157,7 +170,7 @@ cases! {
         a_repeated_request_has_the_token_of_the_live_grant: store [54];
         tokens_of_different_keys_have_no_order: store [55];
         a_resource_that_checks_tokens_refuses_a_late_holder: store [56, 99];
-        tokens_increase_after_a_restart: network [57] needs Restart;
+        tokens_increase_after_a_restart: network [57] needs ServerKilled;
     }
     reentrancy {
         an_owner_enters_again_and_others_wait_for_its_last_guard: layers [62];
@@ -190,7 +203,7 @@ cases! {
         a_forced_release_wakes_a_waiter: store [70] needs Push, ForceRelease;
         a_waiter_without_any_news_polls: layers [70, 71];
         a_release_just_before_the_waiting_is_not_missed: store [72] needs Push;
-        a_lost_connection_costs_a_waiter_nothing: network [73] needs Push, Disconnect;
+        a_lost_connection_costs_a_waiter_nothing: network [73] needs Push, ConnectionsKilled;
         a_waiter_is_served_when_a_dead_holder_expires: store [71, 74];
         one_release_serves_one_and_the_others_go_on_waiting: store [75];
         a_wait_ends_when_it_is_over_and_not_before: layers [76];
@@ -216,8 +229,8 @@ cases! {
     }
     lost {
         a_loss_shows_in_every_way: layers [95] needs ForceRelease;
-        a_silent_network_is_a_loss_by_the_deadline: network [96] needs BlackHole;
-        a_frozen_store_is_a_loss_by_the_deadline: network [96, 148, 149] needs Pause;
+        a_silent_network_is_a_loss_by_the_deadline: network [96] needs NetworkSilent;
+        a_frozen_store_is_a_loss_by_the_deadline: network [96, 148, 149] needs ServerStopped;
         a_deleted_key_is_a_loss_by_the_next_renewal: store [97] needs ForceRelease;
         a_stolen_key_is_a_loss_at_once_where_the_store_tells: store [97, 98] needs Push, ForceRelease;
         a_theft_during_a_renewal_is_a_loss_at_once_too: store [97, 98] needs Push, ForceRelease;

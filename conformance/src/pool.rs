@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
-use crate::harness::{Disturbance, Time};
+use crate::fault::FaultKind;
+use crate::harness::Time;
 use crate::profile::{AnyHarness, Profile};
 
 /// The number of stores of a harness that its cases use one at a time. Each store takes time to
@@ -54,14 +55,23 @@ struct Turn {
 }
 
 impl Use {
-    /// Disturbs the store on the store's runtime. A harness that restarts its store opens new
+    /// Causes a fault on the store's runtime. A harness that restarts its store opens new
     /// connections, which later cases use.
-    pub(crate) async fn disturb(&self, disturbance: Disturbance) {
+    pub(crate) async fn disturb(&self, fault: FaultKind) {
         let harness = Arc::clone(&self.harness);
-        let disturb = async move { harness.disturb(disturbance).await };
+        self.on_runtime(async move { harness.disturb(fault).await }).await;
+    }
+
+    /// Ends all faults on the store's runtime.
+    pub(crate) async fn heal(&self) {
+        let harness = Arc::clone(&self.harness);
+        self.on_runtime(async move { harness.heal().await }).await;
+    }
+
+    async fn on_runtime(&self, change: impl Future<Output = ()> + Send + 'static) {
         match &self.turn {
-            Some(turn) => turn.tasks.spawn(disturb).await.expect("disturbing the store panicked"),
-            None => disturb.await,
+            Some(turn) => turn.tasks.spawn(change).await.expect("disturbing the store panicked"),
+            None => change.await,
         }
     }
 }
@@ -196,7 +206,7 @@ mod tests {
             inspection.unwrap().holders().first().cloned()
         }
 
-        async fn disturb(&self, _disturbance: Disturbance) {
+        async fn heal(&self) {
             *OPENED.lock().unwrap() = Some(tokio::spawn(pending()));
         }
     }
@@ -221,7 +231,7 @@ mod tests {
             let store = Profile::of::<Counted>();
             store.runtime().block_on(async {
                 let used = take(&store, Sharing::Later).await;
-                used.disturb(Disturbance::Heal).await;
+                used.heal().await;
                 give_back(&store, used);
             });
             let task = OPENED.lock().unwrap().take().unwrap();

@@ -11,7 +11,8 @@ use leasehold_core::{Holder, LockKey, LockOptions};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::case::{Need, Subject};
-use crate::harness::{Disturbance, Groups, Harness, Rounds, Time, Timing};
+use crate::fault::FaultKind;
+use crate::harness::{Groups, Harness, Rounds, Time, Timing};
 
 pub(crate) type Starting = Pin<Box<dyn Future<Output = Arc<dyn AnyHarness>> + Send>>;
 
@@ -101,7 +102,8 @@ pub(crate) trait AnyHarness: Send + Sync {
     async fn witness(&self, key: &LockKey) -> Option<Holder>;
     fn timing(&self) -> Timing;
     fn options(&self) -> LockOptions;
-    async fn disturb(&self, disturbance: Disturbance);
+    async fn disturb(&self, fault: FaultKind);
+    async fn heal(&self);
     async fn advance_store(&self, by: Duration);
     async fn flush_news(&self);
     fn pulse(&self) -> Box<dyn FnMut() + Send>;
@@ -130,8 +132,12 @@ impl<H: Harness> AnyHarness for H {
         Harness::options(self)
     }
 
-    async fn disturb(&self, disturbance: Disturbance) {
-        Harness::disturb(self, disturbance).await;
+    async fn disturb(&self, fault: FaultKind) {
+        Harness::disturb(self, fault).await;
+    }
+
+    async fn heal(&self) {
+        Harness::heal(self).await;
     }
 
     async fn advance_store(&self, by: Duration) {

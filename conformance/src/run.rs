@@ -18,11 +18,6 @@ use crate::stalls::{Measured, measure};
 /// The time limit of a case, in TTLs. If the store never replies, the case fails.
 const CASE_TTLS: u32 = 60;
 
-/// The needs of cases that cannot share their store at the same time, because they disturb the
-/// store or list all keys.
-const DISTURBING: &[Need] =
-    &[Need::BlackHole, Need::Disconnect, Need::List, Need::Pause, Need::Restart];
-
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Measured> + 'a>>;
 
 pub(crate) fn on_scene(
@@ -67,10 +62,12 @@ pub(crate) fn on_scene(
 
 /// Returns the cases with which a case may share its store.
 fn sharing(subject: Subject, needs: &[Need]) -> Sharing {
+    // A fault affects all cases on the store, and a case that lists keys finds the keys of other cases.
+    let disturbs = |need: &Need| matches!(need, Need::Fault(_) | Need::List);
     if needs.contains(&Need::Membership) {
         // A store never forgets the quorum that it joined.
         Sharing::Never
-    } else if subject == Subject::Load || needs.iter().any(|need| DISTURBING.contains(need)) {
+    } else if subject == Subject::Load || needs.iter().any(disturbs) {
         Sharing::Later
     } else {
         Sharing::Now

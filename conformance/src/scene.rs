@@ -12,7 +12,8 @@ use leasehold_core::fault::{FaultBackend, Faults};
 use leasehold_core::{Holder, LockClient, LockGuard, LockKey, LockOptions};
 
 use crate::driven::{self, Calls, Observed};
-use crate::harness::{Disturbance, Time};
+use crate::fault::FaultKind;
+use crate::harness::Time;
 use crate::pool::{self, Sharing, Use};
 use crate::profile::Profile;
 use crate::silences::Silences;
@@ -300,10 +301,16 @@ impl Scene {
         self.busy(self.used.harness.witness(key)).await
     }
 
-    /// Disturbs the store.
-    pub(crate) async fn disturb(&self, disturbance: Disturbance) {
-        self.silent.store(disturbance == Disturbance::Pause, Ordering::Relaxed);
-        self.busy(self.used.disturb(disturbance)).await;
+    /// Causes a fault of the store or of the connections.
+    pub(crate) async fn disturb(&self, fault: FaultKind) {
+        self.silent.store(fault == FaultKind::ServerStopped, Ordering::Relaxed);
+        self.busy(self.used.disturb(fault)).await;
+    }
+
+    /// Ends all faults.
+    pub(crate) async fn heal(&self) {
+        self.silent.store(false, Ordering::Relaxed);
+        self.busy(self.used.heal()).await;
     }
 
     /// Waits until `condition` is true.

@@ -8,7 +8,7 @@ use leasehold_conformance::{AsMutex, Groups, Need, Subject, Suites};
 use leasehold_core::LockOptions;
 use leasehold_redis::RedisBackend as Backend;
 use leasehold_redis_tests::{
-    CLUSTER_LACKS, Cluster, Driven, FAILS, OF_REAL_TIME, Sentinels, Single, harness,
+    CLUSTER_LACKS, Cluster, Driven, OF_REAL_TIME, Sentinels, Single, harness,
 };
 
 mod quorum;
@@ -32,19 +32,19 @@ const OF_CLUSTER: Groups = Groups::Named(&[
 const OF_ASKING: Groups = Groups::Named(&["hand_over", "mutual_exclusion", "waiting"]);
 
 harness!(OneRedis, "redis", Driven, Backend, identity, &[], {});
-harness!(OneInRealTime, "redis, real time", Single, Backend, identity, FAILS, {
+harness!(OneInRealTime, "redis, real time", Single, Backend, identity, &Need::FAULTS, {
     const SUBJECTS: &[Subject] = OF_REAL_TIME;
 });
-harness!(Sentinel, "redis, Sentinel", Sentinels, Backend, identity, FAILS, {
+harness!(Sentinel, "redis, Sentinel", Sentinels, Backend, identity, &Need::FAULTS, {
     const GROUPS: Groups = Groups::OF_TOPOLOGY;
     // Under load, the primary that sentinels name is one server like any other.
     const SUBJECTS: &[Subject] = &[Subject::Network, Subject::Store];
 });
-harness!(OnCluster, "redis, Cluster", Cluster, Backend, identity, FAILS, {
+harness!(OnCluster, "redis, Cluster", Cluster, Backend, identity, &Need::FAULTS, {
     const GROUPS: Groups = OF_CLUSTER;
     const LACKS: &[Need] = CLUSTER_LACKS;
 });
-harness!(Asked, "redis, no hand-over", Single, Backend, identity, FAILS, {
+harness!(Asked, "redis, no hand-over", Single, Backend, identity, &Need::FAULTS, {
     const GROUPS: Groups = OF_ASKING;
 
     fn options(&self) -> LockOptions {

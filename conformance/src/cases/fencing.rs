@@ -6,7 +6,7 @@ use leasehold_core::{Fence, LockKey};
 
 use super::{grant, granularity};
 use crate::driven::Observed;
-use crate::harness::Disturbance;
+use crate::fault::FaultKind;
 use crate::scene::Scene;
 
 pub(crate) async fn tokens_strictly_increase(scene: &Scene) {
@@ -144,7 +144,7 @@ pub(crate) async fn tokens_increase_after_a_restart(scene: &Scene) {
     let before = grant(&backend, &lease).await.token();
     backend.release(&lease).await.unwrap();
 
-    scene.disturb(Disturbance::Restart).await;
+    scene.disturb(FaultKind::ServerKilled).await;
 
     let after = token_when_up(scene, &backend, &key).await;
     found!(after, "the token after the restart").more_than(before);

@@ -9,7 +9,7 @@ use leasehold_core::fault::Fault;
 use leasehold_core::{ErrorKind, LeaseState, LossReason};
 
 use super::{begun, told_within, until_held};
-use crate::harness::Disturbance;
+use crate::fault::FaultKind;
 use crate::scene::Scene;
 use crate::stalls::Measured;
 
@@ -50,7 +50,7 @@ pub(crate) async fn a_silent_network_is_a_loss_by_the_deadline(scene: &Scene) ->
     let client = scene.client().await;
     let stalls = scene.stalls();
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
-    scene.disturb(Disturbance::BlackHole).await;
+    scene.disturb(FaultKind::NetworkSilent).await;
     let deadline = guard.deadline();
 
     let reason = guard.lost().await;
@@ -58,7 +58,7 @@ pub(crate) async fn a_silent_network_is_a_loss_by_the_deadline(scene: &Scene) ->
     found!(reason).is(Some(LossReason::Expired));
     let late = scene.now().since(deadline);
     stalls.in_time("the loss is reported", late, scene.prompt())?;
-    scene.disturb(Disturbance::Heal).await;
+    scene.heal().await;
     drop(guard);
     Ok(())
 }
@@ -68,7 +68,7 @@ pub(crate) async fn a_frozen_store_is_a_loss_by_the_deadline(scene: &Scene) -> M
     let client = scene.client().await;
     let stalls = scene.stalls();
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
-    scene.disturb(Disturbance::Pause).await;
+    scene.disturb(FaultKind::ServerStopped).await;
     let deadline = guard.deadline();
 
     let reason = guard.lost().await;
@@ -76,7 +76,7 @@ pub(crate) async fn a_frozen_store_is_a_loss_by_the_deadline(scene: &Scene) -> M
     found!(reason).is(Some(LossReason::Expired));
     let late = scene.now().since(deadline);
     stalls.in_time("the loss is reported", late, scene.prompt())?;
-    scene.disturb(Disturbance::Heal).await;
+    scene.heal().await;
     scene.pass(scene.ttl()).await;
     found!(guard.state(), "a lost lease became valid again")
         .is(LeaseState::Lost(LossReason::Expired));

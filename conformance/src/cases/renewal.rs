@@ -8,7 +8,8 @@ use leasehold_core::fault::{Fault, News};
 use leasehold_core::{ErrorKind, LeaseState, LockGuard, LossReason, Mutex, RenewalMode};
 
 use super::{begun, grant, granularity, until_held};
-use crate::harness::{Disturbance, Time};
+use crate::fault::FaultKind;
+use crate::harness::Time;
 use crate::scene::Scene;
 use crate::stalls::Measured;
 
@@ -96,7 +97,7 @@ pub(crate) async fn renewals_go_on_over_a_new_connection(scene: &Scene) -> Measu
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
     for _ in 0..3 {
-        scene.disturb(Disturbance::Disconnect).await;
+        scene.disturb(FaultKind::ConnectionsKilled).await;
         scene.pass(scene.ttl() / 2).await;
     }
 
@@ -111,9 +112,9 @@ pub(crate) async fn a_short_silence_costs_no_lock(scene: &Scene) -> Measured {
     scene.stalls();
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    scene.disturb(Disturbance::BlackHole).await;
+    scene.disturb(FaultKind::NetworkSilent).await;
     scene.pass(scene.ttl() / 3).await;
-    scene.disturb(Disturbance::Heal).await;
+    scene.heal().await;
     scene.pass(scene.ttl() * 3 / 2).await;
 
     scene.kept([&guard], scene.ttl() * 11 / 6)?;

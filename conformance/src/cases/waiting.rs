@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{begun, grant, longest, promptly, refusal, start_to_wait};
 use crate::driven::Observed;
-use crate::harness::Disturbance;
+use crate::fault::FaultKind;
 use crate::scene::Scene;
 use crate::stalls::Measured;
 
@@ -163,7 +163,7 @@ pub(crate) async fn a_lost_connection_costs_a_waiter_nothing(scene: &Scene) {
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
     let waiting = waiter(scene, &client, client.mutex(&key).unwrap()).await;
 
-    scene.disturb(Disturbance::Disconnect).await;
+    scene.disturb(FaultKind::ConnectionsKilled).await;
     scene.pass(scene.ttl()).await;
     guard.release().await.unwrap();
 

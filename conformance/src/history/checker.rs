@@ -133,7 +133,7 @@ impl History {
 
 fn fault_row(hit: &Hit, timeline: &Timeline) -> FaultRow {
     FaultRow {
-        kind: hit.kind.to_owned(),
+        kind: hit.kind,
         target: hit.target.clone(),
         from_ms: timeline.ms(hit.from),
         until_ms: timeline.ms(hit.until),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::Rule;
+use crate::{FaultKind, Rule};
 
 /// A period after a fault in which some rules do not apply.
 ///
@@ -28,7 +28,7 @@ pub struct Window {
 #[derive(Clone, Debug)]
 pub struct Hit {
     /// The kind of the fault.
-    pub kind: &'static str,
+    pub kind: FaultKind,
     /// The period, if any, in which some rules do not apply because of the fault.
     pub window: Option<&'static Window>,
     /// Whether the fault is outside the guarantees, for example the loss of all data.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
+use crate::fault::FaultKind;
 use crate::history::line::Plan;
 use crate::history::process::{Process, Program};
 use crate::history::record::Record;
@@ -54,25 +55,31 @@ impl Population {
     ///
     /// # Panics
     ///
-    /// Panics unless `kind` is `client-stopped`, `clients-stopped` or `client-killed`.
-    pub async fn disturb(&mut self, kind: &str, time: Duration, pick: usize) -> (String, Vec<u32>) {
+    /// Panics unless `kind` is [`FaultKind::ClientStopped`], [`FaultKind::ClientsStopped`] or
+    /// [`FaultKind::ClientKilled`].
+    pub async fn disturb(
+        &mut self,
+        kind: FaultKind,
+        time: Duration,
+        pick: usize,
+    ) -> (String, Vec<u32>) {
         let place = pick % self.places.len();
         let victim = self.places[place].number();
         match kind {
-            "client-stopped" => {
+            FaultKind::ClientStopped => {
                 self.places[place].stop();
                 sleep(time).await;
                 self.places[place].go_on();
                 (format!("process {victim}"), vec![victim])
             }
-            "clients-stopped" => {
+            FaultKind::ClientsStopped => {
                 self.places.iter().for_each(Process::stop);
                 sleep(time).await;
                 self.places.iter().for_each(Process::go_on);
                 let all = self.places.iter().map(Process::number).collect();
                 ("all processes".to_owned(), all)
             }
-            "client-killed" => {
+            FaultKind::ClientKilled => {
                 self.replace(place, time).await;
                 (format!("process {victim}"), Vec::new())
             }

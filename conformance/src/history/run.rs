@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Rule;
+use crate::{FaultKind, Rule};
 
 /// The history of clients and faults on one class of store, with the result of the check.
 ///
@@ -146,8 +146,8 @@ pub enum End {
 /// [`Run::faults`] contains these rows.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct FaultRow {
-    /// The kind of the fault, such as `primary-killed`.
-    pub kind: String,
+    /// The kind of the fault.
+    pub kind: FaultKind,
     /// The affected process, or the pair of processes whose traffic is affected.
     pub target: String,
     /// The start of the fault.
@@ -228,7 +228,7 @@ pub struct Figures {
     /// The number of lost leases that guards reported, by reason.
     pub losses: BTreeMap<String, u64>,
     /// The number of faults, by kind.
-    pub faults: BTreeMap<String, u64>,
+    pub faults: BTreeMap<FaultKind, u64>,
     /// The number of faults that started while a lock was held.
     pub faults_on_holds: u64,
     /// The number of violations, by rule, not counting excused violations.

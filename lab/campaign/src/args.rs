@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use leasehold_conformance::FaultKind;
 
 use crate::campaign::Size;
 use crate::class::Class;
+use crate::fault::CATALOGUE;
 use crate::liar::Lie;
 
 /// Disturbs real stores and real clients of Leasehold, and judges the history of both.
@@ -39,9 +41,9 @@ pub struct Args {
     /// The TTL of all leases, in milliseconds, instead of that of the class.
     #[arg(long)]
     ttl_ms: Option<u64>,
-    /// Only faults of these kinds.
-    #[arg(long, value_delimiter = ',')]
-    faults: Vec<String>,
+    /// The kinds of faults to cause, such as `client-stopped`. Without this option, all kinds that fit the store.
+    #[arg(long, value_delimiter = ',', value_parser = kind_of)]
+    faults: Vec<FaultKind>,
     /// The namespaces of the network and of mounts are the campaign's own, as `scripts/campaign` has them: faults of packets and of a file's
     /// disk are possible.
     #[arg(long)]
@@ -90,4 +92,12 @@ impl Args {
             record: self.record.clone(),
         }
     }
+}
+
+/// Returns the kind of fault with this name, if the catalogue contains the kind.
+fn kind_of(name: &str) -> Result<FaultKind, String> {
+    let mut kinds = CATALOGUE.iter().map(|fault| fault.kind);
+    kinds.find(|kind| kind.name() == name).ok_or_else(|| {
+        "the campaign does not cause such a fault; see the table in docs/reliability.md".to_owned()
+    })
 }

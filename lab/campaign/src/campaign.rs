@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use leasehold_conformance::FaultKind;
 use leasehold_conformance::history::checker::History;
 use leasehold_conformance::history::event::now;
 use leasehold_conformance::history::fault::Hit;
@@ -42,8 +43,8 @@ pub struct Size {
     pub sample_every: Duration,
     /// The TTL of all leases, instead of that of the class.
     pub ttl: Option<Duration>,
-    /// Only faults of these kinds; all that fit if there are none.
-    pub kinds: Vec<String>,
+    /// The kinds of faults to cause. If the list is empty, all kinds that fit the class.
+    pub kinds: Vec<FaultKind>,
     /// The flaw of the store, as its clients see it.
     pub lie: Option<Lie>,
     /// The folder for the record of all events, if it is wanted.
@@ -84,7 +85,7 @@ pub async fn run(class: Class, url: Option<&str>, size: &Size, firewall: Option<
     let (store, clients) = (Mutex::new(store), Mutex::new(clients));
     let campaign = Campaign { store, clients, firewall, ports, start };
     let mut kinds = Fault::fitting(class, firewall.is_some());
-    kinds.retain(|fault| size.kinds.is_empty() || size.kinds.iter().any(|it| it == fault.kind));
+    kinds.retain(|fault| size.kinds.is_empty() || size.kinds.contains(&fault.kind));
     let hits = campaign.disturb(Schedule::new(size.seed, kinds), size.time).await;
     let within = bounds.ttl * 4 + bounds.recovery + Duration::from_secs(30);
     campaign.clients.into_inner().finish(within).await;
@@ -143,8 +144,13 @@ impl Campaign<'_> {
         Hit { kind, window, is_outside, target, key: None, stopped, from, until }
     }
 
-    async fn disturb_clients(&self, kind: &str, time: Duration, pick: usize) -> (String, Vec<u32>) {
-        if kind == "processors-busy" {
+    async fn disturb_clients(
+        &self,
+        kind: FaultKind,
+        time: Duration,
+        pick: usize,
+    ) -> (String, Vec<u32>) {
+        if kind == FaultKind::ProcessorsBusy {
             let burners: Vec<_> = (0..4).map(|_| Burner::start()).collect();
             sleep(time).await;
             drop(burners);

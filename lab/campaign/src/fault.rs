@@ -1,25 +1,25 @@
-//! The catalogue of faults.
+//! The faults that the campaign causes.
 
-use leasehold_conformance::Rule;
 use leasehold_conformance::history::fault::Window;
+use leasehold_conformance::{FaultKind, Rule};
 
 use crate::class::Class;
 use crate::firewall::{Cut, Isolation};
 
-/// A kind of fault.
+/// A kind of fault, as the campaign causes faults of this kind.
 #[derive(Debug)]
 pub struct Fault {
-    /// Its name.
-    pub kind: &'static str,
-    /// The classes of store that it fits.
+    /// The kind.
+    pub kind: FaultKind,
+    /// The classes of stores for which the fault is possible.
     pub classes: &'static [Class],
-    /// The part of the system that it befalls.
+    /// The part of the system that fails.
     pub part: Part,
-    /// How long it is in force, in tenths of a second: from, and to.
+    /// The shortest and the longest duration, in tenths of a second.
     pub lasts: (u32, u32),
-    /// The window of the promises that it opens, if it opens one.
+    /// The period, if any, in which some rules do not apply because of the fault.
     pub window: Option<&'static Window>,
-    /// Whether the promises exclude it, such as the loss of all data.
+    /// Whether the fault is outside the guarantees, for example the loss of all data.
     pub is_outside: bool,
 }
 
@@ -28,9 +28,9 @@ pub struct Fault {
 pub enum Part {
     /// The client processes.
     Clients,
-    /// The packets between clients and servers, by a firewall.
+    /// The packets between clients and servers, which a firewall drops.
     Packets(Cut),
-    /// The packets between the leader of the servers and the others, by a firewall.
+    /// The packets between the leader and its followers, which a firewall drops.
     Peers(Isolation),
     /// The servers, and the proxies in front of them.
     Servers,
@@ -39,12 +39,12 @@ pub enum Part {
 }
 
 impl Part {
-    /// Whether faults of both parts may be in force at once. Where servers are cut off from each other, nothing else befalls them.
+    /// Returns whether faults of both parts may be in effect at the same time. If servers cannot reach each other, only clients may fail as well.
     pub fn is_beside(self, other: Self) -> bool {
         match (self, other) {
             (Self::Peers(_), other) | (other, Self::Peers(_)) => other == Self::Clients,
             (Self::Packets(_), Self::Packets(_)) => false,
-            // The store brings about one after the other.
+            // A store causes only one fault at a time.
             (Self::Servers, Self::Disk) | (Self::Disk, Self::Servers) => false,
             _ => self != other,
         }
@@ -56,7 +56,7 @@ impl Part {
 }
 
 impl Fault {
-    /// The faults that fit a class of store. Without namespaces of the campaign's own, there are none of packets and of files.
+    /// Returns the faults that are possible for a class of stores. Faults of packets and disks require separate namespaces.
     pub fn fitting(class: Class, has_namespaces: bool) -> Vec<&'static Self> {
         let fits = |fault: &&Self| {
             fault.classes.contains(&class) && (has_namespaces || !fault.part.takes_namespaces())
@@ -75,10 +75,11 @@ const DATABASES: &[Class] = &[Postgres, Mariadb];
 const COPIED: &[Class] = &[Sentinel, Cluster, Postgres];
 const ENSEMBLES: &[Class] = &[Etcd, Zookeeper];
 
-/// A lease that ends early is granted to another while its own grant may still be on the way: that holder then enters late, with the older token.
+/// If a lease expires early, the store may grant the key again before the first holder has received its own grant. The first holder then
+/// enters later, with the smaller token.
 const ENTRY: &[Rule] = &[Rule::Exclusion, Rule::EntryOrder];
 
-/// The old primary is dead, frozen or out of reach of all clients.
+/// The old primary is killed, paused or unreachable for all clients.
 const FAILOVER: Window = Window {
     promise: "failover: two believe together at most for a TTL, less the time until another has taken over",
     rules: &[Rule::Exclusion],
@@ -86,7 +87,7 @@ const FAILOVER: Window = Window {
     after: (1, 4),
 };
 
-/// The old primary is cut off together with clients.
+/// The old primary and some clients cannot reach the other servers.
 const CUT_OFF: Window = Window {
     promise: "failover: the old primary is cut off together with the holder: two believe together at most for a TTL and 2 s",
     rules: &[Rule::Exclusion],
@@ -102,7 +103,7 @@ const CLOCK_FORWARD: Window = Window {
     after: (1, 0),
 };
 
-/// The server's clock steps back: its leases live longer.
+/// The server's clock steps back, so leases expire later.
 const CLOCK_BACK: Window = Window {
     promise: "clock: leases end by the server's clock, which has stepped back",
     rules: &[Rule::BoundedWait],
@@ -126,7 +127,7 @@ const DATA_LOST: Window = Window {
     after: (1, 1),
 };
 
-/// The file is removed, and processes go over to a new one, one after the other.
+/// The file is deleted, and one process after another opens a new file.
 const FILE_LOST: Window = Window {
     promise: "SQLite: a file that is removed has lost its leases, and tokens are in order while the file lives",
     rules: &[Rule::Exclusion, Rule::Fencing, Rule::TokenOrder, Rule::EntryOrder],
@@ -134,7 +135,7 @@ const FILE_LOST: Window = Window {
     after: (1, 1),
 };
 
-/// An operator ends leases.
+/// An operator revokes leases.
 const REVOKED: Window = Window {
     promise: "operator: leases are revoked under their holders, which hear of it at once or by their next renewal",
     rules: ENTRY,
@@ -142,7 +143,7 @@ const REVOKED: Window = Window {
     after: (1, 0),
 };
 
-/// A leader of etcd that was stopped ends leases that live on with its successor.
+/// A paused etcd leader revokes leases that its successor has renewed.
 const OLD_LEADER: Window = Window {
     promise: "etcd: a leader that is stopped for longer than a lease lasts may end it when it goes on (etcd-io/etcd#15247)",
     rules: ENTRY,
@@ -150,7 +151,7 @@ const OLD_LEADER: Window = Window {
     after: (1, 2),
 };
 
-const fn clients(kind: &'static str, lasts: (u32, u32)) -> Fault {
+const fn clients(kind: FaultKind, lasts: (u32, u32)) -> Fault {
     Fault {
         kind,
         classes: &Class::ALL,
@@ -161,17 +162,17 @@ const fn clients(kind: &'static str, lasts: (u32, u32)) -> Fault {
     }
 }
 
-const fn packets(kind: &'static str, cut: Cut) -> Fault {
+const fn packets(kind: FaultKind, cut: Cut) -> Fault {
     let (classes, part, lasts) = (REMOTE, Part::Packets(cut), (15, 40));
     Fault { kind, classes, part, lasts, window: None, is_outside: false }
 }
 
-const fn peers(kind: &'static str, isolation: Isolation) -> Fault {
+const fn peers(kind: FaultKind, isolation: Isolation) -> Fault {
     let (classes, part, lasts) = (ENSEMBLES, Part::Peers(isolation), (20, 70));
     Fault { kind, classes, part, lasts, window: None, is_outside: false }
 }
 
-const fn servers(kind: &'static str, classes: &'static [Class], lasts: (u32, u32)) -> Fault {
+const fn servers(kind: FaultKind, classes: &'static [Class], lasts: (u32, u32)) -> Fault {
     Fault { kind, classes, part: Part::Servers, lasts, window: None, is_outside: false }
 }
 
@@ -187,80 +188,84 @@ impl Fault {
     }
 }
 
-/// All kinds of faults.
+/// All faults.
 pub static CATALOGUE: &[Fault] = &[
-    clients("client-stopped", (10, 40)),
-    clients("client-killed", (0, 10)),
-    clients("clients-stopped", (10, 30)),
-    clients("processors-busy", (20, 40)),
-    packets("client-partitioned", Cut::BothWays),
-    packets("requests-dropped", Cut::Requests),
-    packets("replies-dropped", Cut::Replies),
-    packets("packets-lost", Cut::Loss),
-    packets("connections-refused", Cut::Reset),
-    peers("leader-isolated", Isolation::BothWays),
-    peers("leader-deaf", Isolation::Deaf),
-    peers("leader-mute", Isolation::Mute),
-    servers("network-slow", REMOTE, (20, 40)),
-    servers("network-silent", REMOTE, (10, 30)),
-    servers("replies-lost", REMOTE, (5, 15)),
-    servers("connections-reset", REMOTE, (10, 30)),
-    servers("server-stopped", ONE_SERVER, (10, 30)),
-    servers("server-killed", ONE_SERVER, (5, 20)),
-    servers("server-terminated", ONE_SERVER, (5, 20)),
-    servers("scripts-flushed", SCRIPTED, (1, 5)),
-    servers("connections-killed", &[Redis, Sentinel, Cluster, Quorum, Postgres, Mariadb], (5, 20)),
-    servers("commands-paused", &[Redis, Cluster], (10, 25)),
-    // A sentinel publishes on the connection over which it asks whether the server is up, and that waits, too.
-    servers("commands-paused", &[Sentinel], (10, 25)).opens(&FAILOVER),
-    servers("server-asleep", &[Redis], (10, 25)),
-    servers("memory-full", &[Redis], (10, 30)),
-    servers("rights-removed", &[Redis], (10, 30)),
-    servers("snapshot-failed", &[Redis], (10, 30)),
-    servers("clock-forward", &[Redis], (10, 20)).opens(&CLOCK_FORWARD),
-    servers("clock-back", &[Redis], (10, 20)).opens(&CLOCK_BACK),
-    servers("data-flushed", &[Redis], (1, 5)).opens(&DATA_LOST).outside(),
-    servers("data-wiped", &[Redis], (5, 15)).opens(&DATA_LOST).outside(),
-    servers("failover-commanded", FAILING_OVER, (5, 20)).opens(&FAILOVER),
-    servers("failover-forced", &[Cluster], (5, 20)).opens(&CUT_OFF),
-    servers("primary-killed", FAILING_OVER, (30, 50)).opens(&FAILOVER),
-    servers("primary-stopped", FAILING_OVER, (30, 50)).opens(&FAILOVER),
-    servers("primary-isolated", FAILING_OVER, (30, 50)).opens(&FAILOVER),
-    servers("primary-isolated-with-clients", FAILING_OVER, (30, 60)).opens(&CUT_OFF),
-    // The replica has all commits that the primary has acknowledged.
-    servers("failover-commanded", &[Postgres], (5, 20)),
-    servers("primary-killed", &[Postgres], (10, 30)),
-    servers("primary-stopped", &[Postgres], (20, 50)),
-    servers("waits-cancelled", &[Postgres], (5, 20)),
-    servers("replica-killed", COPIED, (10, 30)),
-    servers("replica-stopped", COPIED, (10, 30)),
-    servers("sentinel-killed", &[Sentinel], (10, 30)),
-    servers("sentinel-stopped", &[Sentinel], (10, 30)),
-    servers("slot-migrated", &[Cluster], (5, 15)),
-    servers("member-killed", &[Quorum], (10, 40)),
-    servers("member-stopped", &[Quorum], (10, 40)),
-    servers("members-killed", &[Quorum], (10, 40)),
-    servers("members-stopped", &[Quorum], (10, 40)),
-    servers("majority-stopped", &[Quorum], (10, 25)),
-    servers("member-wiped", &[Quorum], (5, 15)),
-    servers("member-clock-forward", &[Quorum], (10, 20)).opens(&MEMBER_CLOCK),
-    servers("member-clock-back", &[Quorum], (10, 20)),
-    servers("leader-killed", ENSEMBLES, (20, 40)),
-    servers("leader-stopped", &[Etcd], (20, 60)).opens(&OLD_LEADER),
-    servers("leader-stopped", &[Zookeeper], (20, 60)),
-    servers("follower-killed", ENSEMBLES, (10, 30)),
-    servers("follower-stopped", ENSEMBLES, (10, 30)),
-    servers("rolling-restart", ENSEMBLES, (5, 10)),
-    servers("all-stopped", ENSEMBLES, (10, 25)),
-    servers("leader-moved", &[Etcd], (5, 15)),
-    servers("history-compacted", &[Etcd], (1, 5)),
-    servers("disk-stalled", &[Etcd], (20, 40)).opens(&OLD_LEADER),
-    servers("quota-used-up", &[Etcd], (20, 40)),
-    servers("leases-revoked", &[Etcd], (1, 5)).opens(&REVOKED),
-    servers("tables-locked", DATABASES, (10, 25)),
-    servers("read-only", DATABASES, (10, 30)),
-    servers("disk-full", &[Postgres, Mariadb, Zookeeper], (10, 30)),
-    Fault { part: Part::Disk, ..servers("disk-full", &[Sqlite], (10, 30)) },
-    servers("file-locked", &[Sqlite], (5, 20)),
-    servers("file-removed", &[Sqlite], (1, 5)).opens(&FILE_LOST).outside(),
+    clients(FaultKind::ClientStopped, (10, 40)),
+    clients(FaultKind::ClientKilled, (0, 10)),
+    clients(FaultKind::ClientsStopped, (10, 30)),
+    clients(FaultKind::ProcessorsBusy, (20, 40)),
+    packets(FaultKind::ClientPartitioned, Cut::BothWays),
+    packets(FaultKind::RequestsDropped, Cut::Requests),
+    packets(FaultKind::RepliesDropped, Cut::Replies),
+    packets(FaultKind::PacketsLost, Cut::Loss),
+    packets(FaultKind::ConnectionsRefused, Cut::Reset),
+    peers(FaultKind::LeaderIsolated, Isolation::BothWays),
+    peers(FaultKind::LeaderDeaf, Isolation::Deaf),
+    peers(FaultKind::LeaderMute, Isolation::Mute),
+    servers(FaultKind::NetworkSlow, REMOTE, (20, 40)),
+    servers(FaultKind::NetworkSilent, REMOTE, (10, 30)),
+    servers(FaultKind::RepliesLost, REMOTE, (5, 15)),
+    servers(FaultKind::ConnectionsReset, REMOTE, (10, 30)),
+    servers(FaultKind::ServerStopped, ONE_SERVER, (10, 30)),
+    servers(FaultKind::ServerKilled, ONE_SERVER, (5, 20)),
+    servers(FaultKind::ServerTerminated, ONE_SERVER, (5, 20)),
+    servers(FaultKind::ScriptsFlushed, SCRIPTED, (1, 5)),
+    servers(
+        FaultKind::ConnectionsKilled,
+        &[Redis, Sentinel, Cluster, Quorum, Postgres, Mariadb],
+        (5, 20),
+    ),
+    servers(FaultKind::CommandsPaused, &[Redis, Cluster], (10, 25)),
+    // A sentinel checks the server over the connection on which the sentinel publishes, and that connection is paused, too.
+    servers(FaultKind::CommandsPaused, &[Sentinel], (10, 25)).opens(&FAILOVER),
+    servers(FaultKind::ServerAsleep, &[Redis], (10, 25)),
+    servers(FaultKind::MemoryFull, &[Redis], (10, 30)),
+    servers(FaultKind::RightsRemoved, &[Redis], (10, 30)),
+    servers(FaultKind::SnapshotFailed, &[Redis], (10, 30)),
+    servers(FaultKind::ClockForward, &[Redis], (10, 20)).opens(&CLOCK_FORWARD),
+    servers(FaultKind::ClockBack, &[Redis], (10, 20)).opens(&CLOCK_BACK),
+    servers(FaultKind::DataFlushed, &[Redis], (1, 5)).opens(&DATA_LOST).outside(),
+    servers(FaultKind::DataWiped, &[Redis], (5, 15)).opens(&DATA_LOST).outside(),
+    servers(FaultKind::FailoverCommanded, FAILING_OVER, (5, 20)).opens(&FAILOVER),
+    servers(FaultKind::FailoverForced, &[Cluster], (5, 20)).opens(&CUT_OFF),
+    servers(FaultKind::PrimaryKilled, FAILING_OVER, (30, 50)).opens(&FAILOVER),
+    servers(FaultKind::PrimaryStopped, FAILING_OVER, (30, 50)).opens(&FAILOVER),
+    servers(FaultKind::PrimaryIsolated, FAILING_OVER, (30, 50)).opens(&FAILOVER),
+    servers(FaultKind::PrimaryIsolatedWithClients, FAILING_OVER, (30, 60)).opens(&CUT_OFF),
+    // The replica has all commits that the primary acknowledged.
+    servers(FaultKind::FailoverCommanded, &[Postgres], (5, 20)),
+    servers(FaultKind::PrimaryKilled, &[Postgres], (10, 30)),
+    servers(FaultKind::PrimaryStopped, &[Postgres], (20, 50)),
+    servers(FaultKind::WaitsCancelled, &[Postgres], (5, 20)),
+    servers(FaultKind::ReplicaKilled, COPIED, (10, 30)),
+    servers(FaultKind::ReplicaStopped, COPIED, (10, 30)),
+    servers(FaultKind::SentinelKilled, &[Sentinel], (10, 30)),
+    servers(FaultKind::SentinelStopped, &[Sentinel], (10, 30)),
+    servers(FaultKind::SlotMigrated, &[Cluster], (5, 15)),
+    servers(FaultKind::MemberKilled, &[Quorum], (10, 40)),
+    servers(FaultKind::MemberStopped, &[Quorum], (10, 40)),
+    servers(FaultKind::MembersKilled, &[Quorum], (10, 40)),
+    servers(FaultKind::MembersStopped, &[Quorum], (10, 40)),
+    servers(FaultKind::MajorityStopped, &[Quorum], (10, 25)),
+    servers(FaultKind::MemberWiped, &[Quorum], (5, 15)),
+    servers(FaultKind::MemberClockForward, &[Quorum], (10, 20)).opens(&MEMBER_CLOCK),
+    servers(FaultKind::MemberClockBack, &[Quorum], (10, 20)),
+    servers(FaultKind::LeaderKilled, ENSEMBLES, (20, 40)),
+    servers(FaultKind::LeaderStopped, &[Etcd], (20, 60)).opens(&OLD_LEADER),
+    servers(FaultKind::LeaderStopped, &[Zookeeper], (20, 60)),
+    servers(FaultKind::FollowerKilled, ENSEMBLES, (10, 30)),
+    servers(FaultKind::FollowerStopped, ENSEMBLES, (10, 30)),
+    servers(FaultKind::RollingRestart, ENSEMBLES, (5, 10)),
+    servers(FaultKind::AllStopped, ENSEMBLES, (10, 25)),
+    servers(FaultKind::LeaderMoved, &[Etcd], (5, 15)),
+    servers(FaultKind::HistoryCompacted, &[Etcd], (1, 5)),
+    servers(FaultKind::DiskStalled, &[Etcd], (20, 40)).opens(&OLD_LEADER),
+    servers(FaultKind::QuotaUsedUp, &[Etcd], (20, 40)),
+    servers(FaultKind::LeasesRevoked, &[Etcd], (1, 5)).opens(&REVOKED),
+    servers(FaultKind::TablesLocked, DATABASES, (10, 25)),
+    servers(FaultKind::ReadOnly, DATABASES, (10, 30)),
+    servers(FaultKind::DiskFull, &[Postgres, Mariadb, Zookeeper], (10, 30)),
+    Fault { part: Part::Disk, ..servers(FaultKind::DiskFull, &[Sqlite], (10, 30)) },
+    servers(FaultKind::FileLocked, &[Sqlite], (5, 20)),
+    servers(FaultKind::FileRemoved, &[Sqlite], (1, 5)).opens(&FILE_LOST).outside(),
 ];

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_conformance::FaultKind;
 
 use crate::class::Class;
 use crate::firewall::Peer;
@@ -40,12 +41,12 @@ pub trait Store: Send + Sync {
     /// The versions of its programs.
     async fn versions(&self) -> BTreeMap<String, String>;
 
-    /// Brings about a fault for `time`, mends it, and returns the name of its target.
+    /// Causes a fault for `time`, repairs the store, and returns the name of the fault's target.
     ///
     /// # Panics
     ///
-    /// If the store does not know the fault.
-    async fn disturb(&mut self, kind: &str, time: Duration) -> String;
+    /// Panics if this store does not support the fault.
+    async fn disturb(&mut self, kind: FaultKind, time: Duration) -> String;
 }
 
 /// Starts a store of a class; the one at a URL is there already. A file may have a disk of its own if the campaign has a namespace of mounts.
@@ -65,12 +66,12 @@ pub async fn start(class: Class, url: Option<&str>, has_namespaces: bool) -> Box
     }
 }
 
-/// The command that brings about a fault of the primary of a group, if one command does. Other nodes are answered.
-fn of_a_primary(kind: &str, time: Duration) -> Option<String> {
+/// Returns the command that causes a fault of a primary, if a single command is sufficient.
+fn of_a_primary(kind: FaultKind, time: Duration) -> Option<String> {
     Some(match kind {
-        "scripts-flushed" => "SCRIPT FLUSH".to_owned(),
-        "connections-killed" => "CLIENT KILL TYPE normal".to_owned(),
-        "commands-paused" => format!("CLIENT PAUSE {} WRITE", time.as_millis()),
+        FaultKind::ScriptsFlushed => "SCRIPT FLUSH".to_owned(),
+        FaultKind::ConnectionsKilled => "CLIENT KILL TYPE normal".to_owned(),
+        FaultKind::CommandsPaused => format!("CLIENT PAUSE {} WRITE", time.as_millis()),
         _ => return None,
     })
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use leasehold_campaign::fault::{CATALOGUE, Fault};
-use leasehold_conformance::Rule;
 use leasehold_conformance::history::checker::{Bounds, History};
 use leasehold_conformance::history::event::{Event, EventKind, LeaseInfo, Usage};
 use leasehold_conformance::history::fault::Hit;
 use leasehold_conformance::history::run::{Cause, End, Kind, Register, Run};
 use leasehold_conformance::history::summary::Summary;
+use leasehold_conformance::{FaultKind, Rule};
 
 /// Beside the recovery, which is none, longer than a key may take to be free.
 const TTL: u64 = 100;
@@ -73,7 +73,7 @@ fn freed(after: u64) -> Event {
     event(1_000, 0, EventKind::Freed { key: "job".to_owned(), after: ms(after) })
 }
 
-fn hit(kind: &str, from: u64, until: u64) -> Hit {
+fn hit(kind: FaultKind, from: u64, until: u64) -> Hit {
     let fault = CATALOGUE.iter().find(|fault| fault.kind == kind).unwrap();
     let Fault { kind, window, is_outside, .. } = *fault;
     let (target, stopped) = ("a server".to_owned(), Vec::new());
@@ -145,8 +145,8 @@ fn two_holders_at_once_are_found() {
 #[test]
 fn a_window_of_the_promises_excuses_an_overlap() {
     let overlap = [enters(0, 1, 7), enters(40, 2, 8)];
-    let excused = judged(overlap.clone(), vec![hit("primary-killed", 30, 50)]);
-    let too_early = judged(overlap, vec![hit("primary-killed", 60, 90)]);
+    let excused = judged(overlap.clone(), vec![hit(FaultKind::PrimaryKilled, 30, 50)]);
+    let too_early = judged(overlap, vec![hit(FaultKind::PrimaryKilled, 60, 90)]);
 
     assert!(excused.violations[0].excused.as_ref().unwrap().starts_with("failover"));
     assert_eq!(excused.figures.excused[&Rule::Exclusion], 1);
@@ -157,7 +157,7 @@ fn a_window_of_the_promises_excuses_an_overlap() {
 #[test]
 fn an_overlap_beyond_the_bound_of_its_window_is_found() {
     let overlap = [enters(0, 1, 7), held(200, 1, 300), enters(40, 2, 8), held(200, 2, 300)];
-    let run = judged(overlap, vec![hit("primary-killed", 30, 50)]);
+    let run = judged(overlap, vec![hit(FaultKind::PrimaryKilled, 30, 50)]);
 
     assert_eq!(run.figures.violations[&Rule::Exclusion], 1, "it lasts for longer than a TTL");
 }
@@ -165,7 +165,7 @@ fn an_overlap_beyond_the_bound_of_its_window_is_found() {
 #[test]
 fn an_overlap_that_lasts_after_its_window_is_found() {
     let overlap = |at| [enters(at, 1, 7), enters(at + 40, 2, 8)];
-    let flushed = || vec![hit("clock-forward", 30, 50)];
+    let flushed = || vec![hit(FaultKind::ClockForward, 30, 50)];
 
     assert!(judged(overlap(50), flushed()).figures.violations.is_empty(), "it ends at 150");
     assert_eq!(judged(overlap(51), flushed()).figures.violations[&Rule::Exclusion], 1);
@@ -175,8 +175,8 @@ fn an_overlap_that_lasts_after_its_window_is_found() {
 fn a_second_fault_prolongs_an_overlap() {
     let overlap =
         [enters_for(0, 1, 7, 150, 1), enters_for(40, 2, 8, 220, 1), enters_for(140, 3, 9, 230, 1)];
-    let one = judged(overlap.clone(), vec![hit("clock-forward", 30, 50)]);
-    let two = [hit("clock-forward", 130, 135), hit("clock-forward", 30, 50)];
+    let one = judged(overlap.clone(), vec![hit(FaultKind::ClockForward, 30, 50)]);
+    let two = [hit(FaultKind::ClockForward, 130, 135), hit(FaultKind::ClockForward, 30, 50)];
 
     assert_eq!(one.figures.violations[&Rule::Exclusion], 1);
     assert!(judged(overlap, two.into()).figures.violations.is_empty());
@@ -255,7 +255,7 @@ fn a_late_entry_is_found_and_excused_where_leases_may_end_early() {
     let late = [&first[..], &asks(5, 59, 2), &[enters(60, 2, 6)]].concat();
     assert_broken(Rule::EntryOrder, late.clone());
 
-    let step = || vec![hit("clock-forward", 0, 10)];
+    let step = || vec![hit(FaultKind::ClockForward, 0, 10)];
     let excused = judged(late.clone(), step());
     assert!(excused.figures.violations.is_empty(), "{:?}", excused.violations);
 
@@ -296,7 +296,7 @@ fn a_caller_that_waits_for_a_free_key_is_found() {
     assert_kept(waits(150));
 
     assert_broken(Rule::BoundedWait, waits(151));
-    let run = judged(waits(400), vec![hit("primary-killed", 60, 310)]);
+    let run = judged(waits(400), vec![hit(FaultKind::PrimaryKilled, 60, 310)]);
     assert!(run.violations.is_empty(), "no caller waits longer than a TTL without a fault");
 }
 
@@ -364,13 +364,14 @@ fn a_loss_that_no_fault_explains_is_found() {
         let bounds = Bounds { ttl: ms(TTL), recovery: Duration::ZERO, after_effects: Some(ms(20)) };
         History::new(Duration::ZERO, vec![enters(50, 1, 7), lost(80, 1)], faults, bounds).check()
     };
-    let of_key = |key: &str| Hit { key: Some(key.to_owned()), ..hit("leader-killed", 60, 70) };
+    let of_key =
+        |key: &str| Hit { key: Some(key.to_owned()), ..hit(FaultKind::LeaderKilled, 60, 70) };
 
     assert_eq!(checked(vec![]).figures.violations[&Rule::ExplainedFailure], 1);
     assert_eq!(checked(vec![of_key("another")]).figures.violations.len(), 1);
-    assert_eq!(checked(vec![hit("leader-killed", 10, 29)]).figures.violations.len(), 1);
+    assert_eq!(checked(vec![hit(FaultKind::LeaderKilled, 10, 29)]).figures.violations.len(), 1);
     assert!(checked(vec![of_key("job")]).violations.is_empty());
-    assert!(checked(vec![hit("leader-killed", 10, 30)]).violations.is_empty());
+    assert!(checked(vec![hit(FaultKind::LeaderKilled, 10, 30)]).violations.is_empty());
 }
 
 #[test]
@@ -384,7 +385,7 @@ fn a_call_that_takes_longer_than_its_limit_is_found() {
     assert_kept(calls(154));
 
     assert_broken(Rule::BoundedWait, calls(155));
-    let paused = Hit { stopped: vec![1], ..hit("client-stopped", 20, 60) };
+    let paused = Hit { stopped: vec![1], ..hit(FaultKind::ClientStopped, 20, 60) };
     assert!(judged(calls(155), vec![paused]).violations.is_empty());
 }
 

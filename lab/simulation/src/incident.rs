@@ -1,114 +1,74 @@
-//! The faults that befall clients and stores.
+//! The faults of clients and stores.
 
 use std::fmt;
 use std::time::Duration;
 
 use fastrand::Rng;
+use leasehold_conformance::FaultKind;
 
 use crate::workload::KEYS;
 
-/// A fault, from a moment on, for a time.
+/// A fault with its target, start and duration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Incident {
-    /// When it begins, counted from the start of the simulation.
+    /// The start, counted from the start of the simulation.
     pub at: Duration,
-    /// How long it lasts. A fault that is a moment only lasts for nothing.
+    /// The duration. It is zero for a fault that only changes data or a clock.
     pub lasts: Duration,
-    /// The fault.
-    pub fault: Fault,
+    /// The kind of the fault.
+    pub kind: FaultKind,
+    /// The part of the simulation that fails.
+    pub target: Target,
 }
 
-/// A fault of a client, of its link to a store, or of a store.
+/// The part of a simulation that a fault affects. Clients and stores have numbers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Fault {
-    /// The client's process ends. Nothing of it leaves any more, and a new process takes its place when the incident is over.
-    Crash {
-        /// The client's number.
-        client: usize,
-    },
-    /// The client's process does not run, but its clock continues. Replies and notifications are delivered after the pause.
-    Pause {
-        /// The client's number.
-        client: usize,
-    },
-    /// Requests of the client do not arrive.
-    CutRequests {
+pub enum Target {
+    /// A client's process.
+    Client(usize),
+    /// A store.
+    Store(usize),
+    /// The network between a client and a store.
+    Link {
         /// The client's number.
         client: usize,
         /// The store's number.
         store: usize,
     },
-    /// Replies and notifications do not reach the client.
-    CutReplies {
-        /// The client's number.
-        client: usize,
-        /// The store's number.
-        store: usize,
-    },
-    /// The store applies nothing. It applies requests that have arrived when the incident is over.
-    Freeze {
-        /// The store's number.
-        store: usize,
-    },
-    /// The store applies nothing that concerns one key, and later all of that.
-    Stall {
+    /// A key of a store.
+    Key {
         /// The store's number.
         store: usize,
         /// The key.
         key: &'static str,
     },
-    /// The store refuses connections, and keeps its data.
-    Restart {
-        /// The store's number.
-        store: usize,
-    },
-    /// The store loses all leases and places at once. It keeps its counter of tokens.
-    Wipe {
-        /// The store's number.
-        store: usize,
-    },
-    /// A replica takes over immediately, without the last writes. New tokens are larger than all earlier tokens.
-    Failover {
-        /// The store's number.
-        store: usize,
-    },
-    /// A member of a quorum loses everything at once, also its tokens and its identity.
-    Loss {
-        /// The store's number.
-        store: usize,
-    },
-    /// The clock of a member of a quorum is set forward, by more than most leases last.
-    ClockStep {
-        /// The store's number.
-        store: usize,
-    },
-    /// An operator ends all leases of all keys in all stores at once.
-    ForcedRelease,
+    /// All keys of all stores.
+    AllKeys,
 }
 
 /// The stores of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stores {
     pub(crate) count: usize,
-    /// They are members of a quorum, and fail as such.
+    /// Whether the stores are the members of a quorum.
     pub(crate) are_members: bool,
 }
 
 impl Stores {
-    /// The largest number of members without which a majority is left.
+    /// Returns the largest number of members that may fail without the loss of a majority.
     fn minority(self) -> usize {
         (self.count / 2).max(1)
     }
 }
 
 impl Incident {
-    /// Incidents begin within this time, in milliseconds.
+    /// All incidents start within this time, in milliseconds.
     const SPAN: u64 = 12_000;
 
-    /// The incidents of a seed, in the order in which they begin. In some simulations, keys that stall are the only ones.
+    /// Draws the incidents of a seed, in the order of their start. In one simulation out of eight, all incidents are stalled keys.
     pub(crate) fn draw(rng: &mut Rng, clients: usize, stores: Stores) -> Vec<Self> {
-        let draw_fault = if rng.u8(..8) == 0 { Fault::draw_stall } else { Fault::draw };
+        let draw_fault = if rng.u8(..8) == 0 { draw_stall } else { draw_fault };
         let draws = 0..rng.usize(..8);
         let mut incidents: Vec<_> =
             draws.map(|_| Self::of(draw_fault(rng, clients, stores), rng)).collect();
@@ -116,81 +76,82 @@ impl Incident {
         incidents
     }
 
-    fn of(fault: Fault, rng: &mut Rng) -> Self {
-        let lasts = if fault.is_a_moment() { 0 } else { rng.u64(10..2_500) };
-        // In whole milliseconds, as timers are.
+    fn of((kind, target): (FaultKind, Target), rng: &mut Rng) -> Self {
+        let lasts = if is_a_moment(kind) { 0 } else { rng.u64(10..2_500) };
+        // Timers have a resolution of one millisecond.
         let at = Duration::from_millis(rng.u64(..Self::SPAN));
-        Self { at, lasts: Duration::from_millis(lasts), fault }
+        Self { at, lasts: Duration::from_millis(lasts), kind, target }
     }
 
-    /// When it is over.
+    /// Returns whether this incident is a fault of this kind with this target.
+    pub(crate) fn is(&self, kind: FaultKind, target: Target) -> bool {
+        (self.kind, self.target) == (kind, target)
+    }
+
+    /// Returns the end of the incident.
     pub(crate) fn end(&self) -> Duration {
         self.at + self.lasts
     }
 
-    /// Whether it is going on.
+    /// Returns whether the incident has started and has not ended yet.
     pub(crate) fn is_on(&self, now: Duration) -> bool {
         self.at <= now && now < self.end()
     }
 }
 
-impl Fault {
-    fn draw(rng: &mut Rng, clients: usize, stores: Stores) -> Self {
-        let (client, store) = (rng.usize(..clients), rng.usize(..stores.count));
-        match rng.u8(..18) {
-            // The promises of a quorum allow for a minority that fails.
-            14 if stores.are_members => Self::Loss { store: store % stores.minority() },
-            15 if stores.are_members => Self::ClockStep { store: store % stores.minority() },
-            0..4 => Self::Pause { client },
-            4..6 => Self::Crash { client },
-            6..9 => Self::CutRequests { client, store },
-            9..12 => Self::CutReplies { client, store },
-            12 => Self::Freeze { store },
-            13 => Self::Restart { store },
-            14 => Self::Wipe { store },
-            15 => Self::Failover { store },
-            16 => Self::draw_stall(rng, clients, stores),
-            _ => Self::ForcedRelease,
-        }
+fn draw_fault(rng: &mut Rng, clients: usize, stores: Stores) -> (FaultKind, Target) {
+    let (client, store) = (rng.usize(..clients), rng.usize(..stores.count));
+    // A quorum guarantees exclusion as long as only a minority fails.
+    let member = Target::Store(store % stores.minority());
+    let link = Target::Link { client, store };
+    let (client, store) = (Target::Client(client), Target::Store(store));
+    match rng.u8(..18) {
+        14 if stores.are_members => (FaultKind::MemberWiped, member),
+        15 if stores.are_members => (FaultKind::MemberClockForward, member),
+        0..4 => (FaultKind::ClientStopped, client),
+        4..6 => (FaultKind::ClientKilled, client),
+        6..9 => (FaultKind::RequestsDropped, link),
+        9..12 => (FaultKind::RepliesDropped, link),
+        12 => (FaultKind::ServerStopped, store),
+        13 => (FaultKind::ServerKilled, store),
+        14 => (FaultKind::DataFlushed, store),
+        15 => (FaultKind::FailoverCommanded, store),
+        16 => draw_stall(rng, clients, stores),
+        _ => (FaultKind::LeasesRevoked, Target::AllKeys),
     }
+}
 
-    fn draw_stall(rng: &mut Rng, _clients: usize, stores: Stores) -> Self {
-        Self::Stall { store: rng.usize(..stores.count), key: KEYS[rng.usize(..KEYS.len())] }
-    }
+fn draw_stall(rng: &mut Rng, _clients: usize, stores: Stores) -> (FaultKind, Target) {
+    let store = rng.usize(..stores.count);
+    (FaultKind::KeyStalled, Target::Key { store, key: KEYS[rng.usize(..KEYS.len())] })
+}
 
-    /// The name of the fault.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Crash { .. } => "client-killed",
-            Self::Pause { .. } => "client-stopped",
-            Self::CutRequests { .. } => "requests-dropped",
-            Self::CutReplies { .. } => "replies-dropped",
-            Self::Freeze { .. } => "server-stopped",
-            Self::Stall { .. } => "key-stalled",
-            Self::Restart { .. } => "server-restarted",
-            Self::Wipe { .. } => "data-flushed",
-            Self::Failover { .. } => "failover-commanded",
-            Self::Loss { .. } => "member-wiped",
-            Self::ClockStep { .. } => "member-clock-forward",
-            Self::ForcedRelease => "forced-release",
-        }
-    }
-
-    fn is_a_moment(self) -> bool {
-        matches!(
-            self,
-            Self::Wipe { .. }
-                | Self::Failover { .. }
-                | Self::Loss { .. }
-                | Self::ClockStep { .. }
-                | Self::ForcedRelease
-        )
-    }
+fn is_a_moment(kind: FaultKind) -> bool {
+    matches!(
+        kind,
+        FaultKind::DataFlushed
+            | FaultKind::FailoverCommanded
+            | FaultKind::MemberWiped
+            | FaultKind::MemberClockForward
+            | FaultKind::LeasesRevoked
+    )
 }
 
 impl fmt::Display for Incident {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at {:.3?}", self.fault, self.at)?;
+        write!(f, "{} ({}) at {:.3?}", self.kind, self.target, self.at)?;
         if self.lasts.is_zero() { Ok(()) } else { write!(f, " for {:.3?}", self.lasts) }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(client) => write!(f, "client {client}"),
+            Self::Store(store) => write!(f, "store {store}"),
+            Self::Link { client, store } => write!(f, "client {client} and store {store}"),
+            Self::Key { store, key } => write!(f, "{key} in store {store}"),
+            Self::AllKeys => f.write_str("all keys"),
+        }
     }
 }

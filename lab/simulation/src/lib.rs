@@ -39,7 +39,7 @@ mod recorder;
 mod report;
 mod shrink;
 
-pub use incident::{Fault, Incident};
+pub use incident::{Incident, Target};
 pub use network::Link;
 pub use report::Report;
 pub use shrink::shrink;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_conformance::FaultKind;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
     Attempt, AttemptAll, Capabilities, Claim, Enlistment, Fingerprint, KeyWatch, KeyWatches, Lease,
@@ -18,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, sleep_until};
 
 use crate::clock::DriftingClock;
-use crate::incident::Fault;
+use crate::incident::Target;
 use crate::processor::Processor;
 use crate::schedule::{LinkId, Stream};
 use crate::store::Request;
@@ -100,7 +101,8 @@ impl Link {
         }
         let number = self.next_number();
         let fate = world.weather().fate(&mut world.schedule.stream(Stream::Message(*id, number)));
-        if self.is_dead() || fate.is_refused || world.is_on(Fault::Restart { store: id.store }) {
+        let is_down = world.is_on(FaultKind::ServerKilled, Target::Store(id.store));
+        if self.is_dead() || fate.is_refused || is_down {
             return Err(Error::new(ErrorKind::Unavailable, "connection refused"));
         }
         let (sender, receiver) = oneshot::channel();
@@ -130,12 +132,13 @@ impl Link {
     async fn carry(&self, request: Request, fate: Fate) -> Option<Outcome> {
         let Connection { id: LinkId { client, store, .. }, world, .. } = &*self.0;
         let (client, store) = (*client, *store);
-        if fate.is_lost || world.is_on(Fault::CutRequests { client, store }) {
+        let link = Target::Link { client, store };
+        if fate.is_lost || world.is_on(FaultKind::RequestsDropped, link) {
             return None;
         }
         sleep(fate.there).await;
         world.admits(store, &request).await;
-        if world.is_on(Fault::Restart { store }) {
+        if world.is_on(FaultKind::ServerKilled, Target::Store(store)) {
             return None;
         }
         let outcome = match world.answer_of_follower(store, &request) {
@@ -156,7 +159,7 @@ impl Link {
             }
         }
         sleep(fate.back).await;
-        let is_cut = world.is_on(Fault::CutReplies { client, store });
+        let is_cut = world.is_on(FaultKind::RepliesDropped, link);
         (!fate.is_unheard && !is_cut).then_some(outcome)
     }
 
@@ -164,7 +167,8 @@ impl Link {
     async fn pass_on(self, request: Request, ping: Duration) {
         let Connection { id: LinkId { client, store, .. }, world, .. } = &*self.0;
         sleep_until(world.zero() + ping).await;
-        if !world.is_on(Fault::CutRequests { client: *client, store: *store }) {
+        let link = Target::Link { client: *client, store: *store };
+        if !world.is_on(FaultKind::RequestsDropped, link) {
             world.admits(*store, &request).await;
             world.apply(*store, &request);
         }
@@ -190,7 +194,8 @@ impl Link {
 
     async fn hear(&self, request: &Request) {
         let Connection { id: LinkId { client, store, .. }, world, processor, .. } = &*self.0;
-        if world.is_on(Fault::CutReplies { client: *client, store: *store }) {
+        let link = Target::Link { client: *client, store: *store };
+        if world.is_on(FaultKind::RepliesDropped, link) {
             return;
         }
         processor.running().await;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use leasehold_conformance::FaultKind;
 use leasehold_core::backend::LockBackend;
 use leasehold_core::{LockClient, OwnerId};
 use tokio::task::JoinSet;
@@ -9,7 +10,7 @@ use tokio::time::sleep_until;
 
 use crate::aftermath::Idle;
 use crate::clock::DriftingClock;
-use crate::incident::Fault;
+use crate::incident::Target;
 use crate::network::Link;
 use crate::schedule::Stream;
 use crate::workload::{Profile, Task};
@@ -41,8 +42,8 @@ struct Process {
 impl Place {
     /// Works until all tasks of a process have ended, and returns the client of this process.
     pub(crate) async fn live(self, world: Arc<World>) -> Idle {
-        let fault = Fault::Crash { client: self.client };
-        let crashes = world.incidents.iter().filter(|incident| incident.fault == fault);
+        let (killed, target) = (FaultKind::ClientKilled, Target::Client(self.client));
+        let crashes = world.incidents.iter().filter(|incident| incident.is(killed, target));
         let crashes: Vec<_> = crashes.map(|incident| world.zero() + incident.at).collect();
         for (life, crash) in (0..).zip(crashes) {
             let process = self.start(&world, life).await;
@@ -54,7 +55,7 @@ impl Place {
                 }
                 () = self.work(&world, &process) => return (process.number, process.client),
             }
-            world.outlast(fault).await;
+            world.outlast(killed, target).await;
         }
         let process = self.start(&world, u64::MAX).await;
         self.work(&world, &process).await;

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use leasehold_conformance::FaultKind;
 use tokio::time::{self, Instant};
 
-use crate::incident::{Fault, Incident};
+use crate::incident::{Incident, Target};
 use crate::schedule::{Schedule, Stream};
 
 /// The longest time that a process takes to come to a timer or a message once it runs again, in milliseconds.
 const BACKLOG: u64 = 3;
 
-/// The processor of a client's process, unless the process is [paused](Fault::Pause).
+/// The processor of a client's process, unless the process is [paused](FaultKind::ClientStopped).
 ///
 /// Only timers, replies and news wake the tasks of a process, or tasks of the same process. All of them come through here and wait
 /// while the process is paused, so then none of its tasks runs.
@@ -36,8 +37,8 @@ impl Processor {
         incidents: &[Incident],
         schedule: Schedule,
     ) -> Self {
-        let fault = Fault::Pause { client };
-        let pauses = incidents.iter().filter(|incident| incident.fault == fault);
+        let (stopped, target) = (FaultKind::ClientStopped, Target::Client(client));
+        let pauses = incidents.iter().filter(|incident| incident.is(stopped, target));
         let pauses = pauses.map(|incident| (incident.at, incident.end())).collect();
         Self(Arc::new(State { client, zero, pauses, schedule, wakes: AtomicU64::new(0) }))
     }

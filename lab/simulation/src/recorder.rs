@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold_conformance::Rule;
 use leasehold_conformance::history::checker::{Bounds, History};
 use leasehold_conformance::history::event::{Event, EventKind, LeaseInfo, Usage};
 use leasehold_conformance::history::fault::{Hit, Window};
 use leasehold_conformance::history::run::{Kind, Register, Run};
+use leasehold_conformance::{FaultKind, Rule};
 use leasehold_core::backend::{Grant, Lease, LeaseId};
 use leasehold_core::{Error, ErrorKind, LeaseState, LockGuard, LockKey};
 use tokio::time::Instant;
 
 use crate::clock::DriftingClock;
-use crate::incident::{Fault, Incident};
+use crate::incident::{Incident, Target};
 use crate::workload::Taken;
 
 /// The time limits of the rules.
@@ -150,7 +150,7 @@ impl Recorder {
     pub(crate) fn force_released(&self, store: usize, key: &LockKey) {
         let mut state = self.state();
         let now = self.zero.elapsed();
-        let hit = hit(Fault::ForcedRelease.name(), now, now);
+        let hit = hit(FaultKind::LeasesRevoked, now, now);
         state.hits.push(Hit { window: Some(&LEASES_LOST), ..hit });
         let (store, key) = (number(store), key.to_string());
         self.add(&mut state, 0, EventKind::ForceReleased { store, key });
@@ -256,7 +256,8 @@ impl Recorder {
     pub(crate) fn check(&self, incidents: &[Incident], disturbed_until: Option<Duration>) -> Run {
         let mut state = self.state();
         let mut hits: Vec<Hit> = incidents.iter().map(|it| hit_of(it, &state.clients)).collect();
-        hits.extend(disturbed_until.map(|until| hit("network-disturbed", Duration::ZERO, until)));
+        let disturbed = |until| hit(FaultKind::NetworkDisturbed, Duration::ZERO, until);
+        hits.extend(disturbed_until.map(disturbed));
         hits.append(&mut state.hits);
         let events = std::mem::take(&mut state.events);
         History::new(Duration::ZERO, events, hits, BOUNDS).check()
@@ -343,22 +344,25 @@ fn number(store: usize) -> u32 {
     u32::try_from(store).expect("a simulation has few stores")
 }
 
-fn hit(kind: &'static str, from: Duration, until: Duration) -> Hit {
+fn hit(kind: FaultKind, from: Duration, until: Duration) -> Hit {
     let (target, stopped) = (String::new(), Vec::new());
     Hit { kind, window: None, is_outside: false, target, key: None, stopped, from, until }
 }
 
 fn hit_of(incident: &Incident, clients: &[usize]) -> Hit {
-    let hit = hit(incident.fault.name(), incident.at, incident.end());
-    match incident.fault {
-        Fault::Stall { key, .. } => Hit { key: Some(key.to_owned()), ..hit },
-        Fault::Pause { client } => {
+    let hit = hit(incident.kind, incident.at, incident.end());
+    match (incident.kind, incident.target) {
+        (FaultKind::KeyStalled, Target::Key { key, .. }) => {
+            Hit { key: Some(key.to_owned()), ..hit }
+        }
+        (FaultKind::ClientStopped, Target::Client(client)) => {
             let processes = (1..).zip(clients).filter(|(_, of)| **of == client);
             Hit { stopped: processes.map(|(process, _)| process).collect(), ..hit }
         }
-        Fault::Wipe { .. } | Fault::Failover { .. } | Fault::ClockStep { .. } => {
-            Hit { window: Some(&LEASES_LOST), ..hit }
-        }
+        (
+            FaultKind::DataFlushed | FaultKind::FailoverCommanded | FaultKind::MemberClockForward,
+            _,
+        ) => Hit { window: Some(&LEASES_LOST), ..hit },
         _ => hit,
     }
 }

@@ -100,7 +100,7 @@ impl Simulation {
 
     /// Has renewals answered by servers that only follow the store, which hears of them with the next ping, so often.
     ///
-    /// A follower that [is cut off](crate::Fault::CutRequests) before the ping takes the renewals along that it has answered. A reply is no
+    /// A follower that [is cut off](leasehold_conformance::FaultKind::RequestsDropped) before the ping takes the renewals along that it has answered. A reply is no
     /// renewal then, and the promises do not hold.
     #[must_use]
     pub fn answered_by_followers(mut self, pings: Duration) -> Self {
@@ -207,11 +207,11 @@ impl fmt::Debug for Simulation {
     }
 }
 
-/// Lets the incidents happen of which the world must know the moment.
+/// Applies each incident to the world at its start.
 async fn strike_all(world: Arc<World>) {
     let keys = KEYS.map(|key| LockKey::new(key).expect("it is short and plain"));
     for incident in &world.incidents {
         sleep_until(world.zero() + incident.at).await;
-        world.strike(incident.fault, &keys);
+        world.strike(incident, &keys);
     }
 }

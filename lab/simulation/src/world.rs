@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leasehold_conformance::FaultKind;
 use leasehold_conformance::history::run::Run;
 use leasehold_core::LockKey;
 use leasehold_core::admin::Revocation;
@@ -14,7 +15,7 @@ use leasehold_core::memory::Outcome;
 use tokio::time;
 
 use crate::clock::DriftingClock;
-use crate::incident::{Fault, Incident};
+use crate::incident::{Incident, Target};
 use crate::network::Link;
 use crate::processor::Processor;
 use crate::recorder::Recorder;
@@ -166,21 +167,25 @@ impl World {
     }
 
     /// Applies an incident without a duration. At the start of a pause, checks all guards.
-    pub(crate) fn strike(&self, fault: Fault, keys: &[LockKey]) {
-        match fault {
-            Fault::Wipe { store } => self.stores[store].wipe(self.now()),
-            Fault::Failover { store } => self.stores[store].fail_over(self.now()),
-            Fault::Loss { store } => {
+    pub(crate) fn strike(&self, incident: &Incident, keys: &[LockKey]) {
+        match (incident.kind, incident.target) {
+            (FaultKind::DataFlushed, Target::Store(store)) => self.stores[store].wipe(self.now()),
+            (FaultKind::FailoverCommanded, Target::Store(store)) => {
+                self.stores[store].fail_over(self.now());
+            }
+            (FaultKind::MemberWiped, Target::Store(store)) => {
                 self.stores[store].lose_all();
                 self.recorder.tokens_lost(store);
             }
-            Fault::ClockStep { store } => self.stores[store].step(CLOCK_STEP),
-            Fault::ForcedRelease => {
+            (FaultKind::MemberClockForward, Target::Store(store)) => {
+                self.stores[store].step(CLOCK_STEP);
+            }
+            (FaultKind::LeasesRevoked, _) => {
                 for key in keys {
                     self.apply_everywhere(&Request::ForceRelease(key.clone(), None));
                 }
             }
-            Fault::Pause { .. } => self.recorder.look(),
+            (FaultKind::ClientStopped, _) => self.recorder.look(),
             _ => {}
         }
     }
@@ -191,22 +196,22 @@ impl World {
         self.recorder.check(&self.incidents, until)
     }
 
-    pub(crate) fn is_on(&self, fault: Fault) -> bool {
+    pub(crate) fn is_on(&self, kind: FaultKind, target: Target) -> bool {
         let now = self.now();
-        self.incidents.iter().any(|incident| incident.fault == fault && incident.is_on(now))
+        self.incidents.iter().any(|incident| incident.is(kind, target) && incident.is_on(now))
     }
 
-    /// Waits until no incident with this fault is on.
-    pub(crate) async fn outlast(&self, fault: Fault) {
-        self.outlast_all(|on| on == fault).await;
+    /// Waits until no fault of this kind affects this target.
+    pub(crate) async fn outlast(&self, kind: FaultKind, target: Target) {
+        self.outlast_all(|incident| incident.is(kind, target)).await;
     }
 
     /// Waits until a store applies a request.
     pub(crate) async fn admits(&self, store: usize, request: &Request) {
         let keys = request.keys();
-        self.outlast_all(|fault| match fault {
-            Fault::Freeze { store: frozen } => frozen == store,
-            Fault::Stall { store: at, key } => {
+        self.outlast_all(|incident| match (incident.kind, incident.target) {
+            (FaultKind::ServerStopped, Target::Store(stopped)) => stopped == store,
+            (FaultKind::KeyStalled, Target::Key { store: at, key }) => {
                 at == store && keys.iter().any(|it| it.as_str() == key)
             }
             _ => false,
@@ -214,10 +219,10 @@ impl World {
         .await;
     }
 
-    async fn outlast_all(&self, counts: impl Fn(Fault) -> bool) {
+    async fn outlast_all(&self, counts: impl Fn(&Incident) -> bool) {
         loop {
             let now = self.now();
-            let on = |incident: &&Incident| counts(incident.fault) && incident.is_on(now);
+            let on = |incident: &&Incident| counts(incident) && incident.is_on(now);
             let Some(end) = self.incidents.iter().filter(on).map(Incident::end).max() else {
                 return;
             };

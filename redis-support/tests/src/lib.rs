@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use leasehold_conformance::{Disturbance, Need, Subject, Time};
+use leasehold_conformance::{FaultKind, Need, Subject, Time};
 use leasehold_core::backend::Fingerprint;
 use leasehold_core::{Description, ErrorKind, Holder, LockKey};
 use leasehold_redis_support::{Backend, Call, Config, Driver, Layout};
@@ -282,9 +282,6 @@ impl Servers for Cluster {
     }
 }
 
-/// The disturbances that all servers can stand.
-pub const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
-
 /// The subjects of the cases that a server in driven time cannot stand.
 pub const OF_REAL_TIME: &[Subject] = &[Subject::Load, Subject::Network];
 
@@ -298,19 +295,21 @@ pub async fn connect<D: Driver>(servers: &impl Servers, timeout: Duration) -> Ba
     .await
 }
 
-/// Disturbs the servers, or heals them.
-pub async fn disturb(servers: &impl Servers, disturbance: Disturbance) {
-    match disturbance {
-        Disturbance::Disconnect => servers.disconnect().await,
-        Disturbance::BlackHole => servers.set_weather(Weather::BlackHole),
-        Disturbance::Pause => servers.pause().await,
-        Disturbance::Restart => servers.restart().await,
-        Disturbance::Heal => {
-            servers.set_weather(Weather::Fair);
-            servers.resume().await;
-        }
-        other => unreachable!("{other:?}"),
+/// Causes a fault of the servers or of the connections.
+pub async fn disturb(servers: &impl Servers, fault: FaultKind) {
+    match fault {
+        FaultKind::ConnectionsKilled => servers.disconnect().await,
+        FaultKind::NetworkSilent => servers.set_weather(Weather::BlackHole),
+        FaultKind::ServerStopped => servers.pause().await,
+        FaultKind::ServerKilled => servers.restart().await,
+        other => unreachable!("{other} is not in the hooks"),
     }
+}
+
+/// Ends all faults.
+pub async fn heal(servers: &impl Servers) {
+    servers.set_weather(Weather::Fair);
+    servers.resume().await;
 }
 
 /// The holder of `key`: as a mutex, or the first of the holders of units.
@@ -400,8 +399,12 @@ macro_rules! harness {
                 $crate::witness(&self.0, key).await
             }
 
-            async fn disturb(&self, disturbance: leasehold_conformance::Disturbance) {
-                $crate::disturb(&self.0, disturbance).await;
+            async fn disturb(&self, fault: leasehold_conformance::FaultKind) {
+                $crate::disturb(&self.0, fault).await;
+            }
+
+            async fn heal(&self) {
+                $crate::heal(&self.0).await;
             }
 
             async fn advance_store(&self, by: std::time::Duration) {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use leasehold_conformance::{Disturbance, Time};
+use leasehold_conformance::{FaultKind, Time};
 use leasehold_core::{Description, ErrorKind, Holder, LockKey};
 use leasehold_testbed::{FaultProxy, Weather, until_some};
 use tokio::sync::RwLock;
@@ -72,22 +72,23 @@ impl Served {
         Some(holder.with_description(description).with_remaining(Some(left)))
     }
 
-    pub(crate) async fn disturb(&self, disturbance: Disturbance) {
-        match disturbance {
-            Disturbance::Disconnect => self.proxy.disconnect().await,
-            Disturbance::BlackHole => self.proxy.set_weather(Weather::BlackHole),
-            Disturbance::Pause => self.running.read().await.server.pause(),
-            Disturbance::Restart => {
+    pub(crate) async fn disturb(&self, fault: FaultKind) {
+        match fault {
+            FaultKind::ConnectionsKilled => self.proxy.disconnect().await,
+            FaultKind::NetworkSilent => self.proxy.set_weather(Weather::BlackHole),
+            FaultKind::ServerStopped => self.running.read().await.server.pause(),
+            FaultKind::ServerKilled => {
                 let mut running = self.running.write().await;
                 running.server.restart().await;
                 running.direct = Direct::open(&running.server.url()).await;
             }
-            Disturbance::Heal => {
-                self.proxy.set_weather(Weather::Fair);
-                self.running.read().await.server.resume();
-            }
-            other => unreachable!("{other:?}"),
+            other => unreachable!("{other} is not in the hooks"),
         }
+    }
+
+    pub(crate) async fn heal(&self) {
+        self.proxy.set_weather(Weather::Fair);
+        self.running.read().await.server.resume();
     }
 
     pub(crate) async fn advance(&self, by: Duration) {
@@ -151,8 +152,12 @@ macro_rules! harness {
                 self.0.witness(key).await
             }
 
-            async fn disturb(&self, disturbance: Disturbance) {
-                self.0.disturb(disturbance).await;
+            async fn disturb(&self, fault: FaultKind) {
+                self.0.disturb(fault).await;
+            }
+
+            async fn heal(&self) {
+                self.0.heal().await;
             }
 
             async fn advance_store(&self, by: Duration) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold::LockClient;
+use leasehold_conformance::FaultKind;
 use leasehold_conformance::history::checker::{Bounds, History};
 use leasehold_conformance::history::event::now;
 use leasehold_conformance::history::fault::Hit;
@@ -33,7 +34,8 @@ const TTL: Duration = Duration::from_secs(1);
 const RECOVERY: Duration = Duration::from_secs(8);
 
 /// Faults of clients, which the store notices only because a client stops sending requests.
-const FAULTS: [&str; 3] = ["client-stopped", "client-killed", "clients-stopped"];
+const FAULTS: [FaultKind; 3] =
+    [FaultKind::ClientStopped, FaultKind::ClientKilled, FaultKind::ClientsStopped];
 
 /// Runs processes on the store for `time`, pauses and kills some of them at times that a seed determines, and checks their history.
 pub(super) async fn run(url: &str, client: &LockClient, time: Duration) -> Run {

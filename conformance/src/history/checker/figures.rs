@@ -53,7 +53,7 @@ pub(super) fn fill(run: &mut Run, history: &History, holds: &Holds, rules: Rules
         }
     }
     for hit in &history.faults {
-        bump(&mut figures.faults, hit.kind);
+        *figures.faults.entry(hit.kind).or_default() += 1;
         figures.faults_on_holds += u64::from(holds.all().iter().any(|it| it.is_at(hit.from)));
     }
     for write in &run.writes {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_conformance::FaultKind;
 use leasehold_testbed::{ClusterOptions, RedisCluster};
 use tokio::time::sleep;
 
@@ -48,48 +49,48 @@ impl Store for Cluster {
         redis_version(&self.nodes.command(0, &["INFO", "server"]).await)
     }
 
-    async fn disturb(&mut self, kind: &str, time: Duration) -> String {
+    async fn disturb(&mut self, kind: FaultKind, time: Duration) -> String {
         let primary = self.nodes.owner_of(KEY).await;
         let target = match kind {
-            "failover-commanded" => {
+            FaultKind::FailoverCommanded => {
                 self.nodes.failover(self.nodes.replica_of(primary).await).await;
                 sleep(time).await;
                 primary
             }
-            "failover-forced" => {
+            FaultKind::FailoverForced => {
                 self.nodes.force_failover(self.nodes.replica_of(primary).await).await;
                 sleep(time).await;
                 primary
             }
-            "primary-killed" | "replica-killed" => {
-                let is_primary = kind == "primary-killed";
+            FaultKind::PrimaryKilled | FaultKind::ReplicaKilled => {
+                let is_primary = kind == FaultKind::PrimaryKilled;
                 let i = if is_primary { primary } else { self.nodes.replica_of(primary).await };
                 self.nodes.kill(i);
                 sleep(time).await;
                 self.nodes.restart(i).await;
                 i
             }
-            "primary-stopped" | "replica-stopped" => {
-                let is_primary = kind == "primary-stopped";
+            FaultKind::PrimaryStopped | FaultKind::ReplicaStopped => {
+                let is_primary = kind == FaultKind::PrimaryStopped;
                 let i = if is_primary { primary } else { self.nodes.replica_of(primary).await };
                 self.nodes.pause(i);
                 sleep(time).await;
                 self.nodes.resume(i);
                 i
             }
-            "primary-isolated" => {
+            FaultKind::PrimaryIsolated => {
                 self.nodes.isolate(primary);
                 sleep(time).await;
                 self.nodes.heal();
                 primary
             }
-            "primary-isolated-with-clients" => {
+            FaultKind::PrimaryIsolatedWithClients => {
                 self.nodes.isolate_with_clients(primary);
                 sleep(time).await;
                 self.nodes.heal();
                 primary
             }
-            "slot-migrated" => {
+            FaultKind::SlotMigrated => {
                 let (slot, to) = (self.nodes.slot_of(KEY).await, self.other_primary(primary).await);
                 self.nodes.begin_migration(slot, primary, to).await;
                 sleep(time / 2).await;

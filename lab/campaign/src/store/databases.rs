@@ -2,35 +2,36 @@
 
 use std::time::Duration;
 
+use leasehold_conformance::FaultKind;
 use leasehold_testbed::{DatabaseKind, DatabaseServer};
 use tokio::time::sleep;
 
 /// The table of leases.
 pub(super) const TABLE: &str = "leasehold_lease";
 
-/// Brings about a fault of a server, if it is one, and mends it.
+/// Causes a fault of a server for `time`. Returns `false` if no database server supports the fault.
 pub(super) async fn disturb<K: DatabaseKind>(
     server: &mut DatabaseServer<K>,
-    kind: &str,
+    kind: FaultKind,
     time: Duration,
 ) -> bool {
     match kind {
-        "server-stopped" => {
+        FaultKind::ServerStopped => {
             server.pause();
             sleep(time).await;
             server.resume();
         }
-        "server-killed" => {
+        FaultKind::ServerKilled => {
             server.kill();
             sleep(time).await;
             server.restart().await;
         }
-        "server-terminated" => {
+        FaultKind::ServerTerminated => {
             server.shut_down();
             sleep(time).await;
             server.restart().await;
         }
-        "read-only" => {
+        FaultKind::ReadOnly => {
             server.set_read_only(true).await;
             sleep(time).await;
             server.set_read_only(false).await;

@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_conformance::FaultKind;
 use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, group_of, until_some};
 use tokio::process::Command;
 use tokio::time::sleep;
@@ -134,45 +135,49 @@ impl Store for ThreeEtcd {
         version("etcd", told.unwrap_or("unknown"))
     }
 
-    async fn disturb(&mut self, kind: &str, time: Duration) -> String {
+    async fn disturb(&mut self, kind: FaultKind, time: Duration) -> String {
         let leader = self.cluster.leader().await;
         let follower = self.follower().await;
-        let target = if kind.starts_with("follower") { follower } else { leader };
+        let target = if matches!(kind, FaultKind::FollowerKilled | FaultKind::FollowerStopped) {
+            follower
+        } else {
+            leader
+        };
         match kind {
-            "leader-killed" | "follower-killed" => {
+            FaultKind::LeaderKilled | FaultKind::FollowerKilled => {
                 self.cluster.kill_member(target);
                 sleep(time).await;
                 self.cluster.restart_member(target).await;
             }
-            "leader-stopped" | "follower-stopped" => {
+            FaultKind::LeaderStopped | FaultKind::FollowerStopped => {
                 self.cluster.pause_member(target);
                 sleep(time).await;
                 self.cluster.resume_member(target);
             }
-            "rolling-restart" => {
+            FaultKind::RollingRestart => {
                 for i in 0..MEMBERS {
                     self.cluster.restart_member(i).await;
                     sleep(time).await;
                 }
                 return "all members".to_owned();
             }
-            "all-stopped" => {
+            FaultKind::AllStopped => {
                 self.cluster.pause();
                 sleep(time).await;
                 self.cluster.resume();
                 return "all members".to_owned();
             }
-            "leader-moved" => {
+            FaultKind::LeaderMoved => {
                 self.cluster.move_leader(follower).await;
                 sleep(time).await;
             }
-            "history-compacted" => {
+            FaultKind::HistoryCompacted => {
                 self.compact().await;
                 sleep(time).await;
             }
-            "disk-stalled" => self.stall_disk(leader, time).await,
-            "quota-used-up" => self.use_up_quota(time).await,
-            "leases-revoked" => {
+            FaultKind::DiskStalled => self.stall_disk(leader, time).await,
+            FaultKind::QuotaUsedUp => self.use_up_quota(time).await,
+            FaultKind::LeasesRevoked => {
                 let leases = self.insist(&["lease", "list"]).await;
                 for lease in leases.lines().skip(1) {
                     // It may have ended by itself.

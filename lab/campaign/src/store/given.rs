@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_conformance::FaultKind;
 
 use super::Store;
 
@@ -27,7 +28,7 @@ impl Store for Given {
         BTreeMap::new()
     }
 
-    async fn disturb(&mut self, kind: &str, _: Duration) -> String {
+    async fn disturb(&mut self, kind: FaultKind, _: Duration) -> String {
         panic!("{kind} befalls no store that was given")
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_conformance::FaultKind;
 use leasehold_testbed::{FaultProxy, MariaDb, MariaDbOptions};
 use tokio::time::sleep;
 
@@ -59,19 +60,19 @@ impl Store for OneMariaDb {
         version("mariadb", self.server.sql("SELECT VERSION()").await)
     }
 
-    async fn disturb(&mut self, kind: &str, time: Duration) -> String {
+    async fn disturb(&mut self, kind: FaultKind, time: Duration) -> String {
         match kind {
-            "connections-killed" => {
+            FaultKind::ConnectionsKilled => {
                 self.kill_connections().await;
                 sleep(time).await;
             }
-            "tables-locked" => {
+            FaultKind::TablesLocked => {
                 let sleep = format!("SELECT SLEEP({})", time.as_secs_f64());
                 self.server
                     .sql(&format!("LOCK TABLES {TABLE} WRITE; {sleep}; UNLOCK TABLES"))
                     .await;
             }
-            "disk-full" => self.fill_disk(time).await,
+            FaultKind::DiskFull => self.fill_disk(time).await,
             _ if databases::disturb(&mut self.server, kind, time).await => {}
             _ => return change(&[&self.proxy], kind, time).await.expect("it is in the catalogue"),
         }

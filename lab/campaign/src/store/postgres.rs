@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_conformance::FaultKind;
 use leasehold_testbed::{FaultProxy, Postgres, PostgresOptions};
 use tokio::time::{Instant, sleep};
 
@@ -98,25 +99,25 @@ impl Store for WithReplica {
         version("postgres", self.servers[self.primary].sql("SHOW server_version").await)
     }
 
-    async fn disturb(&mut self, kind: &str, time: Duration) -> String {
-        let target = match kind.starts_with("replica") {
+    async fn disturb(&mut self, kind: FaultKind, time: Duration) -> String {
+        let target = match matches!(kind, FaultKind::ReplicaKilled | FaultKind::ReplicaStopped) {
             true => 1 - self.primary,
             false => self.primary,
         };
         match kind {
-            "failover-commanded" => {
+            FaultKind::FailoverCommanded => {
                 self.primary().shut_down();
                 self.fail_over().await;
                 sleep(time).await;
                 self.rebuild_replica().await;
             }
-            "primary-killed" => {
+            FaultKind::PrimaryKilled => {
                 self.primary().kill();
                 self.fail_over().await;
                 sleep(time).await;
                 self.rebuild_replica().await;
             }
-            "primary-stopped" => {
+            FaultKind::PrimaryStopped => {
                 self.primary().pause();
                 self.fail_over().await;
                 sleep(time / 2).await;
@@ -125,7 +126,7 @@ impl Store for WithReplica {
                 sleep(time / 2).await;
                 self.rebuild_replica().await;
             }
-            "waits-cancelled" => {
+            FaultKind::WaitsCancelled => {
                 self.replica().kill();
                 self.cancel_waits(time).await;
                 self.primary().kill();
@@ -133,28 +134,28 @@ impl Store for WithReplica {
                 self.fail_over().await;
                 self.rebuild_replica().await;
             }
-            "replica-killed" => {
+            FaultKind::ReplicaKilled => {
                 self.replica().kill();
                 sleep(time).await;
                 self.replica().restart().await;
             }
-            "replica-stopped" => {
+            FaultKind::ReplicaStopped => {
                 self.replica().pause();
                 sleep(time).await;
                 self.replica().resume();
             }
-            "connections-killed" => {
+            FaultKind::ConnectionsKilled => {
                 let others = "backend_type = 'client backend' AND pid <> pg_backend_pid()";
                 let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE";
                 self.primary().sql(&format!("{end} {others}")).await;
                 sleep(time).await;
             }
-            "tables-locked" => {
+            FaultKind::TablesLocked => {
                 let sleep = format!("SELECT pg_sleep({})", time.as_secs_f64());
                 let lock = format!("LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE");
                 self.primary().sql(&format!("BEGIN; {lock}; {sleep}; COMMIT")).await;
             }
-            "disk-full" => self.fill_disk(time).await,
+            FaultKind::DiskFull => self.fill_disk(time).await,
             _ if databases::disturb(self.primary(), kind, time).await => {}
             _ => {
                 let changed = change(&self.proxies.each_ref(), kind, time).await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
+use leasehold_conformance::FaultKind;
 use leasehold_testbed::{FaultProxy, Pace, Redis, RedisOptions};
 use tokio::time::sleep;
 
@@ -69,39 +70,39 @@ impl Store for FiveRedis {
         redis_version(&self.members[0].command(&["INFO", "server"]).await)
     }
 
-    async fn disturb(&mut self, kind: &str, time: Duration) -> String {
+    async fn disturb(&mut self, kind: FaultKind, time: Duration) -> String {
         self.next = (self.next + 1) % MEMBERS;
         let first = self.next;
         let targets = match kind {
-            "members-killed" | "members-stopped" => self.some(2),
-            "majority-stopped" => self.some(3),
+            FaultKind::MembersKilled | FaultKind::MembersStopped => self.some(2),
+            FaultKind::MajorityStopped => self.some(3),
             _ => self.some(1),
         };
         match kind {
-            "member-killed" | "members-killed" => self.kill(&targets, time).await,
-            "member-stopped" | "members-stopped" | "majority-stopped" => {
+            FaultKind::MemberKilled | FaultKind::MembersKilled => self.kill(&targets, time).await,
+            FaultKind::MemberStopped | FaultKind::MembersStopped | FaultKind::MajorityStopped => {
                 self.stop(&targets, time).await;
             }
-            "member-wiped" => {
+            FaultKind::MemberWiped => {
                 self.members[first].wipe();
                 sleep(time).await;
                 self.members[first].restart().await;
             }
-            "member-clock-forward" => {
+            FaultKind::MemberClockForward => {
                 self.members[first].clock().advance(self.max_ttl * 2);
                 sleep(time).await;
             }
-            "member-clock-back" => {
+            FaultKind::MemberClockBack => {
                 self.members[first].clock().set_back(self.max_ttl * 2);
                 sleep(time).await;
             }
-            "scripts-flushed" => {
+            FaultKind::ScriptsFlushed => {
                 for member in &self.members {
                     member.command(&["SCRIPT", "FLUSH"]).await;
                 }
                 sleep(time).await;
             }
-            "connections-killed" => {
+            FaultKind::ConnectionsKilled => {
                 for i in &targets {
                     self.members[*i].command(&["CLIENT", "KILL", "TYPE", "normal"]).await;
                 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_conformance::FaultKind;
 use leasehold_testbed::{FaultProxy, Pace, Redis, RedisOptions, until};
 use tokio::time::sleep;
 
@@ -68,65 +69,65 @@ impl Store for OneRedis {
         redis_version(&self.server.command(&["INFO", "server"]).await)
     }
 
-    async fn disturb(&mut self, kind: &str, time: Duration) -> String {
+    async fn disturb(&mut self, kind: FaultKind, time: Duration) -> String {
         let millis = time.as_millis().to_string();
         match kind {
-            "server-stopped" => {
+            FaultKind::ServerStopped => {
                 self.server.pause();
                 sleep(time).await;
                 self.server.resume();
             }
-            "server-killed" => {
+            FaultKind::ServerKilled => {
                 self.server.kill();
                 sleep(time).await;
                 self.server.restart().await;
             }
-            "server-terminated" => {
+            FaultKind::ServerTerminated => {
                 self.server.terminate();
                 sleep(time).await;
                 self.server.restart().await;
             }
-            "scripts-flushed" => {
+            FaultKind::ScriptsFlushed => {
                 self.server.command(&["SCRIPT", "FLUSH"]).await;
                 sleep(time).await;
             }
-            "connections-killed" => {
+            FaultKind::ConnectionsKilled => {
                 self.server.command(&["CLIENT", "KILL", "USER", "locker"]).await;
                 sleep(time).await;
                 self.server.command(&["CLIENT", "KILL", "USER", "locker"]).await;
             }
-            "commands-paused" => {
+            FaultKind::CommandsPaused => {
                 self.server.command(&["CLIENT", "PAUSE", &millis, "ALL"]).await;
                 sleep(time).await;
             }
-            "server-asleep" => {
+            FaultKind::ServerAsleep => {
                 let seconds = time.as_secs_f64().to_string();
                 self.server.command(&["DEBUG", "SLEEP", &seconds]).await;
             }
-            "memory-full" => {
+            FaultKind::MemoryFull => {
                 self.set("maxmemory", "1").await;
                 sleep(time).await;
                 self.set("maxmemory", "0").await;
             }
-            "rights-removed" => {
+            FaultKind::RightsRemoved => {
                 self.server.command(&["ACL", "SETUSER", "locker", "-@all"]).await;
                 sleep(time).await;
                 self.server.command(&["ACL", "SETUSER", "locker", "+@all"]).await;
             }
-            "snapshot-failed" => self.fail_snapshot(time).await,
-            "clock-forward" => {
+            FaultKind::SnapshotFailed => self.fail_snapshot(time).await,
+            FaultKind::ClockForward => {
                 self.server.clock().advance(JUMP);
                 sleep(time).await;
             }
-            "clock-back" => {
+            FaultKind::ClockBack => {
                 self.server.clock().set_back(JUMP);
                 sleep(time).await;
             }
-            "data-flushed" => {
+            FaultKind::DataFlushed => {
                 self.server.command(&["FLUSHALL"]).await;
                 sleep(time).await;
             }
-            "data-wiped" => {
+            FaultKind::DataWiped => {
                 self.server.wipe();
                 sleep(time).await;
                 self.server.restart().await;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_conformance::FaultKind;
 use leasehold_testbed::{RedisSentinel, SentinelOptions};
 use tokio::time::sleep;
 
@@ -43,47 +44,49 @@ impl Store for WithSentinel {
         redis_version(&self.servers.command(0, &["INFO", "server"]).await)
     }
 
-    async fn disturb(&mut self, kind: &str, time: Duration) -> String {
+    async fn disturb(&mut self, kind: FaultKind, time: Duration) -> String {
         let primary = self.servers.primary().await;
         let target = match kind {
-            "failover-commanded" => {
+            FaultKind::FailoverCommanded => {
                 self.servers.failover().await;
                 sleep(time).await;
                 primary
             }
-            "primary-killed" | "replica-killed" => {
-                let i = if kind == "primary-killed" { primary } else { self.replica().await };
+            FaultKind::PrimaryKilled | FaultKind::ReplicaKilled => {
+                let i =
+                    if kind == FaultKind::PrimaryKilled { primary } else { self.replica().await };
                 self.servers.kill(i);
                 sleep(time).await;
                 self.servers.restart(i).await;
                 i
             }
-            "primary-stopped" | "replica-stopped" => {
-                let i = if kind == "primary-stopped" { primary } else { self.replica().await };
+            FaultKind::PrimaryStopped | FaultKind::ReplicaStopped => {
+                let i =
+                    if kind == FaultKind::PrimaryStopped { primary } else { self.replica().await };
                 self.servers.pause(i);
                 sleep(time).await;
                 self.servers.resume(i);
                 i
             }
-            "primary-isolated" => {
+            FaultKind::PrimaryIsolated => {
                 self.servers.isolate(primary);
                 sleep(time).await;
                 self.servers.heal();
                 primary
             }
-            "primary-isolated-with-clients" => {
+            FaultKind::PrimaryIsolatedWithClients => {
                 self.servers.isolate_with_clients(primary);
                 sleep(time).await;
                 self.servers.heal();
                 primary
             }
-            "sentinel-killed" => {
+            FaultKind::SentinelKilled => {
                 self.servers.kill_sentinel(0);
                 sleep(time).await;
                 self.servers.restart_sentinel(0).await;
                 return "sentinel 0".to_owned();
             }
-            "sentinel-stopped" => {
+            FaultKind::SentinelStopped => {
                 self.servers.pause_sentinel(1);
                 sleep(time).await;
                 self.servers.resume_sentinel(1);

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_conformance::FaultKind;
 use leasehold_testbed::{Folder, fill_up};
 use rusqlite::Connection;
 use tokio::time::sleep;
@@ -79,16 +80,16 @@ impl Store for File {
         version("sqlite", rusqlite::version())
     }
 
-    async fn disturb(&mut self, kind: &str, time: Duration) -> String {
+    async fn disturb(&mut self, kind: FaultKind, time: Duration) -> String {
         match kind {
-            "file-locked" => {
+            FaultKind::FileLocked => {
                 let file = self.open(time * 10);
                 file.execute_batch("BEGIN IMMEDIATE").expect("no transaction lasts that long");
                 sleep(time).await;
                 file.execute_batch("COMMIT").expect("it has the lock");
             }
-            "disk-full" => self.fill_disk(time).await,
-            "file-removed" => {
+            FaultKind::DiskFull => self.fill_disk(time).await,
+            FaultKind::FileRemoved => {
                 for suffix in ["", "-wal", "-shm"] {
                     let path = format!("{}{suffix}", self.path().display());
                     // Without a writer, there is no log.

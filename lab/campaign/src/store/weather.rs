@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use leasehold_conformance::FaultKind;
 use leasehold_testbed::{FaultProxy, Weather};
 use tokio::time::sleep;
 
@@ -12,13 +13,17 @@ const DELAY: Duration = Duration::from_millis(50);
 /// The address that clients come from. Servers behind proxies have others.
 const CLIENTS: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
-/// Brings about a fault of the network, if it is one, and mends it.
-pub(super) async fn change(proxies: &[&FaultProxy], kind: &str, time: Duration) -> Option<String> {
+/// Causes a fault of the network for `time`. Returns `None` if the fault is not a fault of the network.
+pub(super) async fn change(
+    proxies: &[&FaultProxy],
+    kind: FaultKind,
+    time: Duration,
+) -> Option<String> {
     let weather = match kind {
-        "network-slow" => Weather::Slow(DELAY),
-        "network-silent" => Weather::BlackHole,
-        "replies-lost" => Weather::HoldReplies,
-        "connections-reset" => Weather::Reset,
+        FaultKind::NetworkSlow => Weather::Slow(DELAY),
+        FaultKind::NetworkSilent => Weather::BlackHole,
+        FaultKind::RepliesLost => Weather::HoldReplies,
+        FaultKind::ConnectionsReset => Weather::Reset,
         _ => return None,
     };
     set(proxies, weather);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_conformance::FaultKind;
 use leasehold_testbed::{FaultProxy, ZooKeeper, ZooKeeperOptions, group_of};
 use tokio::time::sleep;
 
@@ -56,35 +57,39 @@ impl Store for ThreeZooKeeper {
         version("zookeeper", told.unwrap_or("unknown"))
     }
 
-    async fn disturb(&mut self, kind: &str, time: Duration) -> String {
+    async fn disturb(&mut self, kind: FaultKind, time: Duration) -> String {
         let leader = self.ensemble.leader().await;
         let follower = (leader + 1) % MEMBERS;
-        let target = if kind.starts_with("follower") { follower } else { leader };
+        let target = if matches!(kind, FaultKind::FollowerKilled | FaultKind::FollowerStopped) {
+            follower
+        } else {
+            leader
+        };
         match kind {
-            "leader-killed" | "follower-killed" => {
+            FaultKind::LeaderKilled | FaultKind::FollowerKilled => {
                 self.ensemble.kill_member(target);
                 sleep(time).await;
                 self.ensemble.restart_member(target).await;
             }
-            "leader-stopped" | "follower-stopped" => {
+            FaultKind::LeaderStopped | FaultKind::FollowerStopped => {
                 self.ensemble.pause_member(target);
                 sleep(time).await;
                 self.ensemble.resume_member(target);
             }
-            "disk-full" => {
+            FaultKind::DiskFull => {
                 self.ensemble.fill_disk(target);
                 sleep(time).await;
                 self.ensemble.clear_disk(target);
                 self.ensemble.restart_member(target).await;
             }
-            "rolling-restart" => {
+            FaultKind::RollingRestart => {
                 for i in 0..MEMBERS {
                     self.ensemble.restart_member(i).await;
                     sleep(time).await;
                 }
                 return "all members".to_owned();
             }
-            "all-stopped" => {
+            FaultKind::AllStopped => {
                 self.ensemble.pause();
                 sleep(time).await;
                 self.ensemble.resume();
