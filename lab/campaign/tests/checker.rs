@@ -272,6 +272,27 @@ fn a_late_entry_is_found_and_excused_where_leases_may_end_early() {
 }
 
 #[test]
+fn a_reentrant_entry_is_not_a_new_grant() {
+    let entry = |at, process, hold, token| {
+        let mut entered = enters(at, process, token);
+        if let EventKind::Entered { hold: it, kind, .. } = &mut entered.kind {
+            (*it, *kind) = (hold, Kind::Reentrant);
+        }
+        entered
+    };
+    let taken_over = [entry(0, 1, 1, 6), entry(20, 2, 1, 7)];
+    let ended_early = vec![hit(FaultKind::ClockForward, 10, 15)];
+
+    let again = [&taken_over[..], &[entry(30, 1, 2, 6)]].concat();
+    let again = judged(again, ended_early.clone());
+    assert!(!again.figures.violations.contains_key(&Rule::TokenOrder), "{:?}", again.violations);
+
+    let by_another = [&taken_over[..], &[entry(30, 3, 1, 6)]].concat();
+    let by_another = judged(by_another, ended_early);
+    assert!(by_another.figures.violations.contains_key(&Rule::TokenOrder));
+}
+
+#[test]
 fn a_loss_that_is_withdrawn_is_found() {
     assert_broken(Rule::HonestGuard, [enters(0, 1, 7), lost(50, 1), held(60, 1, 99)]);
 }

@@ -169,9 +169,11 @@ impl<'a> Rules<'a> {
                 if *token == NO_TOKEN {
                     continue;
                 }
-                if let Some(other) = used.insert(*token, place)
-                    && !all[other].shares_lease_with(&all[place])
-                {
+                if let Some(other) = used.insert(*token, place) {
+                    // The token of a shared lease was checked at the first entry.
+                    if all[other].shares_lease_with(&all[place]) {
+                        continue;
+                    }
                     let text = format!("two guards of {key} have the same token, {token}");
                     self.violate(
                         Violation::new(Rule::TokenOrder, *from, key, text).by([other, place]),
