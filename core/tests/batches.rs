@@ -1,56 +1,24 @@
 //! Leases that are renewed together.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use leasehold_core::backend::{
-    Attempt, Capabilities, Claim, Lease, LockBackend, Operation, Release, Renewal,
-};
-use leasehold_core::fault::Fault;
-use leasehold_core::memory::MemoryBackend;
-use leasehold_core::{Error, ErrorKind, LeaseState, LockGuard, LockKey, LossReason};
+use leasehold_core::backend::{LockBackend, Operation};
+use leasehold_core::fault::{Fault, News};
+use leasehold_core::{ErrorKind, LeaseState, LockGuard, LockKey, LossReason};
 
-use crate::fixture::{Fixture, TTL, ms, options};
+use crate::fixture::{Fixture, TTL, ms};
 
-/// A store that takes its time to renew, and notes how many leases each request was for.
-#[derive(Clone, Debug)]
-struct Store {
-    inner: MemoryBackend,
-    replies_in: Arc<Mutex<Duration>>,
-    requests: Arc<Mutex<Vec<usize>>>,
-}
-
-#[async_trait]
-impl LockBackend for Store {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+impl Fixture {
+    /// The store replies to each batch of renewals after `delay`.
+    fn slow(delay: Duration) -> Self {
+        let fixture = Self::new();
+        fixture.reply_in(delay);
+        fixture
     }
 
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.inner.try_acquire(claim).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.inner.renew(lease).await
-    }
-
-    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
-        self.requests.lock().unwrap().push(leases.len());
-        let replies_in = *self.replies_in.lock().unwrap();
-        tokio::time::sleep(replies_in).await;
-        self.inner.renew_all(leases).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.inner.release(lease).await
-    }
-}
-
-impl Fixture<Store> {
-    fn slow(replies_in: Duration) -> Self {
-        let replies_in = Arc::new(Mutex::new(replies_in));
-        Self::over(options(), |inner| Store { inner, replies_in, requests: Arc::default() })
+    fn reply_in(&self, delay: Duration) {
+        self.faults.heal();
+        self.faults.inject(Operation::Renew, Fault::DelayReply(delay), usize::MAX);
     }
 
     async fn lock_many(&self, count: usize) -> Vec<LockGuard> {
@@ -61,8 +29,9 @@ impl Fixture<Store> {
         guards
     }
 
-    fn requests(&self) -> Vec<usize> {
-        self.backend.requests.lock().unwrap().clone()
+    /// The number of leases in each batch of renewals.
+    fn batches(&self) -> Vec<usize> {
+        self.requests.renewals().iter().map(Vec::len).collect()
     }
 }
 
@@ -89,13 +58,13 @@ async fn requests_without_a_reply_are_repeated_in_few_parts() {
     let fixture = Fixture::slow(ms(1));
     let guards = fixture.lock_many(MANY).await;
     // The first requests find the store frozen.
-    *fixture.backend.replies_in.lock().unwrap() = TTL;
+    fixture.reply_in(TTL);
     tokio::time::sleep(TTL / 3 + ms(1)).await;
-    assert!(!fixture.requests().is_empty());
-    *fixture.backend.replies_in.lock().unwrap() = ms(1);
+    assert!(!fixture.batches().is_empty());
+    fixture.reply_in(ms(1));
     tokio::time::sleep(TTL / 3).await;
 
-    let requests = fixture.requests().len();
+    let requests = fixture.batches().len();
     assert!(requests < 200, "{requests}");
     assert!(guards.iter().all(|guard| guard.state() == LeaseState::Held));
     assert!(guards.iter().all(|guard| guard.remaining() > TTL / 3), "they were renewed");
@@ -113,13 +82,14 @@ async fn a_lease_whose_renewals_hang_costs_no_other_of_its_request() {
     let lost: Vec<_> = guards.iter().filter(|guard| !guard.is_held()).map(LockGuard::key).collect();
     assert_eq!(lost, [&key]);
     // Most of the others share one request again.
-    let requests = fixture.requests();
+    let requests = fixture.batches();
     assert!(requests.last().is_some_and(|leases| *leases > 200), "{requests:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn faults_of_some_leases_leave_the_others_one_request() {
     let fixture = Fixture::slow(ms(1));
+    fixture.faults.set_news(News::Muted);
     let guards = fixture.lock_many(10).await;
     let fault = Fault::Fail(ErrorKind::Unavailable);
     fixture.faults.inject_on(guards[3].key(), Operation::Renew, fault, 1);
@@ -127,7 +97,7 @@ async fn faults_of_some_leases_leave_the_others_one_request() {
 
     tokio::time::sleep(TTL / 3 + ms(100)).await;
 
-    assert_eq!(fixture.requests(), [9]);
+    assert_eq!(fixture.batches(), [9]);
     assert_eq!(fixture.faults.calls(Operation::Renew), 10);
     for (n, guard) in guards.iter().enumerate() {
         let expected = match n {

@@ -3,16 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use leasehold_core::backend::{
-    Attempt, Capabilities, Claim, Lease, LockBackend, Operation, Release, Renewal,
-};
-use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
-use leasehold_core::memory::MemoryBackend;
-use leasehold_core::{Error, ErrorKind, LeaseState, LockClient, LockGuard, Mutex};
+use leasehold_core::backend::Operation;
+use leasehold_core::fault::{Fault, Faults, News, Request};
+use leasehold_core::{Error, ErrorKind, LeaseState, LockGuard, Mutex};
 
 use crate::fixture::{Client, Fixture, TTL, ms};
 
@@ -44,29 +39,6 @@ async fn lock_before_another<'a>(mutex: &'a Mutex, faults: &Faults) -> (LockGuar
 }
 
 type Call<'a> = BoxFuture<'a, Result<LockGuard, Error>>;
-
-/// A store that reserves two tokens for the later holders of a lease.
-#[derive(Debug)]
-struct Sparing(MemoryBackend);
-
-#[async_trait]
-impl LockBackend for Sparing {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.0.try_acquire(&claim.clone().with_spare_tokens(2)).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.0.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.0.release(lease).await
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_theft_is_told_to_a_release() {
@@ -167,10 +139,14 @@ async fn a_lease_that_is_unconfirmed_goes_back_to_the_store() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_without_a_token_for_the_next_goes_back_to_the_store() {
-    let clock = TokioClock::new();
-    let backend = FaultBackend::new(Sparing(MemoryBackend::with_clock(clock)));
-    let faults = backend.faults().clone();
-    let client = LockClient::builder(backend).clock(clock).build().unwrap();
+    let (client, faults) = client(News::True);
+    // The store reserves two tokens for the later holders of a lease.
+    faults.on_request(|request| {
+        Ok(match request {
+            Request::Acquire(claim) => Request::Acquire(claim.with_spare_tokens(2)),
+            request => request,
+        })
+    });
     let mutex = client.mutex("k").unwrap();
     let mut calls = calls(&mutex, &faults, 7);
     let mut guard = calls.pop_front().unwrap().await.unwrap();

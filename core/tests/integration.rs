@@ -13,6 +13,7 @@ mod hand_over;
 mod multi_lock;
 mod news;
 mod observe;
+mod options;
 mod outages;
 mod queue;
 mod quorum;

@@ -2,15 +2,9 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
-use leasehold_core::backend::{
-    Attempt, Capabilities, Claim, KeyWatch, KeyWatches, Lease, LockBackend, Operation, Release,
-    Renewal,
-};
-use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{Fault, FaultBackend, News};
-use leasehold_core::memory::MemoryBackend;
-use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LockOptions};
+use leasehold_core::backend::Operation;
+use leasehold_core::fault::{Fault, News, Request};
+use leasehold_core::{Error, ErrorKind, LockGuard, LockOptions};
 
 use crate::fixture::{Fixture, TTL, key, ms};
 
@@ -125,45 +119,20 @@ async fn a_release_that_was_not_sent_at_first_tells_of_the_loss() {
     assert_eq!(fixture.faults.calls(Operation::Release), 2);
 }
 
-/// A store that breaks off when it is asked to renew, and is there again at once, of which it tells.
-#[derive(Debug)]
-struct Breaking {
-    inner: MemoryBackend,
-    news: KeyWatches,
-}
-
-#[async_trait]
-impl LockBackend for Breaking {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.inner.try_acquire(claim).await
-    }
-
-    async fn renew(&self, _lease: &Lease) -> Result<Renewal, Error> {
-        tokio::time::sleep(ms(1)).await;
-        self.news.notify_all();
-        Err(Error::new(ErrorKind::Indeterminate, "it broke off"))
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.inner.release(lease).await
-    }
-
-    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
-        self.news.watch(lease.key())
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn renewals_that_fail_with_news_each_time_have_pauses_between_them() {
-    let clock = TokioClock::new();
-    let inner = MemoryBackend::with_clock(clock);
-    let backend = FaultBackend::new(Breaking { inner, news: KeyWatches::default() });
-    let faults = backend.faults().clone();
-    let client = LockClient::builder(backend).clock(clock).build().unwrap();
+    let Fixture { client, faults, .. } = Fixture::new();
+    faults.set_news(News::Scripted);
+    faults.inject(Operation::Renew, Fault::DelayRequest(ms(1)), usize::MAX);
+    // Each renewal breaks the connection, and the store announces that it is reachable again.
+    let news = faults.clone();
+    faults.on_request(move |request| match request {
+        Request::Renew(_) | Request::RenewAll(_) => {
+            news.cry_wolf(&key("k"));
+            Err(Error::new(ErrorKind::Indeterminate, "the connection broke"))
+        }
+        request => Ok(request),
+    });
     let _guard = client.mutex("k").unwrap().lock().await.unwrap();
 
     tokio::time::sleep(TTL / 3 + ms(1_000)).await;

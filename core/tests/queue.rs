@@ -336,57 +336,19 @@ mod a_silent_waiter {
 }
 
 mod callers_at_the_store {
-    use async_trait::async_trait;
-    use leasehold_core::backend::{Capabilities, KeyWatch, Release, Renewal};
-
     use super::*;
-
-    /// A store in which the holder leaves just after the refusal of another claim: before the refusal arrives.
-    #[derive(Debug)]
-    struct Leaving {
-        inner: MemoryBackend,
-        holder: Lease,
-    }
-
-    #[async_trait]
-    impl LockBackend for Leaving {
-        fn capabilities(&self) -> Capabilities {
-            self.inner.capabilities()
-        }
-
-        async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-            let attempt = self.inner.try_acquire(claim).await;
-            self.inner.release(&self.holder).await?;
-            attempt
-        }
-
-        async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-            self.inner.renew(lease).await
-        }
-
-        async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-            self.inner.release(lease).await
-        }
-
-        fn watch(&self, key: &LockKey) -> KeyWatch {
-            self.inner.watch(key)
-        }
-
-        fn watch_claim(&self, claim: &Claim) -> KeyWatch {
-            self.inner.watch_claim(claim)
-        }
-    }
 
     #[tokio::test(start_paused = true)]
     async fn hear_of_a_release_that_overtakes_their_refusal() {
         for options in [LockOptions::new(), LockOptions::new().fair(true)] {
-            let clock = TokioClock::new();
-            let inner = MemoryBackend::with_clock(clock);
-            let holder = Lease::new(&LockKey::new("k").unwrap(), ms(600_000));
-            inner.try_acquire(&Claim::new(holder.clone())).await.unwrap();
             let options = options.retry(Retry::unlimited().every(ms(600_000)));
-            let client = LockClient::builder(Leaving { inner, holder }).clock(clock);
-            let client = client.options(options).build().unwrap();
+            let Fixture { client, faults, store, .. } = Fixture::with(options);
+            let holder = Lease::new(&LockKey::new("k").unwrap(), ms(600_000));
+            store.try_acquire(&Claim::new(holder.clone())).await.unwrap();
+            // The holder releases after the store has refused the claim, and before the refusal arrives.
+            faults.on_reply(move |_request, reply| {
+                store.release(&holder).now_or_never().unwrap().map(|_released| reply)
+            });
 
             let started = tokio::time::Instant::now();
             let _guard = client.mutex("k").unwrap().lock().await.unwrap();

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use leasehold_core::backend::{Attempt, Capabilities, Claim, Lease, LockBackend, Release, Renewal};
+use leasehold_core::backend::Operation;
 use leasehold_core::clock::{Clock, Instant, Sleep};
+use leasehold_core::fault::{Fault, FaultBackend};
 use leasehold_core::memory::MemoryBackend;
-use leasehold_core::{Error, LockClient, LockGuard, LockOptions};
+use leasehold_core::{LockClient, LockGuard};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::fixture::{TTL, ms};
+use crate::fixture::{TTL, ms, options};
 
 /// How long a slow store takes: less than a renewal or a release is waited for.
 const REPLY: Duration = ms(1_000);
@@ -59,37 +59,9 @@ impl Clock for HandClock {
     }
 }
 
-/// A store that takes its time to renew and to release.
-#[derive(Clone, Debug)]
-struct Store {
-    inner: MemoryBackend,
-    clock: HandClock,
-    replies_in: Duration,
-}
-
-#[async_trait]
-impl LockBackend for Store {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.inner.try_acquire(claim).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.clock.sleep_until(self.clock.now() + self.replies_in).await;
-        self.inner.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.clock.sleep_until(self.clock.now() + self.replies_in).await;
-        self.inner.release(lease).await
-    }
-}
-
 struct TwoRuntimes {
-    client: LockClient<Store>,
+    client: LockClient,
+    store: MemoryBackend,
     clock: HandClock,
     one: Runtime,
     other: Runtime,
@@ -98,11 +70,14 @@ struct TwoRuntimes {
 impl TwoRuntimes {
     fn new(replies_in: Duration) -> Self {
         let clock = HandClock::default();
-        let inner = MemoryBackend::with_clock(clock.clone());
-        let store = Store { inner, clock: clock.clone(), replies_in };
-        let options = LockOptions::new().ttl(TTL);
-        let client = LockClient::builder(store).clock(clock.clone()).options(options);
-        Self { client: client.build().unwrap(), clock, one: runtime(), other: runtime() }
+        let store = MemoryBackend::with_clock(clock.clone());
+        let backend = FaultBackend::new(store.clone()).with_clock(clock.clone());
+        for operation in [Operation::Renew, Operation::Release] {
+            backend.faults().inject(operation, Fault::DelayRequest(replies_in), usize::MAX);
+        }
+        let client = LockClient::builder(backend).clock(clock.clone()).options(options());
+        let client = client.build().unwrap().into_dyn();
+        Self { client, store, clock, one: runtime(), other: runtime() }
     }
 
     /// A lock that was taken on each runtime.
@@ -134,7 +109,7 @@ impl TwoRuntimes {
     }
 
     fn keys(&self) -> usize {
-        self.client.backend().inner.keys()
+        self.store.keys()
     }
 }
 

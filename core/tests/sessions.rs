@@ -1,124 +1,51 @@
-//! Requests of the layers to a store whose leases share a time to live, and their use of a place that such a store gives unasked.
+//! Requests to a store whose leases share a TTL, and the use of a queue entry that such a store creates without being asked.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use leasehold_core::backend::{
-    Attempt, CalledBy, Capabilities, Claim, Feature, KeyWatch, Lease, LockBackend, Operation,
-    Patience, Release, Renewal, Tenure,
+    Attempt, CalledBy, Capabilities, Feature, Lease, LockBackend, Operation, Patience, Tenure,
 };
-use leasehold_core::clock::{Clock, TokioClock};
-use leasehold_core::fault::{Fault, FaultBackend};
+use leasehold_core::fault::{Fault, News, Reply, Request};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::retry::Retry;
-use leasehold_core::{
-    Error, ErrorKind, LeaseState, LockClient, LockKey, LockOptions, LossReason, RenewalMode,
-    TryLockError,
-};
+use leasehold_core::{ErrorKind, LeaseState, LockOptions, LossReason, RenewalMode, TryLockError};
 
-use crate::fixture::{TTL, ms, options};
-
-/// The requests that a store received.
-#[derive(Debug, Default)]
-struct Asked {
-    claims: Vec<Claim>,
-    /// The batches of renewals.
-    renewals: Vec<Vec<Lease>>,
-    released: Vec<Lease>,
-}
-
-/// A store of sessions, which keeps a place in line for each waiter for a while.
-#[derive(Clone, Debug)]
-struct Sessions {
-    inner: MemoryBackend,
-    features: Capabilities,
-    /// It says that it tells a claim in line of its turn.
-    tells: bool,
-    asked: Arc<Mutex<Asked>>,
-}
+use crate::fixture::{Fixture, TTL, ms, options};
 
 const PLACE: Duration = ms(9_000);
 
-impl Sessions {
-    fn new(clock: impl Clock) -> Self {
-        let inner = MemoryBackend::with_clock(clock);
-        let features = inner.capabilities().with(Feature::Sessions);
-        Self { inner, features, tells: false, asked: Arc::default() }
-    }
-
-    /// One whose leases have a time to live each.
-    fn without_sessions(clock: impl Clock) -> Self {
-        let mut this = Self::new(clock);
-        this.features = this.features.without(Feature::Sessions);
-        this
-    }
-
-    fn asked<T>(&self, look: impl Fn(&Asked) -> T) -> T {
-        look(&self.asked.lock().unwrap())
-    }
+/// A store of sessions, which keeps a queue entry for each waiter for a while. `options` are the client's options.
+fn sessions(options: LockOptions) -> Fixture {
+    declaring(MemoryBackend::new().capabilities().with(Feature::Sessions), options)
 }
 
-#[async_trait]
-impl LockBackend for Sessions {
-    fn capabilities(&self) -> Capabilities {
-        self.features.clone()
-    }
+/// A store whose leases have separate TTLs.
+fn without_sessions() -> Fixture {
+    declaring(MemoryBackend::new().capabilities(), options())
+}
 
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.asked.lock().unwrap().claims.push(claim.clone());
-        let attempt = self.inner.try_acquire(claim).await?;
-        Ok(match attempt {
-            Attempt::Held(contention) if claim.patience() == Patience::Waits => {
-                let contention = contention.with_place(PLACE);
-                Attempt::Held(if self.tells {
-                    contention.with_called_by(CalledBy::Key)
-                } else {
-                    contention
-                })
+fn declaring(capabilities: Capabilities, options: LockOptions) -> Fixture {
+    let fixture = Fixture::declaring(capabilities, options);
+    fixture.faults.set_news(News::Muted);
+    fixture.faults.on_reply(|request, reply| {
+        Ok(match (request, reply) {
+            (Request::Acquire(claim), Reply::Acquire(Attempt::Held(contention)))
+                if claim.patience() == Patience::Waits =>
+            {
+                Reply::Acquire(Attempt::Held(contention.with_place(PLACE)))
             }
-            attempt => attempt,
+            (_, reply) => reply,
         })
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.asked.lock().unwrap().renewals.push(vec![lease.clone()]);
-        self.inner.renew(lease).await
-    }
-
-    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
-        self.asked.lock().unwrap().renewals.push(leases.to_vec());
-        self.inner.renew_all(leases).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.asked.lock().unwrap().released.push(lease.clone());
-        self.inner.release(lease).await
-    }
-
-    fn watch(&self, _key: &LockKey) -> KeyWatch {
-        KeyWatch::silent()
-    }
-}
-
-fn client_of(store: &Sessions, options: LockOptions) -> LockClient<Sessions> {
-    LockClient::builder(store.clone()).clock(TokioClock::new()).options(options).build().unwrap()
-}
-
-fn sessions(options: LockOptions) -> (LockClient<Sessions>, Sessions) {
-    let store = Sessions::new(TokioClock::new());
-    (client_of(&store, options), store)
+    });
+    fixture
 }
 
 mod losses {
     use super::*;
 
-    /// Which keys were given back by two TTLs after a lock was taken that cannot be renewed, while its guard is still there.
-    async fn given_back(store: Sessions) -> Vec<String> {
-        let backend = FaultBackend::new(store.clone());
-        let faults = backend.faults().clone();
-        let builder = LockClient::builder(backend).clock(TokioClock::new()).options(options());
-        let client = builder.build().unwrap();
+    /// The keys that are released within two TTLs after the renewals of one of two locks begin to fail, while both guards still exist.
+    async fn released(fixture: Fixture) -> Vec<String> {
+        let Fixture { client, faults, requests, .. } = fixture;
         let guard = client.mutex("k").unwrap().lock().await.unwrap();
         let other = client.mutex("other").unwrap().lock().await.unwrap();
         let fault = Fault::Fail(ErrorKind::Unavailable);
@@ -128,25 +55,19 @@ mod losses {
 
         assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
         assert!(other.is_held());
-        store.asked(|asked| asked.released.iter().map(|lease| lease.key().to_string()).collect())
+        requests.released().iter().map(|lease| lease.key().to_string()).collect()
     }
 
     #[tokio::test(start_paused = true)]
     async fn are_given_back_where_the_store_may_keep_them_alive_with_others() {
-        let clock = TokioClock::new();
-
-        assert_eq!(given_back(Sessions::new(clock)).await, ["k"]);
-        assert!(given_back(Sessions::without_sessions(clock)).await.is_empty());
+        assert_eq!(released(sessions(options())).await, ["k"]);
+        assert!(released(without_sessions()).await.is_empty());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_loss_that_a_late_reply_tells_of_is_given_back() {
-    let store = Sessions::new(TokioClock::new());
-    let backend = FaultBackend::new(store.clone());
-    let faults = backend.faults().clone();
-    let builder = LockClient::builder(backend).clock(TokioClock::new()).options(options());
-    let client = builder.build().unwrap();
+    let Fixture { client, faults, requests, .. } = sessions(options());
     let guard = client.mutex("k").unwrap().lock().await.unwrap();
     faults.inject(Operation::Renew, Fault::DelayReply(ms(1_000)), 1);
     tokio::time::sleep(TTL / 3 + ms(100)).await;
@@ -156,7 +77,7 @@ async fn a_loss_that_a_late_reply_tells_of_is_given_back() {
     tokio::time::sleep(ms(1)).await;
 
     assert!(!guard.is_held());
-    assert_eq!(store.asked(|asked| asked.released.len()), 1);
+    assert_eq!(requests.released().len(), 1);
 }
 
 mod renewals {
@@ -164,7 +85,7 @@ mod renewals {
 
     #[tokio::test(start_paused = true)]
     async fn of_one_ttl_come_together_however_far_apart_the_locks_were_taken() {
-        let (client, store) = sessions(options());
+        let Fixture { client, requests, .. } = sessions(options());
         let mut guards = Vec::new();
         for name in ["a", "b", "c", "d"] {
             guards.push(client.mutex(name).unwrap().lock().await.unwrap());
@@ -173,7 +94,7 @@ mod renewals {
 
         tokio::time::sleep(TTL * 2).await;
 
-        let batches = store.asked(|asked| asked.renewals.iter().map(Vec::len).collect::<Vec<_>>());
+        let batches: Vec<_> = requests.renewals().iter().map(Vec::len).collect();
         // Every third of the TTL, in the 68 seconds since the first.
         assert_eq!(batches, [4; 6]);
         assert!(guards.iter().all(|guard| guard.is_held()));
@@ -181,7 +102,7 @@ mod renewals {
 
     #[tokio::test(start_paused = true)]
     async fn of_different_ttls_keep_their_own_time() {
-        let (client, store) = sessions(options());
+        let Fixture { client, requests, .. } = sessions(options());
         let short = client.mutex("short").unwrap().with_options(options().ttl(TTL / 2)).unwrap();
         let _long = client.mutex("long").unwrap().lock().await.unwrap();
         tokio::time::sleep(ms(1_000)).await;
@@ -189,22 +110,21 @@ mod renewals {
 
         tokio::time::sleep(TTL + ms(1_000)).await;
 
-        let of =
-            |ttl| store.asked(|a| a.renewals.iter().flatten().filter(|l| l.ttl() == ttl).count());
+        let renewed = requests.renewals().concat();
+        let of = |ttl| renewed.iter().filter(|lease| lease.ttl() == ttl).count();
         assert_eq!((of(TTL), of(TTL / 2)), (3, 6));
     }
 
     #[tokio::test(start_paused = true)]
     async fn where_nothing_is_shared_come_each_at_its_own_time() {
-        let store = Sessions::without_sessions(TokioClock::new());
-        let client = client_of(&store, options());
+        let Fixture { client, requests, .. } = without_sessions();
         let _first = client.mutex("a").unwrap().lock().await.unwrap();
         tokio::time::sleep(ms(2_000)).await;
         let _second = client.mutex("b").unwrap().lock().await.unwrap();
 
         tokio::time::sleep(TTL).await;
 
-        assert!(store.asked(|asked| asked.renewals.iter().all(|batch| batch.len() == 1)));
+        assert!(requests.renewals().iter().all(|batch| batch.len() == 1));
     }
 }
 
@@ -213,9 +133,9 @@ mod tenure {
 
     /// The tenure in the claim that a lock with these options makes.
     async fn of(options: LockOptions) -> Tenure {
-        let (client, store) = sessions(options);
+        let Fixture { client, requests, .. } = sessions(options);
         let _guard = client.mutex("k").unwrap().lock().await.unwrap();
-        store.asked(|asked| asked.claims[0].lease().tenure())
+        requests.claims()[0].lease().tenure()
     }
 
     #[tokio::test(start_paused = true)]
@@ -229,26 +149,26 @@ mod tenure {
 
     #[tokio::test(start_paused = true)]
     async fn of_the_last_renewal_before_max_hold_is_fixed() {
-        let (client, store) = sessions(options().max_hold(TTL + TTL / 2));
+        let Fixture { client, requests, .. } = sessions(options().max_hold(TTL + TTL / 2));
         let guard = client.mutex("k").unwrap().lock().await.unwrap();
 
         guard.lost().await;
 
-        let last = store.asked(|asked| asked.renewals.last().unwrap()[0].clone());
+        let last = requests.renewals().concat().pop().unwrap();
         assert!(last.ttl() < TTL);
         assert_eq!(last.tenure(), Tenure::Fixed);
     }
 
     #[tokio::test(start_paused = true)]
     async fn after_an_early_release_is_fixed() {
-        let (client, store) = sessions(options().min_hold(TTL * 2));
+        let Fixture { client, requests, .. } = sessions(options().min_hold(TTL * 2));
         let guard = client.mutex("k").unwrap().lock().await.unwrap();
 
         guard.release().await.unwrap();
 
-        let last = store.asked(|asked| asked.renewals.last().unwrap()[0].clone());
+        let last = requests.renewals().concat().pop().unwrap();
         assert_eq!(last.tenure(), Tenure::Fixed);
-        assert!(store.asked(|asked| asked.released.is_empty()));
+        assert!(requests.released().is_empty());
     }
 }
 
@@ -258,14 +178,13 @@ mod place {
     #[tokio::test(start_paused = true)]
     async fn that_the_store_gives_is_kept_by_asking_again_in_time() {
         let rarely = Retry::unlimited().every(TTL * 10);
-        let (client, store) = sessions(options().retry(rarely));
-        let other = client_of(&store, options());
+        let Fixture { client, requests, other, .. } = sessions(options().retry(rarely));
         let _guard = other.mutex("k").unwrap().lock().await.unwrap();
 
         let waited = client.mutex("k").unwrap().try_lock_for(PLACE).await;
 
         assert!(matches!(waited, Err(TryLockError::Busy(_))));
-        let asked = store.asked(|asked| asked.claims.len() - 1);
+        let asked = requests.claims().len();
         assert!(
             (3..=4).contains(&asked),
             "a third of the time it is kept for, between each: {asked}"
@@ -275,9 +194,18 @@ mod place {
     #[tokio::test(start_paused = true)]
     async fn with_news_is_polled_only_when_it_is_due() {
         for (tells, polls) in [(true, 3..=4), (false, 10..=1_000)] {
-            let mut store = Sessions::new(TokioClock::new());
-            store.tells = tells;
-            let (client, other) = (client_of(&store, options()), client_of(&store, options()));
+            let Fixture { client, faults, requests, other, .. } = sessions(options());
+            if tells {
+                faults.on_reply(|_request, reply| {
+                    Ok(match reply {
+                        Reply::Acquire(Attempt::Held(contention)) => {
+                            let contention = contention.with_called_by(CalledBy::Key);
+                            Reply::Acquire(Attempt::Held(contention))
+                        }
+                        reply => reply,
+                    })
+                });
+            }
             let _guard = other.mutex("k").unwrap().lock().await.unwrap();
 
             assert!(matches!(
@@ -285,15 +213,14 @@ mod place {
                 Err(TryLockError::Busy(_))
             ));
 
-            let asked = store.asked(|asked| asked.claims.len() - 1);
+            let asked = requests.claims().len();
             assert!(polls.contains(&asked), "news: {tells}, attempts: {asked}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn is_given_back_by_a_caller_that_gives_up() {
-        let (client, store) = sessions(options());
-        let other = client_of(&store, options());
+        let Fixture { client, requests, other, .. } = sessions(options());
         let _guard = other.mutex("k").unwrap().lock().await.unwrap();
 
         assert!(matches!(
@@ -302,21 +229,19 @@ mod place {
         ));
         tokio::time::sleep(ms(1)).await;
 
-        let (claim, released) =
-            store.asked(|asked| (asked.claims[1].clone(), asked.released.clone()));
-        assert_eq!(released.iter().map(Lease::id).collect::<Vec<_>>(), [claim.id()]);
+        let (claims, released) = (requests.claims(), requests.released());
+        assert_eq!(released.iter().map(Lease::id).collect::<Vec<_>>(), [claims[0].id()]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn is_not_asked_for_without_waiting() {
-        let (client, store) = sessions(options());
-        let other = client_of(&store, options());
+        let Fixture { client, requests, other, .. } = sessions(options());
         let _guard = other.mutex("k").unwrap().lock().await.unwrap();
 
         assert!(matches!(client.mutex("k").unwrap().try_lock().await, Err(TryLockError::Busy(_))));
         tokio::time::sleep(ms(1)).await;
 
-        assert_eq!(store.asked(|asked| asked.claims[1].patience()), Patience::Leaves);
-        assert!(store.asked(|asked| asked.released.is_empty()));
+        assert_eq!(requests.claims()[0].patience(), Patience::Leaves);
+        assert!(requests.released().is_empty());
     }
 }

@@ -1,25 +1,33 @@
 //! A backend for tests that wraps another backend and injects faults on request.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+mod exchange;
+mod faults;
+
+pub use exchange::{Reply, Request};
+pub use faults::{Fault, Faults, News};
+
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::{join, join_all};
+use futures_util::future::join_all;
 
+use self::exchange::read;
 use crate::clock::{Clock, TokioClock};
 use crate::contract::backend::{
     Attempt, AttemptAll, Capabilities, Claim, Enlistment, Finding, Fingerprint, KeyPage, KeyWatch,
-    KeyWatches, Lease, LeaseId, LockBackend, Operation, Release, Renewal, Standing, StoreId,
+    Lease, LockBackend, Operation, Release, Renewal, Standing, StoreId,
 };
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::inspection::Inspection;
 use crate::contract::key::LockKey;
 use crate::contract::outcome::{ForcedRelease, Revocation};
-use crate::sync::{Mutex, lock};
 
 /// A backend that wraps the backend `B` and injects the faults in [`Faults`].
+///
+/// Scripts can also change individual requests and replies: see [`Faults::on_request`] and
+/// [`Faults::on_reply`].
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -44,141 +52,34 @@ use crate::sync::{Mutex, lock};
 #[derive(Debug)]
 pub struct FaultBackend<B> {
     inner: Arc<B>,
+    capabilities: Option<Capabilities>,
     clock: Arc<dyn Clock>,
     faults: Faults,
-}
-
-/// Controls the faults of a [`FaultBackend`]. Clones control the same faults.
-///
-/// See [`FaultBackend`](crate::fault::FaultBackend) for an example of a backend that loses a reply.
-#[derive(Clone, Debug, Default)]
-pub struct Faults(Arc<Switches>);
-
-#[derive(Debug, Default)]
-struct Switches {
-    pending: Mutex<HashMap<Calls, VecDeque<Fault>>>,
-    lasting: Mutex<Option<Fault>>,
-    calls: Mutex<HashMap<Operation, usize>>,
-    asked_for: Mutex<HashSet<LeaseId>>,
-    news: Mutex<News>,
-    scripted: KeyWatches,
-}
-
-/// The calls that a fault affects, which are all calls of an operation or only its calls on one
-/// key.
-type Calls = (Operation, Option<LockKey>);
-
-/// A fault that affects a call.
-///
-/// See [`FaultBackend`](crate::fault::FaultBackend) for an example of a backend that loses a reply.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Fault {
-    /// The request reaches the store after this delay.
-    DelayRequest(Duration),
-    /// The store applies the request immediately, and the reply arrives after this delay.
-    DelayReply(Duration),
-    /// The call fails with an error of this kind. The request never reaches the store.
-    Fail(ErrorKind),
-    /// The call never returns. The request reaches the store after this delay, even if the caller
-    /// has given up by then.
-    Late(Duration),
-    /// The store applies the request, and the call fails with [`ErrorKind::Indeterminate`].
-    LoseReply,
-    /// The call panics. The request never reaches the store.
-    Panic,
-    /// The request never reaches the store, and the call never returns.
-    SwallowRequest,
-    /// The store applies the request, and the call never returns.
-    SwallowReply,
-}
-
-/// The notifications that a [`FaultBackend`]'s watches report.
-///
-/// ```
-/// use leasehold_core::fault::{FaultBackend, News};
-/// use leasehold_core::memory::MemoryBackend;
-///
-/// let store = FaultBackend::new(MemoryBackend::new());
-/// store.faults().set_news(News::Muted);
-/// ```
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum News {
-    /// The store's own notifications.
-    #[default]
-    True,
-    /// No notifications at all.
-    Muted,
-    /// Only the notifications that [`Faults::cry_wolf`] sends.
-    Scripted,
-}
-
-impl Faults {
-    /// Injects `fault` into the next `times` calls of `operation`. Faults that were injected
-    /// earlier take effect first.
-    pub fn inject(&self, operation: Operation, fault: Fault, times: usize) {
-        self.add(operation, None, fault, times);
-    }
-
-    /// Injects `fault` into the next `times` calls of `operation` on `key`. Faults for a single key
-    /// take precedence over faults for all keys.
-    pub fn inject_on(&self, key: &LockKey, operation: Operation, fault: Fault, times: usize) {
-        self.add(operation, Some(key.clone()), fault, times);
-    }
-
-    fn add(&self, operation: Operation, key: Option<LockKey>, fault: Fault, times: usize) {
-        let mut pending = lock(&self.0.pending);
-        pending.entry((operation, key)).or_default().extend(std::iter::repeat_n(fault, times));
-    }
-
-    /// Injects `fault` into every call for which no other fault was injected. To stop injecting
-    /// this fault, pass `None` or call [`heal`](Self::heal).
-    pub fn set_lasting(&self, fault: Option<Fault>) {
-        *lock(&self.0.lasting) = fault;
-    }
-
-    /// Removes all faults that have not occurred yet, including a fault that applies to every call.
-    pub fn heal(&self) {
-        lock(&self.0.pending).clear();
-        self.set_lasting(None);
-    }
-
-    /// Sets which notifications are reported by watches that are created after this call. Existing
-    /// watches are not affected.
-    pub fn set_news(&self, news: News) {
-        *lock(&self.0.news) = news;
-    }
-
-    /// Notifies all watches of `key` that were created with [`News::Scripted`].
-    pub fn cry_wolf(&self, key: &LockKey) {
-        self.0.scripted.notify(key.as_str());
-    }
-
-    /// Returns the number of calls to `operation`, including failed calls.
-    pub fn calls(&self, operation: Operation) -> usize {
-        lock(&self.0.calls).get(&operation).copied().unwrap_or_default()
-    }
-
-    /// Returns the number of distinct leases for which at least one attempt has completed,
-    /// regardless of its outcome.
-    pub fn asked_for(&self) -> usize {
-        lock(&self.0.asked_for).len()
-    }
-
-    fn next(&self, operation: Operation, key: Option<&LockKey>) -> Option<Fault> {
-        *lock(&self.0.calls).entry(operation).or_default() += 1;
-        let mut pending = lock(&self.0.pending);
-        let mut take = |key| pending.get_mut(&(operation, key))?.pop_front();
-        let injected = key.and_then(|key| take(Some(key.clone()))).or_else(|| take(None));
-        injected.or(*lock(&self.0.lasting))
-    }
 }
 
 impl<B: LockBackend> FaultBackend<B> {
     /// Wraps `inner` without any faults. Delays use Tokio's clock.
     pub fn new(inner: B) -> Self {
         let clock = Arc::new(TokioClock::new());
-        Self { inner: Arc::new(inner), clock, faults: Faults::default() }
+        Self { inner: Arc::new(inner), capabilities: None, clock, faults: Faults::default() }
+    }
+
+    /// Declares `capabilities` instead of the capabilities of the wrapped backend. The wrapped
+    /// backend still replies to requests for features that `capabilities` does not declare.
+    ///
+    /// ```
+    /// use leasehold_core::backend::{Feature, LockBackend};
+    /// use leasehold_core::fault::FaultBackend;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let memory = MemoryBackend::new();
+    /// let capabilities = memory.capabilities().without(Feature::Queue);
+    /// let without_queue = FaultBackend::new(memory).with_capabilities(capabilities);
+    /// ```
+    #[must_use]
+    pub fn with_capabilities(mut self, capabilities: Capabilities) -> Self {
+        self.capabilities = Some(capabilities);
+        self
     }
 
     /// Sets the clock that measures injected delays, which should be the clients' clock.
@@ -224,174 +125,136 @@ impl<B: LockBackend> FaultBackend<B> {
         }
     }
 
-    async fn renew_with(&self, fault: Option<Fault>, lease: &Lease) -> Result<Renewal, Error> {
-        let sent = lease.clone();
-        let call = move |inner: Arc<B>| async move { inner.renew(&sent).await };
-        self.call(fault, Operation::Renew, Some(lease.key()), call).await
+    /// Sends `request` with the next fault of its operation, if there is one.
+    async fn exchange(&self, request: Request) -> Result<Reply, Error> {
+        let fault = request.operation().and_then(|of| self.faults.next(of, request.key()));
+        self.suffer(fault, request).await
     }
 
-    /// Runs `call` with the operation's next fault, if there is one.
-    async fn suffer<T, F>(
-        &self,
-        operation: Operation,
-        key: Option<&LockKey>,
-        call: impl FnOnce(Arc<B>) -> F + Send + 'static,
-    ) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>> + Send,
-    {
-        let fault = self.faults.next(operation, key);
-        self.call(fault, operation, key, call).await
-    }
-
-    async fn call<T, F>(
-        &self,
-        fault: Option<Fault>,
-        operation: Operation,
-        key: Option<&LockKey>,
-        call: impl FnOnce(Arc<B>) -> F + Send + 'static,
-    ) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>> + Send,
-    {
-        let inner = Arc::clone(&self.inner);
+    async fn suffer(&self, fault: Option<Fault>, request: Request) -> Result<Reply, Error> {
+        let error = |kind| self.error(kind, &request);
         let sleep = |delay| self.clock.sleep_until(self.clock.now() + delay);
+        let send = || self.faults.apply(request.clone(), &*self.inner);
         match fault {
-            None => call(inner).await,
+            None => send().await,
             Some(Fault::DelayRequest(delay)) => {
                 sleep(delay).await;
-                call(inner).await
+                send().await
             }
             Some(Fault::DelayReply(delay)) => {
-                let reply = call(inner).await;
+                let reply = send().await;
                 sleep(delay).await;
                 reply
             }
-            Some(Fault::Fail(kind)) => Err(self.error(kind, operation, key)),
+            Some(Fault::Fail(kind)) => Err(error(kind)),
             Some(Fault::Late(delay)) => {
                 let arrives = sleep(delay);
+                let (faults, inner) = (self.faults.clone(), Arc::clone(&self.inner));
                 tokio::spawn(async move {
                     arrives.await;
                     // The caller has given up, so the outcome is not needed.
-                    drop(call(inner).await);
+                    drop(faults.apply(request, &*inner).await);
                 });
                 pending().await
             }
             Some(Fault::LoseReply) => {
                 // The caller never receives the outcome.
-                drop(call(inner).await);
-                Err(self.error(ErrorKind::Indeterminate, operation, key))
+                drop(send().await);
+                Err(error(ErrorKind::Indeterminate))
             }
             Some(Fault::Panic) => panic!("injected fault"),
             Some(Fault::SwallowRequest) => pending().await,
             Some(Fault::SwallowReply) => {
-                drop(call(inner).await);
+                drop(send().await);
                 pending().await
             }
         }
     }
 
-    fn error(&self, kind: ErrorKind, operation: Operation, key: Option<&LockKey>) -> Error {
-        let error = Error::new(kind, "injected fault")
-            .with_operation(operation)
-            .with_backend(self.capabilities().name());
-        key.into_iter().fold(error, Error::with_key)
+    /// Renews `leases` in one batch. If the batch fails, the renewal of each lease fails.
+    async fn renew_batch(
+        &self,
+        fault: Option<Fault>,
+        leases: Vec<Lease>,
+    ) -> Vec<Result<Renewal, Error>> {
+        let reply = self.suffer(fault, Request::RenewAll(leases.clone())).await;
+        read!(reply, RenewAll).unwrap_or_else(|error: Error| {
+            let failed = |lease| Err(self.error(error.kind(), &Request::Renew(lease)));
+            leases.into_iter().map(failed).collect()
+        })
+    }
+
+    fn error(&self, kind: ErrorKind, request: &Request) -> Error {
+        let error = Error::new(kind, "injected fault").with_backend(self.capabilities().name());
+        let error = request.operation().into_iter().fold(error, Error::with_operation);
+        request.key().into_iter().fold(error, Error::with_key)
     }
 }
 
 #[async_trait]
 impl<B: LockBackend> LockBackend for FaultBackend<B> {
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        self.capabilities.clone().unwrap_or_else(|| self.inner.capabilities())
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        let sent = claim.clone();
-        let call = move |inner: Arc<B>| async move { inner.try_acquire(&sent).await };
-        let outcome = self.suffer(Operation::Acquire, Some(claim.key()), call).await;
-        lock(&self.faults.0.asked_for).insert(claim.id());
-        outcome
+        let outcome = self.exchange(Request::Acquire(claim.clone())).await;
+        self.faults.attempted([claim.id()]);
+        read!(outcome, Acquire)
     }
 
     /// Injects the fault that applies to a call on the first key.
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
-        let Some(first) = claims.first() else {
-            return self.inner.try_acquire_all(claims).await;
-        };
-        let sent = claims.to_vec();
-        let call = move |inner: Arc<B>| async move { inner.try_acquire_all(&sent).await };
-        let outcome = self.suffer(Operation::Acquire, Some(first.key()), call).await;
-        lock(&self.faults.0.asked_for).extend(claims.iter().map(Claim::id));
-        outcome
+        let outcome = self.exchange(Request::AcquireAll(claims.to_vec())).await;
+        self.faults.attempted(claims.iter().map(Claim::id));
+        read!(outcome, AcquireAll)
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        let fault = self.faults.next(Operation::Renew, Some(lease.key()));
-        self.renew_with(fault, lease).await
+        read!(self.exchange(Request::Renew(lease.clone())).await, Renew)
     }
 
-    /// Counts each lease as one call. Leases without a fault are renewed in one batch. The call
-    /// returns after all renewals have returned.
+    /// Counts each lease as one call. Leases with the same fault are renewed in one batch, as are
+    /// the leases without a fault. The call returns after all batches have returned.
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let fault = |lease: &Lease| self.faults.next(Operation::Renew, Some(lease.key()));
         let faults: Vec<Option<Fault>> = leases.iter().map(fault).collect();
-        let each = || leases.iter().zip(&faults);
-        let whole = each().filter(|(_, fault)| fault.is_none());
-        let whole: Vec<Lease> = whole.map(|(lease, _)| lease.clone()).collect();
-        let suffering = each().filter(|(_, fault)| fault.is_some());
-        let suffering = join_all(suffering.map(|(lease, fault)| self.renew_with(*fault, lease)));
-        let whole = async {
-            if whole.is_empty() { Vec::new() } else { self.inner.renew_all(&whole).await }
-        };
-        let (whole, suffering) = join(whole, suffering).await;
-        let (mut whole, mut suffering) = (whole.into_iter(), suffering.into_iter());
-        let reply = |fault: &Option<Fault>| match fault {
-            None => whole.next(),
-            Some(_) => suffering.next(),
-        };
-        faults.iter().map_while(reply).collect()
+        let mut batches: Vec<(Option<Fault>, Vec<Lease>)> = Vec::new();
+        for (lease, fault) in leases.iter().zip(&faults) {
+            match batches.iter_mut().find(|(of, _)| of == fault) {
+                Some((_, batch)) => batch.push(lease.clone()),
+                None => batches.push((*fault, vec![lease.clone()])),
+            }
+        }
+        let renew =
+            async |(fault, batch)| (fault, self.renew_batch(fault, batch).await.into_iter());
+        let mut renewed = join_all(batches.into_iter().map(renew)).await;
+        let next = |fault| renewed.iter_mut().find(|(of, _)| *of == fault)?.1.next();
+        faults.into_iter().map_while(next).collect()
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        let sent = lease.clone();
-        let call = move |inner: Arc<B>| async move { inner.release(&sent).await };
-        self.suffer(Operation::Release, Some(lease.key()), call).await
+        read!(self.exchange(Request::Release(lease.clone())).await, Release)
     }
 
     fn watch(&self, key: &LockKey) -> KeyWatch {
-        match *lock(&self.faults.0.news) {
-            News::True => self.inner.watch(key),
-            News::Muted => KeyWatch::silent(),
-            News::Scripted => self.faults.0.scripted.watch(key),
-        }
+        self.faults.watch(key, || self.inner.watch(key))
     }
 
     fn watch_claim(&self, claim: &Claim) -> KeyWatch {
-        match *lock(&self.faults.0.news) {
-            News::True => self.inner.watch_claim(claim),
-            News::Muted => KeyWatch::silent(),
-            News::Scripted => self.faults.0.scripted.watch(claim.key()),
-        }
+        self.faults.watch(claim.key(), || self.inner.watch_claim(claim))
     }
 
     fn watch_lease(&self, lease: &Lease) -> KeyWatch {
-        match *lock(&self.faults.0.news) {
-            News::True => self.inner.watch_lease(lease),
-            News::Muted => KeyWatch::silent(),
-            News::Scripted => self.faults.0.scripted.watch(lease.key()),
-        }
+        self.faults.watch(lease.key(), || self.inner.watch_lease(lease))
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        let sent = key.clone();
-        let call = move |inner: Arc<B>| async move { inner.inspect(&sent).await };
-        self.suffer(Operation::Inspect, Some(key), call).await
+        read!(self.exchange(Request::Inspect(key.clone())).await, Inspect)
     }
 
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
-        let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
-        let call = move |inner: Arc<B>| async move { inner.list(&prefix, after.as_deref()).await };
-        self.suffer(Operation::List, None, call).await
+        read!(self.exchange(Request::List(prefix.to_owned(), after.map(str::to_owned))).await, List)
     }
 
     async fn force_release(
@@ -399,9 +262,7 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         key: &LockKey,
         only: Option<Fingerprint>,
     ) -> Result<ForcedRelease, Error> {
-        let sent = key.clone();
-        let call = move |inner: Arc<B>| async move { inner.force_release(&sent, only).await };
-        self.suffer(Operation::ForceRelease, Some(key), call).await
+        read!(self.exchange(Request::ForceRelease(key.clone(), only)).await, ForceRelease)
     }
 
     async fn request_revocation(
@@ -409,30 +270,23 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         key: &LockKey,
         only: Option<Fingerprint>,
     ) -> Result<Revocation, Error> {
-        let sent = key.clone();
-        let call = move |inner: Arc<B>| async move { inner.request_revocation(&sent, only).await };
-        self.suffer(Operation::Revoke, Some(key), call).await
+        read!(self.exchange(Request::Revoke(key.clone(), only)).await, Revoke)
     }
 
     async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
-        let call = move |inner: Arc<B>| async move { inner.standing(fresh).await };
-        self.suffer(Operation::Enlist, None, call).await
+        read!(self.exchange(Request::Standing(fresh)).await, Standing)
     }
 
     async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
-        let sent = enlistment.clone();
-        let call = move |inner: Arc<B>| async move { inner.enlist(&sent).await };
-        self.suffer(Operation::Enlist, None, call).await
+        read!(self.exchange(Request::Enlist(enlistment.clone())).await, Enlist)
     }
 
     async fn ping(&self) -> Result<(), Error> {
-        let call = async |inner: Arc<B>| inner.ping().await;
-        self.suffer(Operation::Ping, None, call).await
+        self.exchange(Request::Ping).await.map(drop)
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
-        let call = async |inner: Arc<B>| inner.diagnose().await;
-        self.suffer(Operation::Diagnose, None, call).await
+        read!(self.exchange(Request::Diagnose).await, Diagnose)
     }
 
     fn disconnect(&self) {
@@ -440,6 +294,7 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
     }
 
     async fn close(&self) {
-        self.inner.close().await;
+        // `close` cannot report an error of a script.
+        drop(self.exchange(Request::Close).await);
     }
 }

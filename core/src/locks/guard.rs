@@ -756,15 +756,3 @@ impl fmt::Debug for LockGuard {
             .finish()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::LockGuard;
-
-    const fn assert_send_sync<T: Send + Sync>() {}
-
-    #[test]
-    fn a_guard_may_be_moved_and_shared() {
-        assert_send_sync::<LockGuard>();
-    }
-}

@@ -5,32 +5,6 @@ use crate::fixture::{key, ms, options};
 
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// A store that counts in seconds, and refuses less than one.
-#[derive(Clone, Debug)]
-struct Coarse(MemoryBackend);
-
-#[async_trait]
-impl LockBackend for Coarse {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities().with_ttl_range(SHORTEST, Capabilities::DEFAULT_MAX_TTL)
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.0.try_acquire(claim).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        if lease.ttl() < SHORTEST {
-            return Err(Error::new(ErrorKind::Refused, "the TTL is too short"));
-        }
-        self.0.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.0.release(lease).await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn that_are_capped_are_looked_after_when_there_is_news_and_otherwise_left_alone() {
     let Fixture { client, faults, .. } = Fixture::new();
@@ -50,16 +24,22 @@ async fn that_are_capped_are_looked_after_when_there_is_news_and_otherwise_left_
 #[tokio::test(start_paused = true)]
 async fn that_keep_a_key_closed_do_so_for_the_shortest_ttl_at_least() {
     const MIN_HOLD: Duration = Duration::from_secs(5);
-    let clock = TokioClock::new();
-    let store = Coarse(MemoryBackend::with_clock(clock));
-    let client = LockClient::builder(store.clone()).clock(clock);
-    let client = client.options(LockOptions::new().min_hold(MIN_HOLD)).build().unwrap();
+    let all = MemoryBackend::new().capabilities();
+    let coarse = all.with_ttl_range(SHORTEST, Capabilities::DEFAULT_MAX_TTL);
+    let fixture = Fixture::declaring(coarse, LockOptions::new().min_hold(MIN_HOLD));
+    let Fixture { client, faults, store, .. } = fixture;
+    faults.on_request(|request| match &request {
+        Request::Renew(lease) if lease.ttl() < SHORTEST => {
+            Err(Error::new(ErrorKind::Refused, "the TTL is too short"))
+        }
+        _ => Ok(request),
+    });
     let guard = client.mutex("k").unwrap().lock().await.unwrap();
 
     tokio::time::sleep(MIN_HOLD - SHORTEST / 10).await;
     guard.release().await.unwrap();
 
-    let closed = store.0.inspect(&"k".try_into().unwrap()).await.unwrap();
+    let closed = store.inspect(&"k".try_into().unwrap()).await.unwrap();
     assert_eq!(closed.holders()[0].remaining(), Some(SHORTEST));
 }
 

@@ -6,19 +6,14 @@ mod panics;
 mod runtimes;
 mod shutdown;
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use leasehold_core::backend::{
-    Attempt, Capabilities, Claim, KeyWatch, Lease, LockBackend, Operation, Release, Renewal,
-};
+use leasehold_core::backend::{Capabilities, Claim, Lease, LockBackend, Operation, Release};
 use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{Fault, FaultBackend};
+use leasehold_core::fault::{Fault, FaultBackend, Faults, Request};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
     Error, ErrorKind, LeaseState, LockClient, LockOptions, LossReason, Mutex, OwnerId, TryLockError,
@@ -40,9 +35,10 @@ fn a_client_that_lets_no_caller_wait_is_refused() {
 
 const fn assert_send_sync_static<T: Send + Sync + 'static>(_: &T) {}
 
-#[test]
-fn types_that_users_hold_may_be_sent_and_shared() {
+#[tokio::test]
+async fn types_that_users_hold_may_be_sent_and_shared() {
     let client = LockClient::new(MemoryBackend::new()).into_dyn();
+    assert_send_sync_static(&client.mutex("g").unwrap().lock().await.unwrap());
     assert_send_sync_static(&client);
     assert_send_sync_static(&client.mutex("k").unwrap());
     assert_send_sync_static(&client.reentrant_mutex("k").unwrap());

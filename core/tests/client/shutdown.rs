@@ -2,72 +2,27 @@
 
 use super::*;
 
-type Event = Box<dyn FnOnce() + Send>;
-type Shutdown = BoxFuture<'static, Result<(), Error>>;
-
-/// A store to which nothing is said after it was closed.
-struct Closing {
-    inner: MemoryBackend,
-    closed: AtomicBool,
-    /// An event while a call begins.
-    meanwhile: Arc<StdMutex<Option<Shutdown>>>,
-    /// An event between a grant and the reply.
-    on_grant: Arc<StdMutex<Option<Event>>>,
+/// Makes the store refuse all requests after the client has closed the backend.
+fn refuse_after_close(faults: &Faults) {
+    let closed = AtomicBool::new(false);
+    faults.on_request(move |request| {
+        if matches!(request, Request::Close) {
+            closed.store(true, Ordering::SeqCst);
+        }
+        if closed.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Closed, "closed"));
+        }
+        Ok(request)
+    });
 }
 
-impl fmt::Debug for Closing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Closing").field("closed", &self.closed).finish_non_exhaustive()
-    }
-}
+/// An event that happens once.
+type Once = Arc<StdMutex<Option<Box<dyn FnOnce() + Send>>>>;
 
-impl Closing {
-    fn new(inner: &MemoryBackend) -> Self {
-        Self {
-            inner: inner.clone(),
-            closed: AtomicBool::new(false),
-            meanwhile: Arc::default(),
-            on_grant: Arc::default(),
-        }
-    }
-
-    fn open(&self) -> Result<&MemoryBackend, Error> {
-        let closed = self.closed.load(Ordering::SeqCst);
-        if closed { Err(Error::new(ErrorKind::Closed, "closed")) } else { Ok(&self.inner) }
-    }
-}
-
-#[async_trait]
-impl LockBackend for Closing {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        let attempt = self.open()?.try_acquire(claim).await;
-        if let Some(on_grant) = self.on_grant.lock().unwrap().take() {
-            on_grant();
-        }
-        attempt
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.open()?.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.open()?.release(lease).await
-    }
-
-    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
-        if let Some(meanwhile) = self.meanwhile.lock().unwrap().take() {
-            meanwhile.now_or_never().expect("nothing was asked for yet").unwrap();
-        }
-        self.inner.watch_claim(claim)
-    }
-
-    async fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
+fn happen(event: &Once) {
+    let event = event.lock().unwrap().take();
+    if let Some(event) = event {
+        event();
     }
 }
 
@@ -112,12 +67,9 @@ async fn ends_calls_under_way_and_the_calls_that_wait_for_them() {
 
 #[tokio::test(start_paused = true)]
 async fn waits_for_late_grants_before_it_closes_the_backend() {
-    let clock = TokioClock::new();
-    let store = MemoryBackend::with_clock(clock);
-    let backend = FaultBackend::new(Closing::new(&store));
-    let faults = backend.faults().clone();
+    let Fixture { client, faults, store, .. } = Fixture::new();
+    refuse_after_close(&faults);
     faults.inject(Operation::Acquire, Fault::DelayReply(Duration::from_millis(50)), 1);
-    let client = LockClient::builder(backend).clock(clock).build().unwrap();
     let mutex = client.mutex("k").unwrap();
     let asking = tokio::spawn(async move { mutex.lock().await.unwrap_err().kind() });
     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -133,11 +85,16 @@ async fn waits_for_late_grants_before_it_closes_the_backend() {
 
 #[tokio::test(start_paused = true)]
 async fn covers_a_lease_that_is_handed_over_meanwhile() {
-    let clock = TokioClock::new();
-    let store = MemoryBackend::with_clock(clock);
-    let backend = Closing::new(&store);
-    let on_grant = Arc::clone(&backend.on_grant);
-    let client = LockClient::builder(backend).clock(clock).build().unwrap();
+    let Fixture { client, faults, store, .. } = Fixture::new();
+    refuse_after_close(&faults);
+    let on_grant = Once::default();
+    let event = Arc::clone(&on_grant);
+    faults.on_reply(move |request, reply| {
+        if matches!(request, Request::Acquire(_)) {
+            happen(&event);
+        }
+        Ok(reply)
+    });
     let mutex = client.mutex("k").unwrap();
     let next = mutex.clone();
     let waiting = Arc::new(StdMutex::new(async move { next.lock().await }.boxed()));
@@ -159,14 +116,18 @@ async fn covers_a_lease_that_is_handed_over_meanwhile() {
 
 #[tokio::test]
 async fn that_is_over_before_a_call_that_has_begun_asks_for_anything_ends_it() {
-    let backend = Closing::new(&MemoryBackend::new());
-    let meanwhile = Arc::clone(&backend.meanwhile);
-    let backend = FaultBackend::new(backend);
-    let faults = backend.faults().clone();
-    let client = LockClient::new(backend);
+    let Fixture { client, faults, .. } = Fixture::new();
+    refuse_after_close(&faults);
     let closing = client.clone();
-    let shutdown = async move { closing.shutdown(TTL).await };
-    *meanwhile.lock().unwrap() = Some(shutdown.boxed());
+    let shutdown = move || closing.shutdown(TTL).now_or_never().unwrap().unwrap();
+    let begins = Once::new(StdMutex::new(Some(Box::new(shutdown))));
+    faults.on_request(move |request| {
+        // The call subscribes before it sends its claim.
+        if matches!(request, Request::Watch(_)) {
+            happen(&begins);
+        }
+        Ok(request)
+    });
 
     let error = client.mutex("k").unwrap().lock().await.unwrap_err();
 

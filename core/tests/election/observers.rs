@@ -265,39 +265,15 @@ fn without_a_runtime_get_a_clear_error() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
 
-/// A store that keeps its leader for longer than any clock can count.
-#[derive(Debug)]
-struct Endless(MemoryBackend);
-
-#[async_trait::async_trait]
-impl LockBackend for Endless {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.0.try_acquire(claim).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.0.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.0.release(lease).await
-    }
-
-    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        let seen = self.0.inspect(key).await?;
-        let holders = seen.holders().iter().cloned();
-        let endless = holders.map(|holder| holder.with_remaining(Some(Duration::MAX)));
-        Ok(endless.fold(Inspection::free(), Inspection::with_holder))
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn see_a_leader_without_an_end() {
-    let client = LockClient::new(Endless(MemoryBackend::new()));
+    let Fixture { client, faults, .. } = Fixture::new();
+    faults.on_reply(|_request, reply| {
+        let Reply::Inspect(seen) = reply else { return Ok(reply) };
+        let holders = seen.holders().iter().cloned();
+        let endless = holders.map(|holder| holder.with_remaining(Some(Duration::MAX)));
+        Ok(Reply::Inspect(endless.fold(Inspection::free(), Inspection::with_holder)))
+    });
     let election = client.election("k").unwrap();
     let term = election.campaign("A").await.unwrap();
     let mut observer = election.observe();

@@ -52,12 +52,18 @@ async fn keep_the_last_value_while_min_hold_keeps_an_election_closed() {
 #[test]
 fn that_the_store_cannot_fulfil_are_refused_before_anything_is_sent() {
     let all = [Feature::Units, Feature::Queue, Feature::Inspect];
-    let declared = all.iter().fold(bare(), |store, feature| store.with(*feature));
-    assert!(LockClient::new(Declared(declared.clone())).election("k").is_ok());
+    let bare = Capabilities::new("declared", Fencing::Strict);
+    let declared = all.iter().fold(bare, |store, feature| store.with(*feature));
+    let electing = |capabilities| {
+        let Fixture { client, requests, .. } = Fixture::declaring(capabilities, options());
+        let election = client.election("k");
+        assert!(requests.is_empty());
+        election
+    };
+    assert!(electing(declared.clone()).is_ok());
 
     for missing in all {
-        let client = LockClient::new(Declared(declared.clone().without(missing)));
-        let error = client.election("k").unwrap_err();
+        let error = electing(declared.clone().without(missing)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("does not support elections"), "{missing:?}: {error}");
     }
@@ -66,37 +72,6 @@ fn that_the_store_cannot_fulfil_are_refused_before_anything_is_sent() {
     let refused = client.election("k").unwrap().with_options(impossible).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
     assert_eq!(client.election("").unwrap_err().kind(), ErrorKind::Invalid);
-}
-
-fn bare() -> Capabilities {
-    Capabilities::new("declared", Fencing::Strict)
-}
-
-/// A store that declares something and is never asked for anything.
-#[derive(Debug)]
-struct Declared(Capabilities);
-
-#[async_trait::async_trait]
-impl LockBackend for Declared {
-    fn capabilities(&self) -> Capabilities {
-        self.0.clone()
-    }
-
-    async fn try_acquire(&self, _claim: &Claim) -> Result<Attempt, Error> {
-        unreachable!("nothing is to be sent")
-    }
-
-    async fn renew(&self, _lease: &Lease) -> Result<Renewal, Error> {
-        unreachable!("nothing is to be sent")
-    }
-
-    async fn release(&self, _lease: &Lease) -> Result<Release, Error> {
-        unreachable!("nothing is to be sent")
-    }
-
-    async fn inspect(&self, _key: &LockKey) -> Result<Inspection, Error> {
-        unreachable!("nothing is to be sent")
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn one_attempt_waits_for_nothing_and_keeps_nothing() {
     for held in KEYS {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::one_by_one();
         let _held = fixture.other.mutex(held).unwrap().lock().await.unwrap();
 
         let asked_at = fixture.clock.now();
@@ -20,7 +20,7 @@ async fn one_attempt_waits_for_nothing_and_keeps_nothing() {
 #[tokio::test(start_paused = true)]
 async fn one_attempt_does_not_wait_for_callers_of_this_process() {
     for held in KEYS {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::one_by_one();
         let held = fixture.client.mutex(held).unwrap().lock().await.unwrap();
 
         let asked_at = fixture.clock.now();
@@ -47,7 +47,7 @@ async fn a_part_that_fails_is_the_error_and_nothing_is_kept() {
             (Fault::SwallowReply, ErrorKind::Indeterminate),
             (Fault::SwallowRequest, ErrorKind::Indeterminate),
         ] {
-            let fixture = Fixture::logged();
+            let fixture = Fixture::one_by_one();
             fixture.faults.inject_on(&key(failing), Operation::Acquire, fault, 1);
 
             let error = Error::from(three(&fixture).try_lock().await.unwrap_err());
@@ -64,7 +64,7 @@ async fn a_part_that_fails_is_the_error_and_nothing_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn a_part_of_another_kind_is_the_error_and_nothing_is_kept() {
     for other in KEYS {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::one_by_one();
         let _held = fixture.other.semaphore(other, 2).unwrap().acquire(1).await.unwrap();
 
         let error = three(&fixture).lock().await.unwrap_err();
@@ -77,7 +77,7 @@ async fn a_part_of_another_kind_is_the_error_and_nothing_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_back_in_time_is_no_error() {
     for failing in KEYS {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::one_by_one();
         fixture.faults.inject_on(&key(failing), Operation::Acquire, Fault::LoseReply, 2);
 
         let guard = three(&fixture).lock().await.unwrap();
@@ -90,13 +90,13 @@ async fn a_store_that_is_back_in_time_is_no_error() {
 
 #[tokio::test(start_paused = true)]
 async fn a_future_may_be_dropped_at_any_point() {
-    drop_contended_calls_at_any_point(Fixture::logged).await;
+    drop_contended_calls_at_any_point(Fixture::one_by_one).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_future_that_gives_back_may_be_dropped_at_any_point() {
     for polls in 0.. {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::one_by_one();
         fixture.faults.inject(Operation::Acquire, Fault::DelayReply(ms(10)), 3);
         fixture.faults.inject(Operation::Release, Fault::DelayRequest(ms(10)), 2);
         let _held = fixture.other.mutex("c").unwrap().lock().await.unwrap();
@@ -115,7 +115,7 @@ async fn a_future_that_gives_back_may_be_dropped_at_any_point() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_given_back_is_not_kept_closed() {
-    let fixture = Fixture::logged_with(options().min_hold(ms(20_000)));
+    let fixture = Fixture::one_by_one_with(options().min_hold(ms(20_000)));
     let held = fixture.other.mutex("c").unwrap().lock().await.unwrap();
 
     assert!(matches!(three(&fixture).try_lock().await, Err(TryLockError::Busy(_))));
@@ -129,7 +129,7 @@ async fn a_lock_that_is_given_back_is_not_kept_closed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_ends_the_waiting() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
     let _held = fixture.other.mutex("c").unwrap().lock().await.unwrap();
     let whole = three(&fixture);
     let waiting = tokio::spawn(async move { whole.lock().await.unwrap_err().kind() });

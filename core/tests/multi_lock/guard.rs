@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn ends_with_its_earliest_part() {
-    let fixture = Fixture::logged_with(options().renewal(RenewalMode::Off));
+    let fixture = Fixture::one_by_one_with(options().renewal(RenewalMode::Off));
     fixture.faults.inject(Operation::Acquire, Fault::DelayReply(ms(1_000)), 3);
 
     let asked_at = fixture.clock.now();
@@ -21,7 +21,7 @@ async fn ends_with_its_earliest_part() {
 
 #[tokio::test(start_paused = true)]
 async fn is_renewed_in_all_its_parts() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
     let guard = three(&fixture).lock().await.unwrap();
 
     tokio::time::sleep(TTL * 3).await;
@@ -33,7 +33,7 @@ async fn is_renewed_in_all_its_parts() {
 #[tokio::test(start_paused = true)]
 async fn releases_all_parts_whichever_fails_and_tells_the_first_error() {
     for failing in KEYS {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::one_by_one();
         let guard = three(&fixture).lock().await.unwrap();
         let fault = Fault::Fail(ErrorKind::Denied);
         fixture.faults.inject_on(&key(failing), Operation::Release, fault, 1);
@@ -43,7 +43,7 @@ async fn releases_all_parts_whichever_fails_and_tells_the_first_error() {
         assert_eq!((error.kind(), error.key()), (ErrorKind::Denied, Some(&key(failing))));
         assert_eq!(fixture.left().await, 0, "the background retries a failed release");
     }
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
     let guard = three(&fixture).lock().await.unwrap();
     fixture.faults.inject(Operation::Release, Fault::Fail(ErrorKind::Denied), 3);
     assert_eq!(guard.release().await.unwrap_err().key(), Some(&key("c")));
@@ -51,7 +51,7 @@ async fn releases_all_parts_whichever_fails_and_tells_the_first_error() {
 
 #[tokio::test(start_paused = true)]
 async fn tells_of_a_loss_before_it_tells_of_a_release_that_failed() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
     let guard = three(&fixture).lock().await.unwrap();
     // The store has lost it and we do not know: the release finds out.
     fixture.faults.inject(Operation::Renew, Fault::SwallowRequest, 9);
@@ -66,7 +66,7 @@ async fn tells_of_a_loss_before_it_tells_of_a_release_that_failed() {
 
 #[tokio::test(start_paused = true)]
 async fn waits_for_a_silent_store_once_and_not_for_each_part() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
     let guard = three(&fixture).lock().await.unwrap();
     fixture.faults.inject(Operation::Release, Fault::SwallowRequest, 3);
 
@@ -81,7 +81,7 @@ async fn waits_for_a_silent_store_once_and_not_for_each_part() {
 #[tokio::test(start_paused = true)]
 async fn may_be_dropped_while_it_is_released_at_any_point() {
     for polls in 0..6 {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::one_by_one();
         let guard = three(&fixture).lock().await.unwrap();
         for (name, delay) in KEYS.into_iter().zip([30, 20, 10]) {
             let fault = Fault::DelayRequest(ms(delay));
@@ -97,7 +97,7 @@ async fn may_be_dropped_while_it_is_released_at_any_point() {
 
 #[tokio::test(start_paused = true)]
 async fn is_there_while_work_is_run_and_gone_afterwards() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
     fixture.faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 999);
 
     let whole = three(&fixture);

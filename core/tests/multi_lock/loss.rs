@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn of_a_part_ends_the_waiting_for_the_others() {
     for (lost, held) in [("a", "b"), ("a", "c"), ("b", "c")] {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::one_by_one();
         let _held = fixture.other.mutex(held).unwrap().lock().await.unwrap();
         let whole = three(&fixture);
         let lose = async {
@@ -28,7 +28,7 @@ async fn of_a_part_ends_the_waiting_for_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn of_a_part_that_expires_while_another_is_waited_for_is_an_error() {
-    let fixture = Fixture::logged_with(options().renewal(RenewalMode::Off));
+    let fixture = Fixture::one_by_one_with(options().renewal(RenewalMode::Off));
     let keeper = fixture.other.mutex("b").unwrap().lock().await.unwrap();
 
     let asked_at = fixture.clock.now();
@@ -43,7 +43,7 @@ async fn of_a_part_that_expires_while_another_is_waited_for_is_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn of_a_part_as_the_last_one_is_granted_is_an_error() {
-    let fixture = Fixture::logged_with(options().renewal(RenewalMode::Off));
+    let fixture = Fixture::one_by_one_with(options().renewal(RenewalMode::Off));
     let whole = fixture.client.multi_lock().mutexes(["a", "b"]).unwrap();
     // Both were asked for by then, and the second is granted at the deadline of the first.
     let late = TTL - DRIFT - ms(1_000);
@@ -60,7 +60,7 @@ async fn of_a_part_as_the_last_one_is_granted_is_an_error() {
 #[tokio::test(start_paused = true)]
 async fn of_any_part_is_that_of_the_whole() {
     for lost in KEYS {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::one_by_one();
         let guard = three(&fixture).lock().await.unwrap();
         let told = tokio::spawn(guard.lost());
         assert!(guard.is_held());
@@ -85,7 +85,7 @@ async fn of_any_part_is_that_of_the_whole() {
 #[tokio::test(start_paused = true)]
 async fn of_any_part_ends_the_work() {
     for lost in KEYS {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::one_by_one();
         let whole = three(&fixture);
 
         let error = whole
@@ -104,10 +104,8 @@ async fn of_any_part_ends_the_work() {
 
 #[tokio::test(start_paused = true)]
 async fn by_a_clock_that_jumps_ends_the_work_before_its_next_poll() {
-    let clock = Jumping::default();
-    let store = MemoryBackend::with_clock(clock.clock);
-    let client =
-        LockClient::builder(store).clock(clock.clone()).options(options()).build().unwrap();
+    let clock = TestClock::new();
+    let Fixture { client, .. } = Fixture::on(clock.clone(), options());
     let guard = client.multi_lock().mutexes(KEYS).unwrap().lock().await.unwrap();
 
     let mut work = pin!(guard.while_held(std::future::pending::<()>()));

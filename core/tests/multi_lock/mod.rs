@@ -10,30 +10,27 @@ mod wait;
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use leasehold_core::backend::{
-    Attempt, Capabilities, Claim, Feature, Lease, LockBackend, Operation, Release, Renewal,
-};
-use leasehold_core::clock::{Clock, Instant, Sleep, TokioClock};
-use leasehold_core::fault::Fault;
+use leasehold_core::backend::{Feature, LockBackend, Operation};
+use leasehold_core::clock::Clock;
+use leasehold_core::fault::{Fault, Request};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
     Error, ErrorKind, LockClient, LossReason, MultiGuard, MultiLock, RenewalMode, TryLockError,
 };
 
-use crate::fixture::{DRIFT, Fixture, Logged, TTL, dropped_after, key, ms, options};
+use crate::fixture::{DRIFT, Fixture, TTL, TestClock, dropped_after, key, ms, options};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
-fn three(fixture: &Logged) -> MultiLock {
+fn three(fixture: &Fixture) -> MultiLock {
     fixture.client.multi_lock().mutexes(KEYS).unwrap()
 }
 
 /// The parts of which no other client gets a lock.
-async fn closed(fixture: &Logged) -> Vec<&'static str> {
+async fn closed(fixture: &Fixture) -> Vec<&'static str> {
     let mut closed = Vec::new();
     for key in KEYS {
         match fixture.other.mutex(key).unwrap().try_lock().await {
@@ -46,7 +43,7 @@ async fn closed(fixture: &Logged) -> Vec<&'static str> {
 }
 
 /// Calls until the wait of two seconds is over, since another process holds that part.
-async fn wait_out(fixture: &Logged, held: &str) {
+async fn wait_out(fixture: &Fixture, held: &str) {
     let asked_at = fixture.clock.now();
     let error = three(fixture).lock().await.unwrap_err();
 
@@ -57,7 +54,7 @@ async fn wait_out(fixture: &Logged, held: &str) {
 }
 
 /// A call that has to wait for a part, and is dropped after so many polls, for all numbers of them.
-async fn drop_contended_calls_at_any_point(fixture: impl Fn() -> Logged) {
+async fn drop_contended_calls_at_any_point(fixture: impl Fn() -> Fixture) {
     for polls in 0.. {
         let fixture = fixture();
         fixture.faults.inject(Operation::Acquire, Fault::DelayReply(ms(10)), 100);
@@ -78,66 +75,5 @@ async fn drop_contended_calls_at_any_point(fixture: impl Fn() -> Logged) {
             assert!(polls > 5, "{polls}");
             break;
         }
-    }
-}
-
-/// A store that offers mutexes alone, even if it declares more.
-#[derive(Debug)]
-struct Plain {
-    store: MemoryBackend,
-    capabilities: Capabilities,
-}
-
-#[async_trait]
-impl LockBackend for Plain {
-    fn capabilities(&self) -> Capabilities {
-        self.capabilities.clone()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.store.try_acquire(claim).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.store.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.store.release(lease).await
-    }
-}
-
-/// Tokio's time, which may jump.
-#[derive(Clone, Debug)]
-struct Jumping {
-    clock: TokioClock,
-    jump_ms: Arc<AtomicU64>,
-}
-
-impl Default for Jumping {
-    fn default() -> Self {
-        Self { clock: TokioClock::new(), jump_ms: Arc::default() }
-    }
-}
-
-impl Jumping {
-    fn jump(&self, time: Duration) {
-        let millis = u64::try_from(time.as_millis()).unwrap();
-        self.jump_ms.fetch_add(millis, Ordering::SeqCst);
-    }
-}
-
-impl Clock for Jumping {
-    fn now(&self) -> Instant {
-        self.clock.now() + ms(self.jump_ms.load(Ordering::SeqCst))
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
-        let this = self.clone();
-        Box::pin(async move {
-            while this.now() < deadline {
-                tokio::time::sleep(ms(1)).await;
-            }
-        })
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn is_that_of_the_keys_and_back() {
     for added in [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"]] {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::one_by_one();
         let whole = fixture.client.multi_lock().mutexes(added).unwrap();
         assert!(whole.keys().map(|key| key.as_str()).eq(KEYS));
 
@@ -17,7 +17,7 @@ async fn is_that_of_the_keys_and_back() {
 
 #[tokio::test(start_paused = true)]
 async fn is_kept_when_the_guard_is_dropped() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
 
     drop(three(&fixture).lock().await.unwrap());
 
@@ -27,7 +27,7 @@ async fn is_kept_when_the_guard_is_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn is_kept_when_the_last_part_is_not_to_be_had() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
     let _held = fixture.other.mutex("c").unwrap().lock().await.unwrap();
 
     assert!(matches!(three(&fixture).try_lock().await, Err(TryLockError::Busy(_))));
@@ -38,7 +38,7 @@ async fn is_kept_when_the_last_part_is_not_to_be_had() {
 
 #[tokio::test(start_paused = true)]
 async fn is_kept_when_the_release_is_dropped() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
     let guard = three(&fixture).lock().await.unwrap();
     fixture.faults.inject(Operation::Release, Fault::SwallowRequest, 3);
 

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn there_must_be_some() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
     let nothing = fixture.client.multi_lock().mutexes([""; 0]).unwrap();
 
     for refused in [
@@ -20,7 +20,7 @@ async fn there_must_be_some() {
 
 #[tokio::test(start_paused = true)]
 async fn of_one_key_are_refused_whichever_their_kinds() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
     let one = || fixture.client.multi_lock().mutex("a").unwrap();
 
     for refused in [
@@ -49,9 +49,9 @@ fn that_can_never_be_had_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn that_the_store_cannot_do_are_refused() {
-    let store = MemoryBackend::new();
-    let capabilities = store.capabilities().without(Feature::Units).without(Feature::Queue);
-    let client = LockClient::new(Plain { store, capabilities });
+    let all = MemoryBackend::new().capabilities();
+    let capabilities = all.without(Feature::Units).without(Feature::Queue);
+    let Fixture { client, .. } = Fixture::declaring(capabilities, options());
     let fair = options().fair(true);
 
     for refused in [
@@ -68,7 +68,7 @@ async fn that_the_store_cannot_do_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn all_have_the_options_of_the_whole() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
     let short = options().ttl(ms(10_000));
     let whole = fixture.client.multi_lock().mutex("a").unwrap();
     let whole = whole.with_options(short).unwrap().mutex("b").unwrap();
@@ -84,7 +84,7 @@ async fn all_have_the_options_of_the_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn are_the_locks_that_are_had_one_by_one() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
     let whole = fixture.client.multi_lock().write("writer").unwrap().read("reader").unwrap();
     let whole = whole.permits("permits", 2, 3).unwrap().mutex("mutex").unwrap();
     let other = &fixture.other;
@@ -109,7 +109,7 @@ async fn are_the_locks_that_are_had_one_by_one() {
 
 #[tokio::test(start_paused = true)]
 async fn have_tokens_of_their_own() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
 
     let guard = three(&fixture).lock().await.unwrap();
 

@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn that_is_over_names_the_part_that_was_held() {
     for held in KEYS {
-        let fixture = Fixture::logged_with(options().wait(ms(2_000)));
+        let fixture = Fixture::one_by_one_with(options().wait(ms(2_000)));
         let _held = fixture.other.mutex(held).unwrap().lock().await.unwrap();
 
         wait_out(&fixture, held).await;
@@ -16,7 +16,7 @@ async fn that_is_over_names_the_part_that_was_held() {
 
 #[tokio::test(start_paused = true)]
 async fn is_one_for_all_parts() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
     let first = fixture.other.mutex("a").unwrap().lock().await.unwrap();
     let second = fixture.other.mutex("b").unwrap().lock().await.unwrap();
     let _third = fixture.other.mutex("c").unwrap().lock().await.unwrap();
@@ -38,7 +38,7 @@ async fn is_one_for_all_parts() {
 
 #[tokio::test(start_paused = true)]
 async fn may_end_at_an_instant() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
     let held = fixture.client.mutex("c").unwrap().lock().await.unwrap();
     let whole = three(&fixture);
 
@@ -55,7 +55,7 @@ async fn may_end_at_an_instant() {
 #[tokio::test(start_paused = true)]
 async fn is_spent_on_a_silent_store_too_and_then_the_silence_is_the_error() {
     for silent in KEYS {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::one_by_one();
         fixture.faults.inject_on(&key(silent), Operation::Acquire, Fault::SwallowRequest, 1);
 
         let asked_at = fixture.clock.now();
@@ -69,46 +69,22 @@ async fn is_spent_on_a_silent_store_too_and_then_the_silence_is_the_error() {
 
 #[tokio::test(start_paused = true)]
 async fn that_a_late_first_part_has_used_up_is_not_begun_again_by_the_second() {
-    let clock = Jumping::default();
-    let store = MemoryBackend::with_clock(clock.clone());
-    let backend = Stalling { inner: store.clone(), clock: clock.clone() };
-    let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
-    let whole = client.multi_lock().mutexes(["a", "silent"]).unwrap();
+    let clock = TestClock::new();
+    let all = MemoryBackend::new().capabilities();
+    let fixture = Fixture::building(all.without(Feature::Together), |builder| {
+        builder.clock(clock.clone()).options(options())
+    });
+    // The process stalls past the end of the wait, between the first grant and the second request.
+    fixture.faults.on_reply(move |request, reply| {
+        if matches!(request, Request::Acquire(_)) {
+            clock.jump(ms(3_000));
+        }
+        Ok(reply)
+    });
+    let whole = fixture.client.multi_lock().mutexes(["a", "b"]).unwrap();
 
-    // The process is stalled over the end of the wait, between the first grant and the second request.
     assert!(matches!(whole.try_lock_for(ms(2_000)).await, Err(TryLockError::Busy(_))));
 
-    tokio::time::sleep(ms(10)).await;
-    assert_eq!(store.keys(), 0);
-}
-
-/// This process stalls for three seconds before it sees a reply.
-#[derive(Debug)]
-struct Stalling {
-    inner: MemoryBackend,
-    clock: Jumping,
-}
-
-#[async_trait]
-impl LockBackend for Stalling {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        if claim.key().as_str() == "silent" {
-            panic!("there is no time left for it");
-        }
-        let attempt = self.inner.try_acquire(claim).await;
-        self.clock.jump(ms(3_000));
-        attempt
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.inner.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.inner.release(lease).await
-    }
+    assert_eq!(fixture.requests.claims().len(), 1);
+    assert_eq!(fixture.left().await, 0);
 }

@@ -9,26 +9,25 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold_core::backend::Operation;
-use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
+use leasehold_core::backend::{LockBackend, Operation};
+use leasehold_core::fault::{Fault, Faults, News};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::observe::{
     Acquired, Forced, HandedOver, LongHold, LongWait, Lost, Observer, Refused, ReleaseFailed,
     Released, RenewalFailed, Renewed, Store, StoreChange, StoreError, Unconfirmed, Waiting, Woken,
 };
 use leasehold_core::{
-    Builder, Error, ErrorKind, Holder, LockClient, LockGuard, LockOptions, OwnerId, TryLockError,
+    Error, ErrorKind, Holder, LockClient, LockGuard, LockOptions, OwnerId, TryLockError,
 };
 
-use crate::fixture::{TTL, ms, options, pass};
+use crate::fixture::{Client, ClientBuilder, Fixture, TTL, ms, options, pass};
 
 /// A third of the TTL, from where a renewal falls due.
 const RENEWAL: Duration = ms(10_000);
 
-/// A client that is observed, another one of the same store, and the switches of the first one's faults.
+/// A client with an observer, another client of the same store, and the faults of the first client.
 struct Observed {
-    client: LockClient<FaultBackend<MemoryBackend>>,
+    client: Client,
     other: LockClient<MemoryBackend>,
     faults: Faults,
     log: EventLog,
@@ -39,17 +38,12 @@ impl Observed {
         Self::with(|builder| builder)
     }
 
-    fn with(
-        change: impl FnOnce(
-            Builder<FaultBackend<MemoryBackend>>,
-        ) -> Builder<FaultBackend<MemoryBackend>>,
-    ) -> Self {
-        let (clock, log) = (TokioClock::new(), EventLog::default());
-        let store = MemoryBackend::with_clock(clock);
-        let backend = FaultBackend::new(store.clone());
-        let faults = backend.faults().clone();
-        let client = LockClient::builder(backend).clock(clock).observer(log.clone());
-        let client = change(client.options(described("us/1"))).build().unwrap();
+    fn with(change: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Self {
+        let log = EventLog::default();
+        let Fixture { client, faults, store, clock, .. } =
+            Fixture::building(MemoryBackend::new().capabilities(), |builder| {
+                change(builder.observer(log.clone()).options(described("us/1")))
+            });
         // Without spare tokens, each grant has the next number.
         let options = described("vm/5422").hand_over(false);
         let other = LockClient::builder(store).clock(clock).options(options).build().unwrap();

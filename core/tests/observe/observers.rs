@@ -61,10 +61,11 @@ impl Observer for Curious {
 /// It would hang if the client held a mutex of its own meanwhile.
 #[tokio::test(start_paused = true)]
 async fn may_use_the_client() {
-    let (curious, clock) = (Curious::default(), TokioClock::new());
-    let client = LockClient::builder(FaultBackend::new(MemoryBackend::with_clock(clock)));
-    let client = client.clock(clock).options(LockOptions::new().ttl(TTL));
-    let client = client.observer(curious.clone()).build().unwrap();
+    let curious = Curious::default();
+    let Fixture { client, .. } =
+        Fixture::building(MemoryBackend::new().capabilities(), |builder| {
+            builder.observer(curious.clone()).options(options())
+        });
     assert!(curious.client.set(client.clone().into_dyn()).is_ok());
     let mutex = client.mutex("k").unwrap();
 

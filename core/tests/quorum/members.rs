@@ -2,20 +2,12 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
-use leasehold_core::backend::{
-    Attempt, Capabilities, Claim, Enlistment, Lease, LockBackend, Operation, Release, Renewal,
-    Standing, StoreId,
-};
-use leasehold_core::clock::TokioClock;
-use leasehold_core::quorum::Quorum;
-use leasehold_core::{Error, ErrorKind, LockKey};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Operation};
+use leasehold_core::{ErrorKind, LockKey};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 
-use crate::quorum::servers::{
-    MAX_TTL, Member, Server, Servers, State, TTL, client_of, key, lock_once,
-};
+use crate::quorum::servers::{Server, Servers, State, TTL, client_of, key, lock_once};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -161,46 +153,11 @@ async fn forced_release_raises_members_to_the_largest_token() {
     assert!(token >= least, "{token} after {least}");
 }
 
-/// A member that sends notifications of a lease only after the first renewal.
-#[derive(Debug)]
-struct Quiet(Member);
-
-#[async_trait]
-impl LockBackend for Quiet {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        Ok(match self.0.try_acquire(claim).await? {
-            Attempt::Granted(grant) => Attempt::Granted(grant.without_news()),
-            held => held,
-        })
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.0.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.0.release(lease).await
-    }
-
-    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
-        self.0.standing(fresh).await
-    }
-
-    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
-        self.0.enlist(enlistment).await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn grants_have_no_news_if_grants_of_members_have_none() {
     let servers = Servers::start(3);
-    let members = ["a", "b", "c"].into_iter().zip(servers.members().map(Quiet));
-    let quorum =
-        Quorum::builder(members).max_ttl(MAX_TTL).clock(TokioClock::new()).build().unwrap();
+    servers.0.iter().for_each(Server::announce_no_grant);
+    let quorum = servers.quorum();
 
     let attempt = quorum.try_acquire(&Claim::new(Lease::new(&key(), TTL))).await.unwrap();
 

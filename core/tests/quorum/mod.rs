@@ -1,6 +1,5 @@
 //! Locks on a majority of independent stores: the model of their tokens, and the backend in virtual time.
 
-mod clocks;
 mod configuration;
 mod crowds;
 mod members;

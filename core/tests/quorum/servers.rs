@@ -9,6 +9,8 @@ use leasehold_core::memory::MemoryBackend;
 use leasehold_core::quorum::{Quorum, QuorumBuilder};
 use leasehold_core::{Error, ErrorKind, LockClient, LockKey, LockOptions};
 
+use crate::fixture::without_news;
+
 /// The TTL of most leases.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
@@ -58,7 +60,12 @@ impl Server {
         });
     }
 
-    /// How often it was asked for that.
+    /// The server does not announce events of leases before their first renewal.
+    pub(crate) fn announce_no_grant(&self) {
+        self.faults.on_reply(|_request, reply| Ok(without_news(reply)));
+    }
+
+    /// The number of calls of `operation`.
     pub(crate) fn calls(&self, operation: Operation) -> usize {
         self.faults.calls(operation)
     }

@@ -7,7 +7,7 @@ use leasehold_core::quorum::Quorum;
 use leasehold_core::{Error, ErrorKind, LockKey, LockOptions, TryLockError};
 use tokio::time::{Instant, sleep};
 
-use crate::quorum::clocks::Jumping;
+use crate::fixture::TestClock;
 use crate::quorum::servers::{Member, Server, Servers, State, TTL, client_of, key, lock_once};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -131,7 +131,7 @@ async fn release_that_a_minority_hears_stays_unknown() {
 
 #[tokio::test(start_paused = true)]
 async fn clock_of_one_member_that_jumps_frees_no_key() {
-    let clock = Jumping::new();
+    let clock = TestClock::new();
     let mut servers = Servers::start(3);
     servers.0[0] = Server::on_clock(clock.clone());
     let (client, other) = (servers.client(), servers.client());

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn is_taken_until_all_are_held() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 5);
 
     let mut guards = Vec::new();
@@ -25,7 +25,7 @@ async fn is_taken_until_all_are_held() {
 #[tokio::test(start_paused = true)]
 async fn is_refused_with_the_holder_whose_lease_ends_first() {
     for soonest in 0..3 {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::new();
         let striped = segments(&fixture, 3);
         let mut guards = Vec::new();
         for (number, segment) in (0..).zip(striped.segments()) {
@@ -44,7 +44,7 @@ async fn is_refused_with_the_holder_whose_lease_ends_first() {
 #[tokio::test(start_paused = true)]
 async fn is_found_wherever_it_is_and_nothing_else_is_touched() {
     for free in 0..4 {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::new();
         let striped = segments(&fixture, 4);
         let mut held = hold_all(&fixture, &striped).await;
         held.remove(free as usize).release().await.unwrap();
@@ -59,7 +59,7 @@ async fn is_found_wherever_it_is_and_nothing_else_is_touched() {
 
 #[tokio::test(start_paused = true)]
 async fn is_another_one_for_each_caller() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 16);
 
     let mut taken = BTreeSet::new();
@@ -73,7 +73,7 @@ async fn is_another_one_for_each_caller() {
 #[tokio::test(start_paused = true)]
 async fn is_taken_though_others_fail() {
     for fault in [Fault::Fail(ErrorKind::Denied), Fault::Fail(ErrorKind::Unavailable)] {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::new();
         let striped = segments(&fixture, 4);
         for failing in [0, 1, 3] {
             let failing = &striped.segments()[failing];

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn is_that_of_a_mutex() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let guard = segments(&fixture, 2).lock().await.unwrap();
 
     assert!(guard.is_held());
@@ -16,7 +16,7 @@ async fn is_that_of_a_mutex() {
 
 #[tokio::test(start_paused = true)]
 async fn is_there_while_work_is_run_and_gone_afterwards() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 2);
     fixture.faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 999);
 

@@ -21,14 +21,14 @@ use leasehold_core::{
     Striped, StripedGuard, TryLockError,
 };
 
-use crate::fixture::{DRIFT, Fixture, Logged, TTL, dropped_after, key, ms, options, pass};
+use crate::fixture::{DRIFT, Fixture, TTL, dropped_after, key, ms, options, pass};
 
-fn segments(fixture: &Logged, count: u32) -> Striped {
+fn segments(fixture: &Fixture, count: u32) -> Striped {
     fixture.client.striped("stock", count).unwrap()
 }
 
 /// Holds all segments as another process would.
-async fn hold_all(fixture: &Logged, striped: &Striped) -> Vec<LockGuard> {
+async fn hold_all(fixture: &Fixture, striped: &Striped) -> Vec<LockGuard> {
     let mut guards = Vec::new();
     for segment in striped.segments() {
         guards.push(fixture.other.mutex(segment).unwrap().lock().await.unwrap());

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn is_not_said_to_be_held() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 4);
     let mut held = hold_all(&fixture, &striped).await;
     held.remove(3).release().await.unwrap();
@@ -23,7 +23,7 @@ async fn is_not_said_to_be_held() {
 
 #[tokio::test(start_paused = true)]
 async fn at_first_may_be_the_one_that_is_taken() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 3);
     let mut held = hold_all(&fixture, &striped).await;
     held.remove(1).release().await.unwrap();
@@ -35,7 +35,7 @@ async fn at_first_may_be_the_one_that_is_taken() {
 
 #[tokio::test(start_paused = true)]
 async fn at_first_and_was_held_at_last_is_held() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 3);
     let _held = hold_all(&fixture, &striped).await;
     fixture.faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 2);
@@ -45,7 +45,7 @@ async fn at_first_and_was_held_at_last_is_held() {
 
 #[tokio::test(start_paused = true)]
 async fn does_not_end_the_waiting_for_the_others() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 3);
     let mut held = hold_all(&fixture, &striped).await;
     let fault = Fault::Fail(ErrorKind::Denied);
@@ -62,7 +62,7 @@ async fn does_not_end_the_waiting_for_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn keeps_no_caller_from_the_others_while_another_is_silent() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 3);
     let (fails, silent) = (key("stock/0"), key("stock/1"));
     // A caller waits in the line of any segment: in one of three rounds of the one that fails, and looks at the silent one meanwhile.
@@ -88,7 +88,7 @@ async fn keeps_no_caller_from_the_others_while_another_is_silent() {
 
 #[tokio::test(start_paused = true)]
 async fn is_asked_for_again_while_others_are_waited_for() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 3);
     let mut held = hold_all(&fixture, &striped).await;
     held.remove(2).release().await.unwrap();
@@ -106,7 +106,7 @@ async fn is_asked_for_again_while_others_are_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn is_not_asked_for_after_the_wait() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 3);
     let mut held = hold_all(&fixture, &striped).await;
     held.remove(2).release().await.unwrap();
@@ -124,7 +124,7 @@ async fn is_not_asked_for_after_the_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn is_looked_at_once_the_store_answers() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 3);
     let mut held = hold_all(&fixture, &striped).await;
     let fault = Fault::Fail(ErrorKind::Unavailable);
@@ -149,7 +149,7 @@ async fn is_looked_at_once_the_store_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn is_the_error_if_all_do() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let fault = Fault::Fail(ErrorKind::Unavailable);
     fixture.faults.inject(Operation::Acquire, fault, 100_000);
     let striped = segments(&fixture, 3);

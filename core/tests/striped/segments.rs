@@ -39,7 +39,7 @@ fn need_room_for_their_names() {
 
 #[tokio::test(start_paused = true)]
 async fn are_mutexes_of_their_own() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let guard = segments(&fixture, 4).lock().await.unwrap();
 
     let name = format!("stock/{}", guard.segment());
@@ -54,7 +54,7 @@ async fn are_mutexes_of_their_own() {
 
 #[tokio::test(start_paused = true)]
 async fn have_the_options_of_the_whole() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let short = options().ttl(ms(10_000));
     let striped = segments(&fixture, 4).with_options(short).unwrap();
 

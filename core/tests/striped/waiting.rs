@@ -8,7 +8,7 @@ const LOOK: Duration = ms(1_001);
 #[tokio::test(start_paused = true)]
 async fn ends_with_the_first_that_any_client_frees() {
     for freed in 0..4 {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::new();
         let striped = segments(&fixture, 4);
         let mut held = hold_all(&fixture, &striped).await;
         let release = async {
@@ -29,7 +29,7 @@ async fn ends_with_the_first_that_any_client_frees() {
 
 #[tokio::test(start_paused = true)]
 async fn ends_with_the_first_that_is_freed_by_this_process() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 4);
     let mut held = Vec::new();
     for _ in 0..4 {
@@ -51,7 +51,7 @@ async fn ends_with_the_first_that_is_freed_by_this_process() {
 
 #[tokio::test(start_paused = true)]
 async fn keeps_one_when_all_are_freed_at_once() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 8);
     let held = hold_all(&fixture, &striped).await;
     let release = async {
@@ -72,7 +72,7 @@ async fn keeps_one_when_all_are_freed_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn ends_when_a_dead_holder_expires() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 3);
     let _held = hold_all(&fixture, &striped).await;
     let asked_at = fixture.clock.now();
@@ -88,7 +88,7 @@ async fn ends_when_a_dead_holder_expires() {
 #[tokio::test(start_paused = true)]
 async fn ends_with_the_wait() {
     for count in [1, 4, Striped::MAX_SEGMENTS] {
-        let fixture = Fixture::logged_with(options().wait(ms(2_000)));
+        let fixture = Fixture::with(options().wait(ms(2_000)));
         let striped = segments(&fixture, count);
         let _held = hold_all(&fixture, &striped).await;
 
@@ -106,7 +106,7 @@ async fn ends_with_the_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn may_end_at_an_instant() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 2);
     let _held = hold_all(&fixture, &striped).await;
 
@@ -120,7 +120,7 @@ async fn may_end_at_an_instant() {
 
 #[tokio::test(start_paused = true)]
 async fn is_spent_on_a_silent_store_too_and_then_the_silence_is_the_error() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 4);
     fixture.faults.inject(Operation::Acquire, Fault::SwallowReply, 1_000);
 
@@ -134,7 +134,7 @@ async fn is_spent_on_a_silent_store_too_and_then_the_silence_is_the_error() {
 
 #[tokio::test(start_paused = true)]
 async fn that_ends_before_the_round_does_is_over_all_the_same() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 8);
     let _held = hold_all(&fixture, &striped).await;
     fixture.faults.inject(Operation::Acquire, Fault::DelayReply(ms(400)), 1_000);
@@ -149,7 +149,7 @@ async fn that_ends_before_the_round_does_is_over_all_the_same() {
 #[tokio::test(start_paused = true)]
 async fn by_attempts_counts_them_in_one_line() {
     let counted = Retry::attempts(3).every(ms(200));
-    let fixture = Fixture::logged_with(options().retry(counted));
+    let fixture = Fixture::with(options().retry(counted));
     let striped = segments(&fixture, 4);
     let _held = hold_all(&fixture, &striped).await;
 
@@ -189,7 +189,7 @@ async fn keeps_a_crowd_of_processes_busy_in_all_segments() {
 #[tokio::test(start_paused = true)]
 async fn may_be_dropped_at_any_point() {
     for polls in 0.. {
-        let fixture = Fixture::logged();
+        let fixture = Fixture::new();
         let striped = segments(&fixture, 3);
         let held = hold_all(&fixture, &striped).await;
         fixture.faults.inject(Operation::Acquire, Fault::DelayReply(ms(10)), 100);
@@ -215,7 +215,7 @@ async fn may_be_dropped_at_any_point() {
 
 #[tokio::test(start_paused = true)]
 async fn is_ended_by_a_shutdown() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::new();
     let striped = segments(&fixture, 3);
     let _held = hold_all(&fixture, &striped).await;
     fixture.faults.inject_on(

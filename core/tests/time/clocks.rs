@@ -2,51 +2,15 @@
 
 use super::*;
 
-/// Tokio's time, and a jump or another rate on top.
-#[derive(Clone, Debug)]
-struct Skewed {
-    clock: TokioClock,
-    jump_ms: Arc<AtomicU64>,
-    percent: u32,
-}
-
-impl Skewed {
-    fn new(percent: u32) -> Self {
-        Self { clock: TokioClock::new(), jump_ms: Arc::default(), percent }
-    }
-}
-
-impl Clock for Skewed {
-    fn now(&self) -> Instant {
-        let zero = Instant::from_zero(Duration::ZERO);
-        let elapsed = self.clock.now().since(zero) * self.percent / 100;
-        zero + elapsed + ms(self.jump_ms.load(Ordering::SeqCst))
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
-        let this = self.clone();
-        Box::pin(async move {
-            while this.now() < deadline {
-                tokio::time::sleep(ms(1)).await;
-            }
-        })
-    }
-}
-
-fn client_on(clock: Skewed) -> LockClient<MemoryBackend> {
-    let store = MemoryBackend::with_clock(clock.clock);
-    LockClient::builder(store).clock(clock).options(options()).build().unwrap()
-}
-
 #[tokio::test(start_paused = true)]
 async fn that_jump_over_the_deadline_end_belief_before_anything_runs() {
-    let clock = Skewed::new(100);
-    let client = client_on(clock.clone());
+    let clock = TestClock::new();
+    let Fixture { client, .. } = Fixture::on(clock.clone(), options());
     let guard = lock(&client).await;
     assert!(guard.is_held());
 
     // As after a suspended machine wakes: its clock has gone on, its timers have not.
-    clock.jump_ms.store(60_000, Ordering::SeqCst);
+    clock.jump(ms(60_000));
 
     assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
     assert_eq!(guard.while_held(async {}).await.unwrap_err().kind(), ErrorKind::LeaseLost);
@@ -55,14 +19,14 @@ async fn that_jump_over_the_deadline_end_belief_before_anything_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn that_jump_while_work_is_done_end_it_before_it_is_polled_again() {
-    let clock = Skewed::new(100);
-    let client = client_on(clock.clone());
+    let clock = TestClock::new();
+    let Fixture { client, .. } = Fixture::on(clock.clone(), options());
     let guard = lock(&client).await;
 
     let mut polls = 0;
     let work = guard.while_held(poll_fn(|_cx| {
         polls += 1;
-        clock.jump_ms.store(60_000, Ordering::SeqCst);
+        clock.jump(ms(60_000));
         if polls == 1 { Poll::Pending } else { Poll::Ready("done") }
     }));
     let mut work = pin!(work);
@@ -76,10 +40,13 @@ async fn that_jump_while_work_is_done_end_it_before_it_is_polled_again() {
 
 #[tokio::test(start_paused = true)]
 async fn that_jump_while_the_store_answers_make_the_grant_worthless() {
-    let clock = Skewed::new(100);
-    let store = MemoryBackend::with_clock(clock.clock);
-    let backend = Pausing { inner: store.clone(), clock: clock.clone() };
-    let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
+    let clock = TestClock::new();
+    let Fixture { client, faults, store, .. } = Fixture::on(clock.clone(), options());
+    // The process is paused for a minute between the store's reply and the next step of the client.
+    faults.on_reply(move |_request, reply| {
+        clock.jump(ms(60_000));
+        Ok(reply)
+    });
 
     let error = Error::from(client.mutex("k").unwrap().try_lock().await.unwrap_err());
 
@@ -88,42 +55,11 @@ async fn that_jump_while_the_store_answers_make_the_grant_worthless() {
     assert_eq!(store.keys(), 0, "it was not given back");
 }
 
-/// This process is paused for a minute between the store's reply and looking at it.
-#[derive(Debug)]
-struct Pausing {
-    inner: MemoryBackend,
-    clock: Skewed,
-}
-
-#[async_trait]
-impl LockBackend for Pausing {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        let attempt = self.inner.try_acquire(claim).await;
-        self.clock.jump_ms.fetch_add(60_000, Ordering::SeqCst);
-        attempt
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.inner.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.inner.release(lease).await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn that_run_one_percent_slow_believe_no_longer_than_the_store() {
-    let clock = Skewed::new(99);
     let unrenewed = options().renewal(RenewalMode::Off);
-    let client = client_on(clock.clone());
-    let mutex = client.mutex("k").unwrap().with_options(unrenewed).unwrap();
-    let store = client.backend().clone();
-    let guard = mutex.lock().await.unwrap();
+    let Fixture { client, store, .. } = Fixture::on(TestClock::slow(99), unrenewed);
+    let guard = lock(&client).await;
 
     while guard.is_held() {
         let held = store.inspect(guard.key()).await.unwrap().is_held();
@@ -190,49 +126,15 @@ mod of_linux {
     }
 }
 
-/// Tokio's time, and a time of day that a test moves on by itself: as after a pause of the whole machine, which no clock of it has counted.
-#[derive(Clone, Debug)]
-struct Paused {
-    clock: TokioClock,
-    ahead_ms: Arc<AtomicU64>,
-}
-
-impl Clock for Paused {
-    fn now(&self) -> Instant {
-        self.clock.now()
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
-        self.clock.sleep_until(deadline)
-    }
-
-    fn time_of_day(&self) -> Option<Duration> {
-        let elapsed = self.clock.now().since(Instant::from_zero(Duration::ZERO));
-        Some(elapsed + ms(1_000_000 + self.ahead_ms.load(Ordering::SeqCst)))
-    }
-
-    fn is_real_time(&self) -> bool {
-        false
-    }
-}
-
-fn on_a_paused_machine() -> (LockClient<FaultBackend<MemoryBackend>>, Faults, Arc<AtomicU64>) {
-    let (clock, ahead_ms) = (TokioClock::new(), Arc::default());
-    let backend = FaultBackend::new(MemoryBackend::with_clock(clock));
-    let faults = backend.faults().clone();
-    let clock = Paused { clock, ahead_ms: Arc::clone(&ahead_ms) };
-    let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
-    (client, faults, ahead_ms)
-}
-
 #[tokio::test(start_paused = true)]
 async fn that_fall_a_second_behind_the_time_of_day_have_leases_renewed_within_a_second() {
     for (ahead, renewals) in [(999, 0), (1_000, 1)] {
-        let (client, faults, ahead_ms) = on_a_paused_machine();
+        let clock = TestClock::with_time_of_day();
+        let Fixture { client, faults, .. } = Fixture::on(clock.clone(), options());
         let guard = lock(&client).await;
         pass(ms(100)).await;
 
-        ahead_ms.store(ahead, Ordering::SeqCst);
+        clock.jump_time_of_day(ms(ahead));
         pass(ms(1_001)).await;
 
         assert_eq!(faults.calls(Operation::Renew), renewals, "{ahead} ms ahead");
@@ -245,12 +147,13 @@ async fn that_fall_a_second_behind_the_time_of_day_have_leases_renewed_within_a_
 #[tokio::test(start_paused = true)]
 async fn that_fall_behind_the_time_of_day_leave_a_lease_unconfirmed_until_the_store_has_confirmed_it()
  {
-    let (client, faults, ahead_ms) = on_a_paused_machine();
+    let clock = TestClock::with_time_of_day();
+    let Fixture { client, faults, .. } = Fixture::on(clock.clone(), options());
     let guard = lock(&client).await;
     pass(ms(100)).await;
     faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
 
-    ahead_ms.store(3_600_000, Ordering::SeqCst);
+    clock.jump_time_of_day(ms(3_600_000));
     pass(ms(1_001)).await;
 
     assert_eq!((guard.state(), faults.calls(Operation::Renew)), (LeaseState::Unconfirmed, 1));
@@ -261,7 +164,8 @@ async fn that_fall_behind_the_time_of_day_leave_a_lease_unconfirmed_until_the_st
 /// The reply was on its way while the machine was paused.
 #[tokio::test(start_paused = true)]
 async fn that_fall_behind_the_time_of_day_make_the_reply_to_an_earlier_renewal_worthless() {
-    let (client, faults, ahead_ms) = on_a_paused_machine();
+    let clock = TestClock::with_time_of_day();
+    let Fixture { client, faults, .. } = Fixture::on(clock.clone(), options());
     let guard = lock(&client).await;
     faults.inject(Operation::Renew, Fault::DelayReply(ms(2_000)), 1);
     faults.inject(Operation::Renew, Fault::SwallowRequest, 100);
@@ -269,7 +173,7 @@ async fn that_fall_behind_the_time_of_day_make_the_reply_to_an_earlier_renewal_w
     assert_eq!(faults.calls(Operation::Renew), 1, "a renewal is under way");
     let deadline = guard.deadline();
 
-    ahead_ms.store(3_600_000, Ordering::SeqCst);
+    clock.jump_time_of_day(ms(3_600_000));
     pass(ms(3_000)).await;
 
     assert_eq!((guard.state(), guard.deadline()), (LeaseState::Unconfirmed, deadline));

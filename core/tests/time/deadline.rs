@@ -1,7 +1,5 @@
 //! Until when a lease is believed in.
 
-use std::fmt;
-
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -151,10 +149,15 @@ async fn ends_lost_even_if_the_watchdog_stands_still() {
 #[tokio::test(start_paused = true)]
 async fn of_a_store_that_grants_less_is_earlier_and_of_one_that_grants_more_is_not_later() {
     for (granted, believed) in [(ms(10_000), ms(10_000)), (ms(60_000), TTL)] {
-        let clock = TokioClock::new();
-        let inner = MemoryBackend::with_clock(clock);
-        let backend = Altered { inner, alter: move |grant: Grant| grant.with_ttl(granted) };
-        let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
+        let Fixture { client, faults, clock, .. } = Fixture::new();
+        faults.on_reply(move |_request, reply| {
+            Ok(match reply {
+                Reply::Acquire(Attempt::Granted(grant)) => {
+                    Reply::Acquire(Attempt::Granted(grant.with_ttl(granted)))
+                }
+                reply => reply,
+            })
+        });
 
         let sent_at = clock.now();
         let guard = lock(&client).await;
@@ -190,38 +193,4 @@ async fn that_has_passed_leaves_a_release_nothing_to_wait_for() {
     let error = guard.release().await.unwrap_err();
 
     assert_eq!((error.kind(), clock.now()), (ErrorKind::LeaseLost, asked_at));
-}
-
-/// Says other things of its grants than memory does.
-struct Altered<F> {
-    inner: MemoryBackend,
-    alter: F,
-}
-
-impl<F> fmt::Debug for Altered<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-#[async_trait]
-impl<F: Fn(Grant) -> Grant + Send + Sync + 'static> LockBackend for Altered<F> {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        Ok(match self.inner.try_acquire(claim).await? {
-            Attempt::Granted(grant) => Attempt::Granted((self.alter)(grant)),
-            held @ Attempt::Held(_) => held,
-        })
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.inner.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.inner.release(lease).await
-    }
 }

@@ -8,18 +8,13 @@ mod young;
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::FutureExt;
-use leasehold_core::backend::{
-    Attempt, Capabilities, Claim, Grant, Lease, LockBackend, Operation, Release, Renewal,
-};
-use leasehold_core::clock::{Clock, Instant, Sleep, SystemClock, TokioClock};
-use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Operation};
+use leasehold_core::clock::{Clock, Instant, SystemClock};
+use leasehold_core::fault::{Fault, FaultBackend, Faults, News, Reply};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::retry::Retry;
 use leasehold_core::{
@@ -27,7 +22,7 @@ use leasehold_core::{
     TryLockError,
 };
 
-use crate::fixture::{DRIFT, Fixture, TTL, ms, options, pass};
+use crate::fixture::{DRIFT, Fixture, TTL, TestClock, ms, options, pass};
 
 async fn lock<B: LockBackend>(client: &LockClient<B>) -> LockGuard {
     client.mutex("k").unwrap().lock().await.unwrap()

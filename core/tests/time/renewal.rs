@@ -141,12 +141,9 @@ async fn by_hand_that_its_caller_abandons_again_and_again_defers_no_other() {
 /// Simulation seed 117666121653682584 found a watchdog that looked at such a lease without end, and no time passed.
 #[tokio::test(start_paused = true)]
 async fn by_hand_that_its_caller_abandons_has_a_capped_lease_asked_for_once_more() {
-    let clock = Counted::new();
-    let backend = FaultBackend::new(MemoryBackend::with_clock(TokioClock::new()));
-    let faults = backend.faults().clone();
+    let clock = TestClock::new();
+    let Fixture { client, faults, .. } = Fixture::on(clock.clone(), options().max_hold(TTL));
     faults.set_news(News::Scripted);
-    let capped = options().max_hold(TTL);
-    let client = LockClient::builder(backend).clock(clock.clone()).options(capped).build().unwrap();
     let guard = lock(&client).await;
     // Due soon because of the news, which the extension asks for as well.
     faults.cry_wolf(guard.key());
@@ -175,35 +172,6 @@ async fn for_news_of_a_capped_lease_is_repeated_until_it_has_an_answer() {
     let pauses: Vec<u64> = at.windows(2).map(|at| at[1] - at[0]).collect();
     near(&pauses, &[100, 100, 100]);
     assert_eq!(guard.state(), LeaseState::Held);
-}
-
-/// Tokio's time, which counts the looks at it. It ends a task that looks without end: such a task never lets time pass.
-#[derive(Clone, Debug)]
-struct Counted {
-    clock: TokioClock,
-    looks: Arc<AtomicU64>,
-}
-
-impl Counted {
-    fn new() -> Self {
-        Self { clock: TokioClock::new(), looks: Arc::default() }
-    }
-
-    fn looks(&self) -> u64 {
-        self.looks.load(Ordering::SeqCst)
-    }
-}
-
-impl Clock for Counted {
-    fn now(&self) -> Instant {
-        let looks = self.looks.fetch_add(1, Ordering::SeqCst);
-        assert_ne!(looks, 10_000, "a task looks at the clock without end");
-        self.clock.now()
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
-        self.clock.sleep_until(deadline)
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -235,13 +203,8 @@ async fn that_is_confirmed_after_the_deadline_revives_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn is_not_called_for_by_the_news_that_ended_a_wait() {
-    let clock = TokioClock::new();
-    let store = MemoryBackend::with_clock(clock);
-    let backend = FaultBackend::new(store.clone());
-    let faults = backend.faults().clone();
+    let Fixture { client, faults, other, .. } = Fixture::new();
     faults.set_news(News::Scripted);
-    let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
-    let other = LockClient::builder(store).clock(clock).options(options()).build().unwrap();
     let (guard, mutex) = (lock(&other).await, client.mutex("k").unwrap());
     let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
     pass(ms(100)).await;
@@ -284,11 +247,7 @@ async fn of_a_capped_lease_asks_for_the_rest_and_then_for_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn takes_the_earliest_deadline_first() {
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let clock = TokioClock::new();
-    let store = MemoryBackend::with_clock(clock);
-    let backend = Recorder { inner: store, order: Arc::clone(&order) };
-    let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
+    let Fixture { client, requests, .. } = Fixture::new();
     // The second falls due at the same time as the first, and ends earlier.
     let long = client.mutex("long").unwrap().lock().await.unwrap();
     pass(ms(5_000)).await;
@@ -297,33 +256,8 @@ async fn takes_the_earliest_deadline_first() {
 
     pass(ms(5_010)).await;
 
-    assert_eq!(*order.lock().unwrap(), ["short", "long"]);
+    let renewed = requests.renewals().concat();
+    let order: Vec<&str> = renewed.iter().map(|lease| lease.key().as_str()).collect();
+    assert_eq!(order, ["short", "long"]);
     drop((long, short));
-}
-
-/// Notes the order within batches.
-#[derive(Debug)]
-struct Recorder {
-    inner: MemoryBackend,
-    order: Arc<Mutex<Vec<String>>>,
-}
-
-#[async_trait]
-impl LockBackend for Recorder {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.inner.try_acquire(claim).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.order.lock().unwrap().push(lease.key().to_string());
-        self.inner.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.inner.release(lease).await
-    }
 }

@@ -1,37 +1,12 @@
 //! Leases that are younger than 50 ms.
 
-use std::sync::atomic::AtomicUsize;
-
 use super::*;
-
-/// A clock that counts sleeps: one for each look of the watchdog.
-#[derive(Clone, Debug)]
-struct Counted {
-    clock: TokioClock,
-    sleeps: Arc<AtomicUsize>,
-}
-
-impl Clock for Counted {
-    fn now(&self) -> Instant {
-        self.clock.now()
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
-        self.sleeps.fetch_add(1, Ordering::Relaxed);
-        self.clock.sleep_until(deadline)
-    }
-
-    fn is_real_time(&self) -> bool {
-        false
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn wake_no_task_though_there_is_news_of_each() {
-    let (clock, sleeps) = (TokioClock::new(), Arc::<AtomicUsize>::default());
-    let backend = MemoryBackend::with_clock(clock);
-    let counted = Counted { clock, sleeps: Arc::clone(&sleeps) };
-    let client = LockClient::builder(backend).clock(counted).options(options()).build().unwrap();
+    // Each look of the watchdog ends with a sleep.
+    let clock = TestClock::new();
+    let Fixture { client, .. } = Fixture::on(clock.clone(), options());
 
     for _ in 0..1_000 {
         let guard = lock(&client).await;
@@ -41,7 +16,7 @@ async fn wake_no_task_though_there_is_news_of_each() {
         guard.release().await.unwrap();
     }
 
-    let sleeps = sleeps.load(Ordering::Relaxed);
+    let sleeps = clock.sleeps();
     assert!(sleeps < 150, "the tasks woke up {sleeps} times in two seconds");
 }
 

@@ -79,61 +79,34 @@ async fn by_which_the_wait_passes_is_the_error() {
 
 #[tokio::test(start_paused = true)]
 async fn may_be_a_part_that_is_granted_for_too_short_a_time() {
-    let store = MemoryBackend::new();
-    let client = LockClient::new(Odd(store.clone(), |grants| {
-        grants[1] = grants[1].clone().with_ttl(ms(1));
-    }));
-    let whole = client.multi_lock().mutexes(KEYS).unwrap();
+    let fixture = fixture();
+    change_grants(&fixture.faults, |grants| grants[1] = grants[1].clone().with_ttl(ms(1)));
 
-    let error = Error::from(whole.try_lock().await.unwrap_err());
+    let error = Error::from(three(&fixture).try_lock().await.unwrap_err());
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert!(error.to_string().contains("too late"), "{error}");
-    tokio::time::sleep(ms(100)).await;
-    assert_eq!(store.keys(), 0);
+    assert_eq!(fixture.left().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn may_be_that_grants_are_missing() {
-    let store = MemoryBackend::new();
-    let client = LockClient::new(Odd(store.clone(), |grants| grants.truncate(2)));
-    let whole = client.multi_lock().mutexes(KEYS).unwrap();
+    let fixture = fixture();
+    change_grants(&fixture.faults, |grants| grants.truncate(2));
 
-    assert_eq!(whole.lock().await.unwrap_err().kind(), ErrorKind::Unexpected);
+    assert_eq!(three(&fixture).lock().await.unwrap_err().kind(), ErrorKind::Unexpected);
 
-    tokio::time::sleep(ms(100)).await;
-    assert_eq!(store.keys(), 0);
+    assert_eq!(fixture.left().await, 0);
 }
 
-/// A store whose grants are changed on their way.
-#[derive(Debug)]
-struct Odd(MemoryBackend, fn(&mut Vec<Grant>));
-
-#[async_trait]
-impl LockBackend for Odd {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.0.try_acquire(claim).await
-    }
-
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
-        let mut attempt = self.0.try_acquire_all(claims).await?;
-        if let AttemptAll::Granted(grants) = &mut attempt {
-            (self.1)(grants);
+/// Changes the grants of each reply of the store.
+fn change_grants(faults: &Faults, change: fn(&mut Vec<Grant>)) {
+    faults.on_reply(move |_request, mut reply| {
+        if let Reply::AcquireAll(AttemptAll::Granted(grants)) = &mut reply {
+            change(grants);
         }
-        Ok(attempt)
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.0.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.0.release(lease).await
-    }
+        Ok(reply)
+    });
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,26 +5,21 @@ mod contention;
 mod fault;
 mod one_request;
 
-use async_trait::async_trait;
-use leasehold_core::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Grant, Lease, LockBackend, Operation, Patience,
-    Release, Renewal,
-};
+use leasehold_core::backend::{AttemptAll, Claim, Grant, Lease, LockBackend, Operation, Patience};
 use leasehold_core::clock::Clock;
-use leasehold_core::fault::Fault;
-use leasehold_core::memory::MemoryBackend;
+use leasehold_core::fault::{Fault, Faults, Reply, Request};
 use leasehold_core::retry::Retry;
-use leasehold_core::{Error, ErrorKind, LockClient, LockOptions, LossReason, TryLockError};
+use leasehold_core::{Error, ErrorKind, LockOptions, LossReason, TryLockError};
 
-use super::{KEYS, Plain, closed, drop_contended_calls_at_any_point, three, wait_out};
-use crate::fixture::{DRIFT, Fixture, Logged, TTL, dropped_after, key, ms, options};
+use super::{KEYS, closed, drop_contended_calls_at_any_point, three, wait_out};
+use crate::fixture::{DRIFT, Fixture, TTL, dropped_after, key, ms, options};
 
 const ALL: &str = "+a+b+c";
 
-fn fixture() -> Logged {
+fn fixture() -> Fixture {
     fixture_with(options())
 }
 
-fn fixture_with(options: LockOptions) -> Logged {
-    Fixture::declaring(MemoryBackend::new().capabilities(), options)
+fn fixture_with(options: LockOptions) -> Fixture {
+    Fixture::with(options)
 }

@@ -60,7 +60,7 @@ async fn is_not_made_for_one_part() {
 
 #[tokio::test(start_paused = true)]
 async fn becomes_one_for_each_part_where_the_store_cannot() {
-    let fixture = Fixture::logged();
+    let fixture = Fixture::one_by_one();
 
     let _guard = three(&fixture).lock().await.unwrap();
 
@@ -70,10 +70,12 @@ async fn becomes_one_for_each_part_where_the_store_cannot() {
 
 #[tokio::test(start_paused = true)]
 async fn that_the_store_does_not_know_is_no_error() {
-    // As of a decorator that was written before stores could.
-    let store = MemoryBackend::new();
-    let capabilities = store.capabilities();
-    let client = LockClient::new(Plain { store, capabilities });
+    // For example, a decorator from before `try_acquire_all` existed.
+    let Fixture { client, faults, .. } = fixture();
+    faults.on_request(|request| match request {
+        Request::AcquireAll(_) => Err(Error::new(ErrorKind::Unsupported, "not forwarded")),
+        request => Ok(request),
+    });
     let whole = client.multi_lock().mutexes(KEYS).unwrap();
 
     for guard in [Ok(whole.lock().await.unwrap()), whole.try_lock().await] {
