@@ -2,18 +2,17 @@
 //! together, and only while no call is in progress.
 
 mod calls;
-mod clock;
 mod observed;
 
 use std::pin::Pin;
+use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use leasehold_core::clock::Clock;
+use futures_util::{FutureExt, StreamExt};
+use leasehold_core::clock::{Clock, ManualClock};
 use tokio::task::yield_now;
 
 pub(crate) use calls::Calls;
-pub(crate) use clock::DrivenClock;
 pub(crate) use observed::Observed;
 
 use crate::profile::AnyHarness;
@@ -29,7 +28,7 @@ const TURNS: usize = 16;
 /// task is ready and the network was polled.
 pub(crate) async fn run<T>(
     harness: &dyn AnyHarness,
-    clock: &DrivenClock,
+    clock: &ManualClock,
     calls: &Calls,
     case: impl Future<Output = T>,
 ) -> T {
@@ -46,8 +45,8 @@ pub(crate) async fn run<T>(
 }
 
 /// Advances time to the next timer, unless a call was made in the meantime.
-async fn step(harness: &dyn AnyHarness, clock: &DrivenClock, calls: &Calls) {
-    clock.has_timer().await;
+async fn step(harness: &dyn AnyHarness, clock: &ManualClock, calls: &Calls) {
+    clock.next_timer().await;
     calls.over().await;
     let begun = calls.begun();
     settle().await;
@@ -56,16 +55,16 @@ async fn step(harness: &dyn AnyHarness, clock: &DrivenClock, calls: &Calls) {
     }
     harness.flush_news().await;
     settle().await;
-    let Some(due) = clock.next_timer() else { return };
+    let Some(due) = clock.next_timer().now_or_never() else { return };
     let Some(moving) = calls.begin_move(begun) else { return };
     let by = due.since(clock.now());
     // The client's clock advances first, so that the client considers a lease expired before the
     // store does. Some stores may read their clock after the client's clock has advanced and before
     // their own clock has advanced.
-    clock.advance(by);
+    clock.skip(by);
     harness.advance_store(by).await;
     drop(moving);
-    clock.wake();
+    clock.advance(Duration::ZERO);
 }
 
 /// Runs all ready tasks and the tasks that they wake.
@@ -79,7 +78,6 @@ async fn settle() {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::time::Duration;
 
     use async_trait::async_trait;
     use leasehold_core::clock::Instant;
@@ -119,7 +117,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_finds_client_and_store_at_the_same_time() {
-        let (far, clock, calls) = (Far::default(), DrivenClock::new(), Calls::default());
+        let (far, clock, calls) = (Far::default(), ManualClock::new(), Calls::default());
         let start = clock.now();
         let timer = clock.sleep_until(start + Duration::from_millis(100));
         let has_moved = async {

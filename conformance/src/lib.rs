@@ -44,12 +44,23 @@
 //! latency to these cases. Set the environment variable `LEASEHOLD_CONFORMANCE_ALL` to run all
 //! cases.
 //!
+//! The strictest cases compare the store with a model, and run only if the harness can advance the
+//! store's clock ([`Time::Driven`]). A failed model prints the value of the environment variable
+//! `LEASEHOLD_CONFORMANCE_SEED` with which the same operations run again.
+//!
+//! A failure has the form "place: found …, expected …", where *found* is what the store or the client
+//! did, and *expected* is the specification. For backends that wrap another backend, see
+//! [`decorator`].
+//!
 //! If a case needs a feature that your backend does not declare ([`Need`]), the suite skips the
 //! case. A skipped case never counts as passed. [`report`] runs the same cases and returns the
 //! outcomes as data.
 //!
 //! The list of cases and their needs is not covered by semantic versioning, because cases are added
 //! over time.
+
+#[macro_use]
+mod found;
 
 mod as_mutex;
 mod driven;
@@ -59,6 +70,7 @@ mod silences;
 
 mod case;
 mod cases;
+mod failure;
 mod log;
 mod model;
 mod pool;
@@ -71,6 +83,7 @@ mod rule;
 mod suites;
 mod test;
 
+pub mod decorator;
 pub mod document;
 pub mod fairness;
 #[cfg(all(feature = "history", target_os = "linux"))]

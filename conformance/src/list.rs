@@ -72,9 +72,9 @@ macro_rules! cases {
 cases! {
     models {
         mutexes_agree_with_the_specification needs NEEDS;
-        semaphores_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;
-        rw_locks_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;
-        mixed_kinds_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;
+        semaphores_agree_with_the_specification needs NEEDS_OF_PERMITS;
+        rw_locks_agree_with_the_specification needs NEEDS_OF_READERS_AND_WRITERS;
+        mixed_kinds_agree_with_the_specification needs NEEDS_OF_PERMITS;
     }
     mutual_exclusion {
         many_tasks_never_overlap: load [1];
@@ -106,6 +106,7 @@ cases! {
     renewal {
         a_lock_is_kept_for_many_ttls: store [22, 52];
         a_renewal_puts_the_full_ttl_in_force: store [];
+        a_forged_id_renews_nothing: store [41];
         a_renewal_that_hangs_is_repeated_in_time: layers [23];
         failing_renewals_make_a_lease_unconfirmed_and_then_lost: layers [24];
         an_unconfirmed_lease_is_held_again_once_a_renewal_succeeds: layers [];

@@ -1,13 +1,12 @@
 //! The outcomes of the suite, as data.
 
-use std::any::Any;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::case::{Case, Skipped};
+use crate::failure;
 use crate::harness::Harness;
 use crate::list::cases;
 
@@ -62,17 +61,11 @@ pub fn report<H: Harness>() -> Report {
 }
 
 fn judge(case: &Case) -> Verdict {
-    match catch_unwind(AssertUnwindSafe(|| case.run())) {
+    match failure::catch(|| case.run()) {
         Ok(Ok(())) => Verdict::Passed,
         Ok(Err(skipped)) => Verdict::Skipped(skipped),
-        Err(panic) => Verdict::Failed(message(&*panic)),
+        Err(failure) => Verdict::Failed(failure.to_string()),
     }
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "panicked".to_owned())
 }
 
 impl Report {
@@ -91,7 +84,7 @@ impl Report {
         self.count(|verdict| matches!(verdict, Verdict::Skipped(_)))
     }
 
-    /// Returns the failed cases, with the reasons.
+    /// Returns the failed cases, with the places in the source code and the reasons.
     pub fn failures(&self) -> impl Iterator<Item = (Case, &str)> {
         self.verdicts.iter().filter_map(|(case, verdict)| match verdict {
             Verdict::Failed(message) => Some((*case, message.as_str())),

@@ -47,7 +47,9 @@ pub(crate) fn on_scene(
             // In driven time, a case may also wait for an event that does not occur while its clock
             // does not advance.
             let ended = timeout(limit, scene.run(whole)).await.ok().flatten();
-            ended.unwrap_or_else(|| panic!("the case did not finish within {limit:?}"))
+            ended.unwrap_or_else(|| {
+                panic!("the case: found no end, expected an end within {limit:?}")
+            })
         };
         let measured = match AssertUnwindSafe(ends).catch_unwind().await {
             Ok(measured) => measured,

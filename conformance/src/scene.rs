@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use leasehold_core::backend::{Lease, LockBackend};
-use leasehold_core::clock::{Clock, Instant, SystemClock, TokioClock};
+use leasehold_core::clock::{Clock, Instant, ManualClock, SystemClock, TokioClock};
 use leasehold_core::fault::{FaultBackend, Faults};
 use leasehold_core::{Holder, LockClient, LockGuard, LockKey, LockOptions};
 
-use crate::driven::{self, Calls, DrivenClock, Observed};
+use crate::driven::{self, Calls, Observed};
 use crate::harness::{Disturbance, Time};
 use crate::pool::{self, Sharing, Use};
 use crate::profile::Profile;
@@ -28,7 +28,7 @@ pub(crate) struct Scene {
     used: Use,
     clock: Arc<dyn Clock>,
     /// The clock, if the suite advances it.
-    driven: Option<DrivenClock>,
+    driven: Option<ManualClock>,
     calls: Calls,
     silences: Silences,
     keys: Mutex<Vec<LockKey>>,
@@ -43,7 +43,7 @@ impl Scene {
     /// Creates a scene on a store that other cases may also use.
     pub(crate) async fn start(store: Profile, sharing: Sharing) -> Self {
         let used = pool::take(&store, sharing).await;
-        let driven = (store.time == Time::Driven).then(DrivenClock::new);
+        let driven = (store.time == Time::Driven).then(ManualClock::new);
         let clock: Arc<dyn Clock> = match (store.time, &driven) {
             (Time::Virtual, _) => Arc::new(TokioClock::new()),
             (_, Some(driven)) => Arc::new(driven.clone()),
@@ -226,7 +226,7 @@ impl Scene {
         if lost > 0 {
             self.stalls().steady("the leases stay valid", time, self.ttl() / 6)?;
         }
-        assert_eq!(lost, 0, "lost leases");
+        found!(lost, "the number of lost leases").is(0);
         Ok(())
     }
 
@@ -269,7 +269,7 @@ impl Scene {
     pub(crate) async fn skip(&self, time: Duration) {
         match &self.driven {
             Some(clock) => {
-                clock.advance(time);
+                clock.skip(time);
                 self.used.harness.advance_store(time).await;
             }
             None => tokio::time::advance(time).await,
@@ -320,7 +320,11 @@ impl Scene {
         let give_up = self.now() + within + self.slack();
         let waited = self.silences.ask();
         while !condition().await {
-            assert!(self.now() < give_up, "expected within {within:?}: {event}");
+            assert!(
+                self.now() < give_up,
+                "{event}: found nothing, expected within {within:?} (and a slack of {:?})",
+                self.slack()
+            );
             self.pass(self.ttl() / LOOKS).await;
         }
         waited.ends(None);
@@ -351,10 +355,10 @@ impl Scene {
             let mutex = client.mutex(&key).expect("the key was good before");
             let guard = mutex.try_lock_for(wait).await;
             let guard = guard.unwrap_or_else(|error| {
-                panic!("{key} could not be acquired after the case: {error}")
+                panic!("{key} after the case: found {error}, expected a free key")
             });
-            guard.release().await.expect("the lock could not be released after the case");
-            assert_eq!(self.witness(&key).await, None, "{key} is still locked after the case");
+            guard.release().await.expect("the lock can be released after the case");
+            found!(self.witness(&key).await, "the holder of {key} after the case").is(None);
         }
     }
 }

@@ -173,7 +173,7 @@ impl Stalls {
         }
         assert!(
             late <= stalled,
-            "expected within {bound:?}, but took {took:?}, although the machine stalled for only {stalled:?}: {event}"
+            "{event}: found after {took:?}, expected within {bound:?} (the machine stalled for {stalled:?})"
         );
         Err(Void { measured: event.to_string(), stalled })
     }
@@ -198,8 +198,7 @@ impl Stalls {
         let due = Instant::now();
         let came = timeout(bound + PATIENCE, future).await;
         self.in_time(&event, due.elapsed(), bound)?;
-        Ok(came
-            .unwrap_or_else(|_| panic!("expected within {bound:?}, but did not happen: {event}")))
+        Ok(came.unwrap_or_else(|_| panic!("{event}: found nothing, expected within {bound:?}")))
     }
 
     /// Checks that no stall during the last `time` was longer than `limit`. During a longer stall,
@@ -233,7 +232,7 @@ impl Stalls {
             let watched = now - lock(beats).started;
             assert!(
                 time <= watched + USUAL,
-                "the measurement covers {time:?}, but the machine was observed for only {watched:?}"
+                "the measured time: found {time:?}, expected at most {watched:?}, the time for which the machine was observed"
             );
         }
         self.spans(now, time).into_iter().map(|(end, start)| start - end).collect()

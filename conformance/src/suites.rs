@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 use std::sync::{PoisonError, RwLock};
 
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 use crate::case::{Skipped, Subject};
 use crate::document::assert_documented;
+use crate::failure;
 use crate::harness::Harness;
 use crate::list::cases;
 use crate::pool;
@@ -72,12 +73,13 @@ impl Suites {
                 let _alone = is_load.then(|| LOAD.write().unwrap_or_else(PoisonError::into_inner));
                 let _beside_others =
                     (!is_load).then(|| LOAD.read().unwrap_or_else(PoisonError::into_inner));
-                Ok(match run_case::<H>(case.group, case.name) {
-                    Ok(()) => Completion::Completed,
-                    Err(Skipped(need)) => {
-                        Completion::ignored_with(format!("the store has no {need}"))
+                match failure::catch(|| run_case::<H>(case.group, case.name)) {
+                    Ok(Ok(())) => Ok(Completion::Completed),
+                    Ok(Err(Skipped(need))) => {
+                        Ok(Completion::ignored_with(format!("the store has no {need}")))
                     }
-                })
+                    Err(failure) => Err(Failed::from(failure)),
+                }
             };
             let test = Trial::ignorable_test(format!("{prefix}{}", case.path()), run)
                 .with_ignored_flag(case.skips.is_some());

@@ -156,3 +156,28 @@ fn every_case_that_the_documentation_names_exists_and_every_promise_has_one() {
         }
     }
 }
+
+/// The names of the methods that the trait of backends declares.
+fn methods_of_backends() -> Vec<String> {
+    let contract = fs::read_to_string(root().join("core/src/contract/backend.rs")).unwrap();
+    let (_, methods) = contract.split_once("pub trait LockBackend").unwrap();
+    let (methods, _) = methods.split_once("\n}\n").unwrap();
+    let names = methods.lines().filter_map(|line| {
+        let line = line.strip_prefix("    ")?;
+        let line = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ")?;
+        Some(line.split('(').next()?.to_owned())
+    });
+    names.collect()
+}
+
+#[test]
+fn the_check_of_decorators_covers_every_method() {
+    let check = fs::read_to_string(root().join("conformance/src/decorator.rs")).unwrap();
+    let methods = methods_of_backends();
+
+    assert_eq!(methods.len(), 19, "{methods:?}");
+    for method in methods {
+        assert!(check.contains(&format!("self.record(\"{method}\");")), "no record of {method}");
+        assert!(check.contains(&format!("\n        {method}: decorator.")), "no call of {method}");
+    }
+}

@@ -3,13 +3,13 @@
 
 use std::convert::identity;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_conformance::{AsMutex, Groups, Harness, Need, Suites, Time};
 use leasehold_core::backend::{LockBackend, Operation};
-use leasehold_core::clock::{Clock, Instant, Sleep, TokioClock};
+use leasehold_core::clock::{ManualClock, TokioClock};
 use leasehold_core::fault::{Fault, FaultBackend};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{Holder, LockKey, LockOptions};
@@ -25,7 +25,7 @@ impl Harness for Memory {
     type Backend = MemoryBackend;
 
     const NAME: &str = "memory";
-    // In virtual time, the others run all of them.
+    // The harnesses in virtual time run all groups.
     const GROUPS: Groups = Groups::Named(&["fencing", "mutual_exclusion", "renewal", "waiting"]);
 
     async fn start() -> Self {
@@ -44,21 +44,7 @@ impl Harness for Memory {
 /// A store that is far away: each call takes a while of real time, and the store's clock stands still until the suite moves it.
 struct Far {
     store: MemoryBackend,
-    clock: StoreClock,
-}
-
-/// The clock of a store; it belongs to the harness.
-#[derive(Clone, Debug, Default)]
-struct StoreClock(Arc<Mutex<Duration>>);
-
-impl Clock for StoreClock {
-    fn now(&self) -> Instant {
-        Instant::from_zero(*self.0.lock().unwrap())
-    }
-
-    fn sleep_until(&self, _deadline: Instant) -> Sleep {
-        unreachable!("a store waits for nothing");
-    }
+    clock: ManualClock,
 }
 
 #[async_trait]
@@ -70,7 +56,7 @@ impl Harness for Far {
     const GROUPS: Groups = OF_TIME;
 
     async fn start() -> Self {
-        let clock = StoreClock::default();
+        let clock = ManualClock::new();
         Self { store: MemoryBackend::with_clock(clock.clone()), clock }
     }
 
@@ -89,7 +75,7 @@ impl Harness for Far {
     }
 
     async fn advance_store(&self, by: Duration) {
-        *self.clock.0.lock().unwrap() += by;
+        self.clock.advance(by);
     }
 }
 

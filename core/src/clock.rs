@@ -1,5 +1,7 @@
 //! Clocks, from which deadlines are computed.
 
+mod manual;
+
 use std::fmt::Debug;
 use std::future::poll_fn;
 use std::ops::{Add, Sub};
@@ -7,6 +9,8 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
+
+pub use self::manual::ManualClock;
 
 /// A point in time, as measured by a [`Clock`]. Instants from different clocks cannot be compared.
 ///

@@ -16,6 +16,9 @@
 //! token](FencingToken) protects your data from late writes.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[macro_use]
+mod flaw;
+
 mod client;
 
 pub mod admin;

@@ -1,12 +1,9 @@
 //! One client on several runtimes, some of which end or are driven no more.
 
-use std::future::poll_fn;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use leasehold_core::backend::Operation;
-use leasehold_core::clock::{Clock, Instant, Sleep};
+use leasehold_core::clock::ManualClock;
 use leasehold_core::fault::{Fault, FaultBackend};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{LockClient, LockGuard};
@@ -17,59 +14,17 @@ use crate::fixture::{TTL, ms, options};
 /// How long a slow store takes: less than a renewal or a release is waited for.
 const REPLY: Duration = ms(1_000);
 
-/// A clock that all runtimes share, and that the test moves on.
-#[derive(Clone, Debug, Default)]
-struct HandClock(Arc<Mutex<Hands>>);
-
-#[derive(Debug, Default)]
-struct Hands {
-    elapsed: Duration,
-    sleepers: Vec<Waker>,
-}
-
-impl HandClock {
-    fn advance(&self, time: Duration) {
-        let mut hands = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        hands.elapsed += time;
-        let sleepers = std::mem::take(&mut hands.sleepers);
-        drop(hands);
-        sleepers.into_iter().for_each(Waker::wake);
-    }
-}
-
-impl Clock for HandClock {
-    fn now(&self) -> Instant {
-        Instant::from_zero(self.0.lock().unwrap().elapsed)
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
-        let this = self.clone();
-        Box::pin(poll_fn(move |cx| {
-            let mut hands = this.0.lock().unwrap();
-            if Instant::from_zero(hands.elapsed) >= deadline {
-                return Poll::Ready(());
-            }
-            hands.sleepers.push(cx.waker().clone());
-            Poll::Pending
-        }))
-    }
-
-    fn is_real_time(&self) -> bool {
-        false
-    }
-}
-
 struct TwoRuntimes {
     client: LockClient,
     store: MemoryBackend,
-    clock: HandClock,
+    clock: ManualClock,
     one: Runtime,
     other: Runtime,
 }
 
 impl TwoRuntimes {
     fn new(replies_in: Duration) -> Self {
-        let clock = HandClock::default();
+        let clock = ManualClock::new();
         let store = MemoryBackend::with_clock(clock.clone());
         let backend = FaultBackend::new(store.clone()).with_clock(clock.clone());
         for operation in [Operation::Renew, Operation::Release] {

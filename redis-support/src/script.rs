@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use leasehold_core::flaw;
 use sha1_smol::Sha1;
 
 /// A Lua script, which the server runs as one atomic step.
@@ -115,6 +116,7 @@ static TEXTS: LazyLock<Vec<Text>> = LazyLock::new(|| {
     let text = |(_name, text): &(&str, &str)| {
         let mut source = String::new();
         include(text, &mut Vec::new(), &mut source);
+        let source = with_flaw(source);
         let hash = Sha1::from(&source).hexdigest();
         Text { source, hash }
     };
@@ -136,6 +138,23 @@ fn include(text: &str, included: &mut Vec<&'static str>, source: &mut String) {
             include(part, included, source);
         }
     }
+}
+
+/// Adds the selected flaw of `lab/flaws.md` to the script that contains its statement.
+fn with_flaw(source: String) -> String {
+    let (correct, flawed) = match () {
+        () if flaw!("redis-release-ignores-id") => (
+            "is_held = redis.call('GET', lock) == value",
+            "is_held = redis.call('EXISTS', lock) == 1",
+        ),
+        () if flaw!("redis-permits-returned-twice") => ("digits(-freed)", "digits(-2 * freed)"),
+        () if flaw!("redis-writer-joins-readers") => (
+            "room = limit - used - wants",
+            "room = limit - used - (wants > 1000000 and 1 or wants)",
+        ),
+        () => return source,
+    };
+    source.replace(correct, flawed)
 }
 
 fn included_part(line: &str) -> Option<&str> {

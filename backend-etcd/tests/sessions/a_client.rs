@@ -9,7 +9,7 @@ async fn requests_to_keep_alive(etcd: &Etcd) -> f64 {
 #[tokio::test]
 async fn renews_a_thousand_locks_of_one_ttl_by_one_request() {
     let etcd = Etcd::start().await;
-    let clock = SetClock::default();
+    let clock = ManualClock::new();
     let backend = backend_on(&etcd, &clock).await;
     let lease = |n| {
         let key = LockKey::new(format!("job-{n}")).unwrap();
@@ -21,7 +21,7 @@ async fn renews_a_thousand_locks_of_one_ttl_by_one_request() {
     let grants: Vec<_> = stream::iter(grants).buffer_unordered(50).collect().await;
     assert!(grants.iter().all(|it| matches!(it, Ok(Attempt::Granted(_)))), "{grants:?}");
     let before = requests_to_keep_alive(&etcd).await;
-    *clock.0.lock().unwrap() += Duration::from_secs(1);
+    clock.advance(Duration::from_secs(1));
 
     let renewals = backend.renew_all(&all).await;
 
@@ -47,7 +47,7 @@ async fn has_one_lease_for_each_ttl() {
 #[tokio::test]
 async fn believes_in_a_lock_no_longer_than_the_lease_it_hangs_on() {
     let etcd = Etcd::start().await;
-    let clock = SetClock::default();
+    let clock = ManualClock::new();
     let backend = backend_on(&etcd, &clock).await;
     let ttl_of = async |name: &str| {
         let lease = Lease::new(&LockKey::new(name).unwrap(), LONG).with_tenure(Tenure::Kept);
@@ -60,7 +60,7 @@ async fn believes_in_a_lock_no_longer_than_the_lease_it_hangs_on() {
     let passed = Duration::from_secs(1);
 
     // The rest of the session is long enough, so that the client does not renew it for a lock more.
-    *clock.0.lock().unwrap() += passed;
+    clock.advance(passed);
     let left = ttl_of("second").await;
 
     assert_eq!(left, Some(LONG - passed));

@@ -9,13 +9,12 @@ mod marks_and_places;
 mod without_renewal;
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use leasehold_conformance::stalls::{Stalls, measure};
 use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Renewal, Tenure};
-use leasehold_core::clock::{self, Clock, Sleep};
+use leasehold_core::clock::ManualClock;
 use leasehold_core::{
     LeaseState, LockClient, LockGuard, LockKey, LockOptions, RenewalMode, TryLockError,
 };
@@ -72,21 +71,7 @@ async fn leases(store: &Client) -> Vec<i64> {
     leases.leases().iter().map(|lease| lease.id()).collect()
 }
 
-/// A clock that goes as it is set.
-#[derive(Clone, Debug, Default)]
-struct SetClock(Arc<Mutex<Duration>>);
-
-impl Clock for SetClock {
-    fn now(&self) -> clock::Instant {
-        clock::Instant::from_zero(*self.0.lock().unwrap())
-    }
-
-    fn sleep_until(&self, _deadline: clock::Instant) -> Sleep {
-        unreachable!("the backend waits on real time only");
-    }
-}
-
-async fn backend_on(etcd: &Etcd, clock: &SetClock) -> EtcdBackend {
+async fn backend_on(etcd: &Etcd, clock: &ManualClock) -> EtcdBackend {
     let config = EtcdConfig::from_url(&etcd.url()).unwrap().clock(clock.clone());
     EtcdBackend::connect_with(config).await.unwrap()
 }
@@ -94,7 +79,7 @@ async fn backend_on(etcd: &Etcd, clock: &SetClock) -> EtcdBackend {
 #[tokio::test]
 async fn sessions_age_on_the_clock_of_the_configuration() {
     let etcd = Etcd::start().await;
-    let clock = SetClock::default();
+    let clock = ManualClock::new();
     let backend = backend_on(&etcd, &clock).await;
     let grant = async |name: &str| {
         let lease = Lease::new(&LockKey::new(name).unwrap(), LONG).with_tenure(Tenure::Kept);
@@ -106,7 +91,7 @@ async fn sessions_age_on_the_clock_of_the_configuration() {
     grant("second").await;
     assert_eq!(leases(&store).await.len(), 1);
 
-    *clock.0.lock().unwrap() += LONG * 2;
+    clock.advance(LONG * 2);
     grant("third").await;
 
     assert_eq!(leases(&store).await.len(), 2, "the first session is over on this clock");

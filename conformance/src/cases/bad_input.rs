@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use leasehold_core::admin::ForcedRelease;
-use leasehold_core::backend::{Attempt, Claim, Fencing, LockBackend, Operation, Renewal, Share};
+use leasehold_core::backend::{Claim, Fencing, LockBackend, Operation, Renewal, Share};
 use leasehold_core::retry::Retry;
-use leasehold_core::{Description, ErrorKind, Holder, LockKey, RenewalMode, TryLockError};
+use leasehold_core::{Description, ErrorKind, Holder, LockKey, RenewalMode};
 
 use super::grant;
 use crate::scene::Scene;
@@ -37,15 +37,12 @@ pub(crate) async fn odd_names_are_locks_of_their_own(scene: &Scene) {
     for name in &odd {
         let guard = client.mutex(name.as_slice()).unwrap().try_lock().await;
         guards.push(guard.unwrap_or_else(|error| {
-            panic!("the lock {name:?} should be free, but could not be acquired: {error}")
+            panic!("the lock {name:?}: found the error {error}, expected a free lock")
         }));
     }
     for (name, guard) in odd.iter().zip(guards) {
-        assert!(matches!(
-            client.mutex(name.as_slice()).unwrap().try_lock().await,
-            Err(TryLockError::Busy(_))
-        ));
-        assert!(scene.witness(guard.key()).await.is_some());
+        found!(client.mutex(name.as_slice()).unwrap().try_lock().await).is_busy();
+        found!(scene.witness(guard.key()).await.is_some()).is(true);
         guard.release().await.unwrap();
     }
 }
@@ -64,16 +61,16 @@ pub(crate) async fn long_names_are_kept_whole_or_refused(scene: &Scene) {
 
     let calls = faults.calls(Operation::Acquire);
     for name in [vec![], vec![b'x'; LockKey::MAX_LEN + 1], vec![b'x'; 1 << 20]] {
-        assert_eq!(client.mutex(name.as_slice()).unwrap_err().kind(), ErrorKind::Invalid);
+        found!(client.mutex(name.as_slice()).unwrap_err().kind()).is(ErrorKind::Invalid);
     }
-    assert_eq!(faults.calls(Operation::Acquire), calls);
+    found!(faults.calls(Operation::Acquire)).is(calls);
 }
 
 pub(crate) async fn odd_descriptions_are_refused_or_kept_whole(scene: &Scene) {
     let key = scene.key();
     let long = "x".repeat(Description::MAX_LEN + 1);
     for text in ["", &long, "a\nb", "\u{1b}[31m", "a\0b"] {
-        assert_eq!(Description::new(text).unwrap_err().kind(), ErrorKind::Invalid, "{text:?}");
+        found!(Description::new(text).unwrap_err().kind(), "{text:?}").is(ErrorKind::Invalid);
     }
 
     for text in ["x".repeat(Description::MAX_LEN), "web-1/42 \u{1F512} a:b {c} 'd'".to_owned()] {
@@ -81,7 +78,7 @@ pub(crate) async fn odd_descriptions_are_refused_or_kept_whole(scene: &Scene) {
         let client = scene.client_with(scene.options().description(description.clone())).await;
         let guard = client.mutex(&key).unwrap().lock().await.unwrap();
         let inspection = client.backend().inspect(&key).await.unwrap();
-        assert_eq!(inspection.holders()[0].description(), Some(&description));
+        found!(inspection.holders()[0].description()).is(Some(&description));
         guard.release().await.unwrap();
     }
 }
@@ -102,14 +99,14 @@ pub(crate) async fn impossible_settings_are_refused_before_any_request(scene: &S
     ] {
         let mutex = client.mutex(scene.key()).unwrap();
         let refused = mutex.with_options(impossible.clone()).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Invalid, "{impossible:?}");
+        found!(refused.kind(), "{impossible:?}").is(ErrorKind::Invalid);
     }
     if client.backend().capabilities().fencing() < Fencing::Strict {
         let strict = options.require_fencing(Fencing::Strict);
         let refused = client.mutex(scene.key()).unwrap().with_options(strict).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        found!(refused.kind()).is(ErrorKind::Unsupported);
     }
-    assert_eq!(faults.calls(Operation::Acquire), 0);
+    found!(faults.calls(Operation::Acquire)).is(0);
 }
 
 pub(crate) async fn the_longest_durations_do_not_overflow(scene: &Scene) {
@@ -126,8 +123,8 @@ pub(crate) async fn the_longest_durations_do_not_overflow(scene: &Scene) {
 
     let guard = mutex.try_lock_for(Duration::MAX).await.unwrap();
 
-    assert_eq!(guard.extend(Duration::MAX).await.unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(guard.ensure_held(Duration::MAX).unwrap_err().kind(), ErrorKind::ExpiresSoon);
+    found!(guard.extend(Duration::MAX).await.unwrap_err().kind()).is(ErrorKind::Invalid);
+    found!(guard.ensure_held(Duration::MAX).unwrap_err().kind()).is(ErrorKind::ExpiresSoon);
     guard.release().await.unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
 }
@@ -147,7 +144,8 @@ pub(crate) async fn lease_ids_stay_secret(scene: &Scene) {
     let shown =
         format!("{backend:?} {lease:?} {contention:?} {client:?} {mutex:?} {error} {error:?}");
 
-    assert!(!shown.contains(&secret) && !shown.contains(&secret[..12]), "{shown}");
+    found!(shown.contains(&secret)).is(false);
+    found!(shown.contains(&secret[..12])).is(false);
     backend.release(&lease).await.unwrap();
 }
 
@@ -155,17 +153,17 @@ pub(crate) async fn a_forced_release_is_the_operators_and_names_the_holder(scene
     let key = scene.key();
     let client = scene.client().await;
     let admin = client.admin();
-    assert!(admin.force_release(&key, "the key is free").await.unwrap().ended().is_empty());
+    found!(admin.force_release(&key, "the key is free").await.unwrap().ended().is_empty()).is(true);
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
-    assert!(admin.inspect(&key).await.unwrap().is_held());
+    found!(admin.inspect(&key).await.unwrap().is_held()).is(true);
 
     let forced = admin.force_release(&key, "conformance").await.unwrap();
 
-    assert_eq!(forced.ended().len(), 1);
+    found!(forced.ended().len()).is(1);
     let fingerprint = forced.ended()[0].fingerprint().to_string();
-    assert!(format!("{guard:?}").contains(&fingerprint));
-    assert!(!admin.inspect(&key).await.unwrap().is_held());
-    assert!(!client.mutex(&key).unwrap().is_locked().await.unwrap());
+    found!(format!("{guard:?}").contains(&fingerprint)).is(true);
+    found!(admin.inspect(&key).await.unwrap().is_held()).is(false);
+    found!(client.mutex(&key).unwrap().is_locked().await.unwrap()).is(false);
     drop(guard);
 }
 
@@ -176,14 +174,14 @@ pub(crate) async fn a_forced_release_of_one_lease_spares_its_successor(scene: &S
     let meant = former.id().fingerprint();
     grant(&backend, &former).await;
     let forced = backend.force_release(&key, Some(meant)).await.unwrap();
-    assert_eq!(forced.ended().iter().map(Holder::fingerprint).collect::<Vec<_>>(), [meant]);
-    assert_eq!(backend.renew(&former).await.unwrap(), Renewal::Vanished);
+    found!(forced.ended().iter().map(Holder::fingerprint).collect::<Vec<_>>()).is([meant]);
+    found!(backend.renew(&former).await.unwrap()).is(Renewal::Vanished);
     grant(&backend, &next).await;
 
     let forced = backend.force_release(&key, Some(meant)).await.unwrap();
 
-    assert_eq!(forced, ForcedRelease::new());
-    assert_eq!(backend.renew(&next).await.unwrap(), Renewal::Renewed);
+    found!(forced).is(ForcedRelease::new());
+    found!(backend.renew(&next).await.unwrap()).is(Renewal::Renewed);
     backend.release(&next).await.unwrap();
 }
 
@@ -199,22 +197,18 @@ pub(crate) async fn a_forced_release_of_one_lease_spares_the_other_holders(scene
     }
     let refused = scene.lease(&key).with_share(one.share());
     let attempt = backend.try_acquire(&Claim::new(refused.clone())).await.unwrap();
-    assert!(matches!(attempt, Attempt::Held(_)), "{attempt:?}");
+    found!(attempt).is_refused();
 
     let only = meant.id().fingerprint();
     let forced = backend.force_release(&key, Some(only)).await.unwrap();
 
-    assert_eq!(forced.ended().iter().map(Holder::fingerprint).collect::<Vec<_>>(), [only]);
-    assert_eq!(
-        forced.min_token(),
-        None,
-        "the release of one lease reported a minimum token, although the remaining holders have lower tokens"
-    );
-    assert_eq!(backend.renew(meant).await.unwrap(), Renewal::Taken);
+    found!(forced.ended().iter().map(Holder::fingerprint).collect::<Vec<_>>()).is([only]);
+    found!(forced.min_token(), "the release of one lease reported a minimum token, although the remaining holders have lower tokens").is(None);
+    found!(backend.renew(meant).await.unwrap()).is(Renewal::Taken);
     for lease in [one, other] {
-        assert_eq!(backend.renew(lease).await.unwrap(), Renewal::Renewed);
+        found!(backend.renew(lease).await.unwrap()).is(Renewal::Renewed);
     }
-    assert_eq!(backend.inspect(&key).await.unwrap().units(), 2);
+    found!(backend.inspect(&key).await.unwrap().units()).is(2);
     grant(&backend, &refused).await;
     for lease in [one, other, &refused] {
         backend.release(lease).await.unwrap();

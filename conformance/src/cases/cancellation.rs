@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::poll_fn;
+use leasehold_core::ErrorKind;
 use leasehold_core::backend::Operation;
 use leasehold_core::fault::Fault;
 use leasehold_core::retry::Retry;
-use leasehold_core::{ErrorKind, TryLockError};
 
 use super::promptly;
 use crate::scene::Scene;
@@ -55,7 +55,7 @@ pub(crate) async fn an_acquisition_may_be_dropped_at_any_point(scene: &Scene) {
             return;
         }
     }
-    panic!("the acquisition did not complete within {MANY} polls");
+    panic!("the acquisition: found no end, expected an end within {MANY} polls");
 }
 
 pub(crate) async fn a_wait_may_be_dropped_at_any_point(scene: &Scene) {
@@ -66,11 +66,12 @@ pub(crate) async fn a_wait_may_be_dropped_at_any_point(scene: &Scene) {
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
 
     for polls in 0..20 {
-        assert!(polled(scene, polls, mutex.lock()).await.is_none());
+        found!(polled(scene, polls, mutex.lock()).await.is_none()).is(true);
         let queued = polled(scene, polls, mutex.lock());
         let behind = polled(scene, polls, mutex.lock());
         let (queued, behind) = tokio::join!(queued, behind);
-        assert!(queued.is_none() && behind.is_none());
+        found!(queued.is_none()).is(true);
+        found!(behind.is_none()).is(true);
     }
 
     guard.release().await.unwrap();
@@ -86,7 +87,7 @@ pub(crate) async fn a_grant_that_no_caller_takes_is_given_back(scene: &Scene) {
 
     let gone = scene.within(scene.ttl() / 10, mutex.lock()).await;
 
-    assert!(gone.is_none());
+    found!(gone.is_none()).is(true);
     scene.until_free(&key, Duration::ZERO).await;
 }
 
@@ -103,7 +104,7 @@ pub(crate) async fn a_release_may_be_dropped_at_any_point(scene: &Scene) {
             return released.unwrap();
         }
     }
-    panic!("the release did not complete within {MANY} polls");
+    panic!("the release: found no end, expected an end within {MANY} polls");
 }
 
 pub(crate) async fn an_extension_may_be_dropped_at_any_point(scene: &Scene) {
@@ -118,10 +119,8 @@ pub(crate) async fn an_extension_may_be_dropped_at_any_point(scene: &Scene) {
         let done = polled(scene, polls, guard.extend(scene.ttl() * 2)).await.is_some();
 
         let stored = scene.witness(&key).await.unwrap().remaining().unwrap();
-        assert!(
-            guard.remaining() <= stored,
-            "the client considers the lease valid for longer than the store keeps it"
-        );
+        found!(guard.remaining(), "the time for which the client considers the lease valid")
+            .at_most(stored);
         guard
             .extend(scene.ttl() * 3)
             .await
@@ -131,7 +130,7 @@ pub(crate) async fn an_extension_may_be_dropped_at_any_point(scene: &Scene) {
             return;
         }
     }
-    panic!("the extension did not complete within {MANY} polls");
+    panic!("the extension: found no end, expected an end within {MANY} polls");
 }
 
 pub(crate) async fn a_dropped_waiter_gives_way_to_the_next(scene: &Scene) {
@@ -143,7 +142,7 @@ pub(crate) async fn a_dropped_waiter_gives_way_to_the_next(scene: &Scene) {
     let mut second = Box::pin(mutex.lock());
     let mut third = Box::pin(mutex.lock());
     for waiter in [&mut first, &mut second, &mut third] {
-        assert!(waiter.now_or_never().is_none());
+        found!(waiter.now_or_never().is_none()).is(true);
     }
 
     drop(first);
@@ -179,10 +178,8 @@ pub(crate) async fn a_timeout_that_races_the_grant_leaves_a_guard_or_nothing(sce
             }
         }
     }
-    assert!(
-        granted > 0 && cut_off > 0,
-        "expected granted and cancelled acquisitions, but {granted} were granted and {cut_off} cancelled"
-    );
+    found!(granted).more_than(0);
+    found!(cut_off).more_than(0);
 }
 
 pub(crate) async fn a_loop_that_starts_over_leaves_nothing_behind(scene: &Scene) {
@@ -192,7 +189,7 @@ pub(crate) async fn a_loop_that_starts_over_leaves_nothing_behind(scene: &Scene)
     let mutex = client.mutex(&key).unwrap();
     for _ in 0..200 {
         tokio::select! {
-            locked = mutex.lock() => panic!("{locked:?}"),
+            locked = mutex.lock() => panic!("a wait for a held lock: found {locked:?}, expected no end"),
             () = scene.blink(Duration::from_micros(300)) => {}
         }
     }
@@ -217,7 +214,7 @@ pub(crate) async fn an_aborted_task_releases_its_lock(scene: &Scene) {
 
     holder.abort();
 
-    assert!(holder.await.unwrap_err().is_cancelled());
+    found!(holder.await.unwrap_err().is_cancelled()).is(true);
     scene.until_free(&key, Duration::ZERO).await;
 }
 
@@ -231,14 +228,14 @@ pub(crate) async fn dropped_calls_do_not_mix_up_later_replies(scene: &Scene) {
             drop(polled(scene, 1 + round % 3, client.mutex(key).unwrap().lock()).await);
         }
         let locked = client.mutex(&keys[0]).unwrap().try_lock().await;
-        assert!(matches!(locked, Err(TryLockError::Busy(_))), "{locked:?}");
+        found!(locked).is_busy();
     }
 
     for key in &keys[1..] {
         let guard = client.mutex(key).unwrap().try_lock_for(promptly(scene)).await.unwrap();
-        assert_eq!(guard.key(), key);
+        found!(guard.key()).is(key);
         let holder = scene.witness(key).await.unwrap();
-        assert!(format!("{guard:?}").contains(&holder.fingerprint().to_string()));
+        found!(format!("{guard:?}").contains(&holder.fingerprint().to_string())).is(true);
         guard.release().await.unwrap();
     }
     guard.release().await.unwrap();

@@ -8,7 +8,7 @@ use leasehold_core::backend::Operation;
 use leasehold_core::election::{Election, Observer};
 use leasehold_core::fault::{Fault, News};
 use leasehold_core::retry::Retry;
-use leasehold_core::{ErrorKind, LockOptions, LossReason, TryLockError};
+use leasehold_core::{ErrorKind, LockOptions, LossReason};
 use tokio::task::JoinSet;
 
 use super::cancellation::{MANY, polled};
@@ -32,7 +32,8 @@ async fn shown(election: &Election) -> Option<String> {
 /// slack.
 async fn told(scene: &Scene, observer: &mut Observer, within: Duration) -> Option<String> {
     let told = scene.within(within + scene.slack(), observer.next()).await;
-    let told = told.unwrap_or_else(|| panic!("the observer received no report within {within:?}"));
+    let told = told
+        .unwrap_or_else(|| panic!("the observer: found no report, expected one within {within:?}"));
     told.unwrap().map(|leader| leader.value().to_string())
 }
 
@@ -43,16 +44,16 @@ async fn tells_of_every_change(
     election: &Election,
     mut observer: Observer,
 ) -> Vec<Duration> {
-    assert_eq!(
+    found!(
         told(scene, &mut observer, Duration::ZERO).await,
-        None,
         "the observer's first report named a leader, although there was no leader"
-    );
+    )
+    .is(None);
 
     let mut after = Vec::new();
     let mut tells = async |value: Option<&str>| {
         let changed_at = scene.now();
-        assert_eq!(told(scene, &mut observer, POLL).await.as_deref(), value);
+        found!(told(scene, &mut observer, POLL).await.as_deref()).is(value);
         after.push(scene.now().since(changed_at));
     };
     let term = election.campaign("one").await.unwrap();
@@ -83,16 +84,14 @@ pub(crate) async fn at_most_one_leads_at_a_time(scene: &Scene) {
             candidates.spawn(async move {
                 for round in 0..ROUNDS {
                     let term = election.campaign(name).await.unwrap();
-                    assert_eq!(
+                    found!(
                         leading.fetch_add(1, Ordering::SeqCst),
-                        0,
                         "two candidates were the leader at the same time"
-                    );
+                    )
+                    .is(0);
                     let token = term.token().number();
-                    assert!(
-                        last.swap(token, Ordering::SeqCst) < token,
-                        "the token of a leader was not larger than the previous leader's token"
-                    );
+                    found!(last.swap(token, Ordering::SeqCst), "the previous leader's token")
+                        .less_than(token);
                     tokio::task::yield_now().await;
                     leading.fetch_sub(1, Ordering::SeqCst);
                     if round % 2 == 0 {
@@ -110,11 +109,8 @@ pub(crate) async fn at_most_one_leads_at_a_time(scene: &Scene) {
     let (one, other) = (one.election(&key).unwrap(), other.election(&key).unwrap());
     scene.until_free(&key, Duration::ZERO).await;
     let term = one.try_campaign("one").await.expect("the only candidate did not become the leader");
-    assert!(matches!(other.try_campaign("other").await, Err(TryLockError::Busy(_))));
-    assert!(
-        matches!(one.try_campaign("one").await, Err(TryLockError::Busy(_))),
-        "a candidate became the leader twice in the same process"
-    );
+    found!(other.try_campaign("other").await).is_busy();
+    found!(one.try_campaign("one").await, "the second candidate of the same process").is_busy();
     term.resign().await.unwrap();
 }
 
@@ -132,7 +128,7 @@ pub(crate) async fn a_resignation_hands_over_at_once(scene: &Scene) {
         let election = client.election(&key).unwrap();
         let campaign = async move { election.campaign("next").await.unwrap() };
         let next = start_to_wait(scene, client, campaign).await;
-        assert!(!next.is_finished());
+        found!(next.is_finished()).is(false);
 
         if resigns {
             term.resign().await.unwrap();
@@ -169,12 +165,11 @@ pub(crate) async fn a_dead_leader_is_succeeded_within_a_ttl_and_knew_before(
     let after = scene.now().since(died_at);
     let latest = longest(scene, client.backend(), scene.ttl());
     scene.in_time("the next candidate becomes the leader", after, latest)?;
-    assert!(
-        term.deadline() < scene.now() && !term.is_held(),
-        "the dead leader still considers itself the leader"
-    );
-    assert_eq!(term.lost().await, Some(LossReason::Expired));
-    assert!(next.token().number() > term.token().number());
+    found!(term.deadline(), "the dead leader still considers itself the leader")
+        .less_than(scene.now());
+    found!(term.is_held(), "the dead leader still considers itself the leader").is(false);
+    found!(term.lost().await).is(Some(LossReason::Expired));
+    found!(next.token().number()).more_than(term.token().number());
     next.resign().await.unwrap();
     Ok(())
 }
@@ -183,29 +178,29 @@ pub(crate) async fn a_proclamation_is_seen_by_all(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let other = scene.client().await.election(&key).unwrap();
-    assert_eq!(shown(&other).await, None);
+    found!(shown(&other).await).is(None);
 
     let term = client.election(&key).unwrap().campaign("one").await.unwrap();
-    assert_eq!(shown(&other).await.as_deref(), Some("one"));
+    found!(shown(&other).await.as_deref()).is(Some("one"));
     let fingerprint = other.leader().await.unwrap().unwrap().fingerprint();
 
     // Renewals preserve the value.
     term.proclaim("another").await.unwrap();
     for _ in 0..3 {
-        assert_eq!(shown(&other).await.as_deref(), Some("another"));
+        found!(shown(&other).await.as_deref()).is(Some("another"));
         scene.pass(scene.ttl() / 2).await;
     }
 
     // The observer reports the value even if the store did not receive it immediately.
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1);
     let error = term.proclaim("a third").await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    found!(error.kind(), "{error}").is(ErrorKind::Unavailable);
     let is_shown = async || shown(&other).await.as_deref() == Some("a third");
     scene.until("the store shows the new value", scene.ttl() / 3, is_shown).await;
 
-    assert_eq!(other.leader().await.unwrap().unwrap().fingerprint(), fingerprint);
+    found!(other.leader().await.unwrap().unwrap().fingerprint()).is(fingerprint);
     term.resign().await.unwrap();
-    assert_eq!(shown(&other).await, None);
+    found!(shown(&other).await).is(None);
 }
 
 pub(crate) async fn an_observer_is_told_of_every_change(scene: &Scene) {
@@ -228,7 +223,11 @@ pub(crate) async fn an_observer_is_told_at_once_where_the_store_tells(scene: &Sc
         let after = tells_of_every_change(scene, &election, observed.observe()).await;
         soonest = soonest.into_iter().zip(after).map(|(one, other)| one.min(other)).collect();
     }
-    assert!(soonest.iter().all(|after| *after < POLL / 2), "{soonest:?}");
+    found!(
+        soonest.iter().all(|after| *after < POLL / 2),
+        "{soonest:?} are the shortest times to a report, and all are short"
+    )
+    .is(true);
 }
 
 pub(crate) async fn an_observer_without_news_looks_all_the_same(scene: &Scene) {
@@ -247,21 +246,18 @@ pub(crate) async fn an_observer_sees_a_leader_die(scene: &Scene) {
     let other = scene.client().await;
     let mut observer = other.election(&key).unwrap().observe();
     let term = dying.election(&key).unwrap().campaign("the dead").await.unwrap();
-    assert_eq!(told(scene, &mut observer, Duration::ZERO).await.as_deref(), Some("the dead"));
+    found!(told(scene, &mut observer, Duration::ZERO).await.as_deref()).is(Some("the dead"));
 
     // The observer must not report renewals.
     let quiet = scene.within(scene.ttl() * 3 / 2, observer.next()).await;
-    assert!(
-        quiet.is_none(),
-        "the observer reported {quiet:?}, although the leader had not changed"
-    );
+    found!(quiet.is_none(), "the observer reports nothing, and reported {quiet:?}").is(true);
     for operation in [Operation::Renew, Operation::Release] {
         faults.inject(operation, Fault::Fail(ErrorKind::Unavailable), 10_000);
     }
 
     let within = scene.ttl() + granularity(dying.backend());
-    assert_eq!(told(scene, &mut observer, within).await, None);
-    assert!(!term.is_held(), "the dead leader still considers itself the leader");
+    found!(told(scene, &mut observer, within).await).is(None);
+    found!(term.is_held(), "the dead leader still considers itself the leader").is(false);
     faults.heal();
 }
 
@@ -276,7 +272,8 @@ pub(crate) async fn a_campaign_may_be_dropped_at_any_point(scene: &Scene) {
     for polls in 0..20 {
         let (one, other) = (election.campaign("one"), election.campaign("other"));
         let (one, other) = tokio::join!(polled(scene, polls, one), polled(scene, polls, other));
-        assert!(one.is_none() && other.is_none());
+        found!(one.is_none()).is(true);
+        found!(other.is_none()).is(true);
     }
     term.resign().await.unwrap();
     let next = holder.try_campaign_for("next", scene.slack()).await.unwrap();
@@ -292,5 +289,5 @@ pub(crate) async fn a_campaign_may_be_dropped_at_any_point(scene: &Scene) {
             return;
         }
     }
-    panic!("the campaign did not complete within {MANY} polls");
+    panic!("the campaign: found no end, expected an end within {MANY} polls");
 }

@@ -40,12 +40,9 @@ pub(crate) async fn an_unrenewed_lease_ends_after_its_ttl_and_not_before(scene: 
 
     // The store's clock advances in ticks and may be slightly slow.
     let earliest = scene.ttl().saturating_sub(Duration::from_millis(1));
-    assert!(scene.now().since(sent_at) >= earliest, "the lease expired before its TTL had passed");
+    found!(scene.now().since(sent_at), "the time until the lease expired").at_least(earliest);
     let latest = answered_at + scene.ttl() + granularity(&backend) * 2 + scene.ttl() / 1_000;
-    assert!(
-        refused_at <= latest,
-        "the lease was still held at {refused_at:?}, although it should have expired by {latest:?}"
-    );
+    found!(refused_at, "the time of the last refusal").at_most(latest);
     other.release(&next).await.unwrap();
 }
 
@@ -61,11 +58,7 @@ pub(crate) async fn the_deadline_counts_from_before_the_request(scene: &Scene) {
     // If the deadline were calculated from the arrival of the request, it would be later by twice
     // this time.
     let latest = asked_at + (scene.ttl() - drift(scene.ttl())) + scene.ttl() / 8;
-    assert!(
-        guard.deadline() <= latest,
-        "the deadline {:?} is later than {latest:?}, so it was not calculated from a time before the request",
-        guard.deadline()
-    );
+    found!(guard.deadline(), "the deadline, which counts from before the request").at_most(latest);
     guard.release().await.unwrap();
 }
 
@@ -77,7 +70,7 @@ pub(crate) async fn a_slow_reply_leaves_less_of_the_lease(scene: &Scene) {
 
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    assert!(guard.remaining() <= scene.ttl() - drift(scene.ttl()) - slow);
+    found!(guard.remaining()).at_most(scene.ttl() - drift(scene.ttl()) - slow);
     drop(guard);
 }
 
@@ -87,9 +80,9 @@ pub(crate) async fn a_ttl_that_drift_eats_up_is_refused_before_any_request(scene
     for ttl in [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(4)] {
         let mutex = client.mutex(scene.key()).unwrap();
         let refused = mutex.with_options(scene.options().ttl(ttl)).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Invalid, "{ttl:?}");
+        found!(refused.kind(), "{ttl:?}").is(ErrorKind::Invalid);
     }
-    assert_eq!(faults.calls(Operation::Acquire), 0);
+    found!(faults.calls(Operation::Acquire)).is(0);
 }
 
 pub(crate) async fn the_longest_ttl_is_stored_exactly_and_a_longer_one_refused(scene: &Scene) {
@@ -98,14 +91,15 @@ pub(crate) async fn the_longest_ttl_is_stored_exactly_and_a_longer_one_refused(s
     let longest = client.backend().capabilities().max_ttl();
     let mutex = client.mutex(&key).unwrap();
     let too_long = scene.options().ttl(longest + Duration::from_millis(1));
-    assert_eq!(mutex.clone().with_options(too_long).unwrap_err().kind(), ErrorKind::Invalid);
+    found!(mutex.clone().with_options(too_long).unwrap_err().kind()).is(ErrorKind::Invalid);
 
     let mutex = mutex.with_options(scene.options().ttl(longest)).unwrap();
     let guard = mutex.lock().await.unwrap();
 
     let remaining = scene.witness(&key).await.unwrap().remaining().unwrap();
-    assert!(remaining <= longest && remaining > longest - scene.slack() - Duration::from_secs(1));
-    assert!(guard.remaining() <= longest - drift(longest));
+    found!(remaining).at_most(longest);
+    found!(remaining).more_than(longest - scene.slack() - Duration::from_secs(1));
+    found!(guard.remaining()).at_most(longest - drift(longest));
     guard.release().await.unwrap();
 }
 
@@ -121,9 +115,9 @@ pub(crate) async fn belief_ends_at_the_deadline_though_the_store_still_has_the_l
     faults.inject(Operation::Release, Fault::SwallowRequest, 100);
     scene.pass(guard.remaining()).await;
 
-    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
-    assert!(scene.witness(&key).await.is_some());
-    assert!(!guard.is_held());
+    found!(guard.state()).is(LeaseState::Lost(LossReason::Expired));
+    found!(scene.witness(&key).await.is_some()).is(true);
+    found!(guard.is_held()).is(false);
     faults.heal();
     drop(guard);
 }
@@ -144,9 +138,9 @@ pub(crate) async fn a_release_overtaken_by_expiry_leaves_the_successor(scene: &S
     grant(&other, &next).await;
     scene.pass(scene.ttl() * 2).await;
 
-    assert!(outcome.is_err(), "a release without a reply was reported as a success");
+    found!(outcome.is_err(), "a release without a reply is an error").is(true);
     let holder = scene.witness(&key).await.expect("the late release removed the successor's lease");
-    assert_eq!(holder.fingerprint(), next.id().fingerprint());
+    found!(holder.fingerprint()).is(next.id().fingerprint());
     other.release(&next).await.unwrap();
 }
 
@@ -157,14 +151,14 @@ pub(crate) async fn a_guard_past_its_deadline_only_says_that_it_is_lost(scene: &
 
     scene.pass(scene.ttl()).await;
 
-    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
-    assert_eq!(guard.remaining(), Duration::ZERO);
-    assert_eq!(guard.ensure_held(Duration::ZERO).unwrap_err().kind(), ErrorKind::LeaseLost);
-    assert_eq!(guard.extend(scene.ttl()).await.unwrap_err().kind(), ErrorKind::LeaseLost);
-    assert_eq!(guard.while_held(async {}).await.unwrap_err().kind(), ErrorKind::LeaseLost);
-    assert_eq!(guard.lost().await, Some(LossReason::Expired));
+    found!(guard.state()).is(LeaseState::Lost(LossReason::Expired));
+    found!(guard.remaining()).is(Duration::ZERO);
+    found!(guard.ensure_held(Duration::ZERO).unwrap_err().kind()).is(ErrorKind::LeaseLost);
+    found!(guard.extend(scene.ttl()).await.unwrap_err().kind()).is(ErrorKind::LeaseLost);
+    found!(guard.while_held(async {}).await.unwrap_err().kind()).is(ErrorKind::LeaseLost);
+    found!(guard.lost().await).is(Some(LossReason::Expired));
     scene.until_free(&key, granularity(client.backend())).await;
-    assert_eq!(guard.release().await.unwrap_err().loss(), Some(LossReason::Expired));
+    found!(guard.release().await.unwrap_err().loss()).is(Some(LossReason::Expired));
 }
 
 pub(crate) async fn a_holder_that_is_gone_frees_the_key_within_a_ttl(scene: &Scene) {

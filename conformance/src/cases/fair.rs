@@ -43,7 +43,7 @@ pub(crate) async fn claims_are_served_in_order_of_arrival(scene: &Scene) {
         let mut queue = Vec::new();
         for _ in 0..WAITERS {
             let waiter = long_lease(scene, &key);
-            assert!(!queue_for(&backend, &waiter, place).await);
+            found!(queue_for(&backend, &waiter, place).await).is(false);
             queue.push(waiter);
         }
         // Some waiters leave from any position in the queue.
@@ -61,16 +61,18 @@ pub(crate) async fn claims_are_served_in_order_of_arrival(scene: &Scene) {
             for _ in 0..2 {
                 if !queue.is_empty() {
                     let other = &queue[fastrand::usize(..queue.len())];
-                    assert!(
-                        !queue_for(&backend, other, place).await,
+                    found!(
+                        queue_for(&backend, other, place).await,
                         "a claim was granted before its turn"
-                    );
+                    )
+                    .is(false);
                 }
             }
-            assert!(
+            found!(
                 queue_for(&backend, &first, place).await,
-                "the first claim in the queue was not granted"
-            );
+                "the first claim in the queue is granted"
+            )
+            .is(true);
             holder = first;
         }
         backend.release(&holder).await.unwrap();
@@ -99,7 +101,7 @@ pub(crate) async fn fair_callers_are_served_in_order_across_clients(scene: &Scen
         waiter.await.unwrap();
     }
 
-    assert_eq!(*served.lock().unwrap_or_else(PoisonError::into_inner), [0, 1, 2, 3, 4, 5]);
+    found!(*served.lock().unwrap_or_else(PoisonError::into_inner)).is([0, 1, 2, 3, 4, 5]);
 }
 
 pub(crate) async fn no_claim_passes_the_queue(scene: &Scene) {
@@ -108,14 +110,18 @@ pub(crate) async fn no_claim_passes_the_queue(scene: &Scene) {
     let (holder, waiter, passer) =
         (long_lease(scene, &key), long_lease(scene, &key), long_lease(scene, &key));
     grant(&backend, &holder).await;
-    assert!(!queue_for(&backend, &waiter, scene.long_ttl()).await);
+    found!(queue_for(&backend, &waiter, scene.long_ttl()).await).is(false);
 
     backend.release(&holder).await.unwrap();
 
     let contention = refusal(&backend, &passer).await;
     let retry_after = contention.retry_after();
-    assert!(retry_after.is_none_or(|time| time <= scene.long_ttl()), "{retry_after:?}");
-    assert!(queue_for(&backend, &waiter, scene.ttl()).await);
+    found!(
+        retry_after.is_none_or(|time| time <= scene.long_ttl()),
+        "{retry_after:?} is at most the TTL of the queue entry"
+    )
+    .is(true);
+    found!(queue_for(&backend, &waiter, scene.ttl()).await).is(true);
     backend.release(&waiter).await.unwrap();
     grant(&backend, &passer).await;
     backend.release(&passer).await.unwrap();
@@ -140,7 +146,7 @@ pub(crate) async fn a_waiter_keeps_its_place_for_as_long_as_it_waits(scene: &Sce
     guard.release().await.unwrap();
 
     let guard = first.await.unwrap();
-    assert!(!second.is_finished());
+    found!(second.is_finished()).is(false);
     guard.release().await.unwrap();
     second.await.unwrap().release().await.unwrap();
 }
@@ -163,10 +169,7 @@ pub(crate) async fn an_outage_is_no_busy_loop_for_a_queue(scene: &Scene) {
 
     // The first attempts follow each other quickly, and later there are a few attempts per second.
     let most = 20 + usize::try_from((scene.ttl() * 3).as_millis() / 150).unwrap();
-    assert!(
-        (1..=most).contains(&attempts),
-        "the client made {attempts} attempts, but 1 to {most} are allowed"
-    );
+    found!((1..=most).contains(&attempts), "{attempts} attempts are between 1 and {most}").is(true);
     guard.release().await.unwrap();
     let next = scene.within(Duration::from_secs(1) + scene.slack(), waits).await;
     next.expect("the waiter did not acquire the lock after the outage")
@@ -182,7 +185,7 @@ pub(crate) async fn a_dead_waiter_holds_up_the_next_for_its_place_only(scene: &S
     let (holder, dead) = (long_lease(scene, &key), long_lease(scene, &key));
     grant(&backend, &holder).await;
     let died_at = scene.now();
-    assert!(!queue_for(&backend, &dead, scene.ttl()).await);
+    found!(queue_for(&backend, &dead, scene.ttl()).await).is(false);
     let (client, _faults) = scene.faulty_with(fair(scene)).await;
     let mutex = client.mutex(&key).unwrap();
     let next = start_to_wait(scene, &client, async move { mutex.lock().await.unwrap() }).await;
@@ -191,10 +194,11 @@ pub(crate) async fn a_dead_waiter_holds_up_the_next_for_its_place_only(scene: &S
     let guard = next.await.unwrap();
 
     let after = scene.now().since(died_at);
-    assert!(
-        after + Duration::from_millis(50) >= scene.ttl(),
-        "the dead waiter was skipped after {after:?}, before its queue entry had expired"
-    );
+    found!(
+        after + Duration::from_millis(50),
+        "the time for which the dead waiter delays the next waiter"
+    )
+    .at_least(scene.ttl());
     scene.in_time(
         "the next waiter holds the lock",
         after,
@@ -218,7 +222,7 @@ pub(crate) async fn a_waiter_that_gives_up_leaves_the_queue_at_once(scene: &Scen
     let timed = timed.await;
 
     dropped.abort();
-    assert!(timed.await.unwrap().unwrap_err().into_busy().is_ok());
+    found!(timed.await.unwrap().unwrap_err().into_busy().is_ok()).is(true);
     guard.release().await.unwrap();
     let released_at = scene.now();
     let next = mutex
@@ -227,10 +231,7 @@ pub(crate) async fn a_waiter_that_gives_up_leaves_the_queue_at_once(scene: &Scen
         .expect("a waiter that has left still blocks the queue");
 
     let after = scene.now().since(released_at);
-    assert!(
-        after < scene.slack(),
-        "waiters that had left the queue delayed the next acquisition by {after:?}"
-    );
+    found!(after, "the delay by waiters that had left the queue").less_than(scene.slack());
     next.release().await.unwrap();
 }
 
@@ -241,17 +242,17 @@ pub(crate) async fn a_waiter_that_comes_back_goes_to_the_end(scene: &Scene) {
         (long_lease(scene, &key), long_lease(scene, &key), long_lease(scene, &key));
     let place = scene.long_ttl();
     grant(&backend, &holder).await;
-    assert!(!queue_for(&backend, &leaver, place).await);
-    assert!(!queue_for(&backend, &stayer, place).await);
+    found!(queue_for(&backend, &leaver, place).await).is(false);
+    found!(queue_for(&backend, &stayer, place).await).is(false);
 
     backend.release(&leaver).await.unwrap();
-    assert!(!queue_for(&backend, &leaver, place).await);
+    found!(queue_for(&backend, &leaver, place).await).is(false);
     backend.release(&holder).await.unwrap();
 
-    assert!(!queue_for(&backend, &leaver, place).await);
-    assert!(queue_for(&backend, &stayer, place).await);
+    found!(queue_for(&backend, &leaver, place).await).is(false);
+    found!(queue_for(&backend, &stayer, place).await).is(true);
     backend.release(&stayer).await.unwrap();
-    assert!(queue_for(&backend, &leaver, place).await);
+    found!(queue_for(&backend, &leaver, place).await).is(true);
     backend.release(&leaver).await.unwrap();
 }
 
@@ -261,15 +262,16 @@ pub(crate) async fn a_queue_outlives_a_holder_that_dies(scene: &Scene) {
     let (dies, waiter, passer) =
         (scene.lease(&key), long_lease(scene, &key), long_lease(scene, &key));
     grant(&backend, &dies).await;
-    assert!(!queue_for(&backend, &waiter, scene.long_ttl()).await);
+    found!(queue_for(&backend, &waiter, scene.long_ttl()).await).is(false);
 
     pass_the_end(scene, &backend, scene.ttl()).await;
 
     refusal(&backend, &passer).await;
-    assert!(
+    found!(
         queue_for(&backend, &waiter, scene.long_ttl()).await,
-        "the first claim in the queue was not granted"
-    );
+        "the first claim in the queue is granted"
+    )
+    .is(true);
     backend.release(&waiter).await.unwrap();
 }
 
@@ -279,10 +281,10 @@ pub(crate) async fn a_waiter_that_is_served_has_left_the_queue(scene: &Scene) {
     let (holder, waiter, next) =
         (long_lease(scene, &key), scene.lease(&key), long_lease(scene, &key));
     grant(&backend, &holder).await;
-    assert!(!queue_for(&backend, &waiter, scene.long_ttl()).await);
+    found!(queue_for(&backend, &waiter, scene.long_ttl()).await).is(false);
     backend.release(&holder).await.unwrap();
 
-    assert!(queue_for(&backend, &waiter, scene.long_ttl()).await);
+    found!(queue_for(&backend, &waiter, scene.long_ttl()).await).is(true);
     pass_the_end(scene, &backend, scene.ttl()).await;
 
     // The lease has expired, and its queue entry is gone.
@@ -297,12 +299,12 @@ pub(crate) async fn a_waiter_that_leaves_wakes_the_next(scene: &Scene) {
     let rarely = Retry::unlimited().every(scene.ttl() * 60);
     let (client, _faults) = scene.faulty_with(fair(scene).retry(rarely)).await;
     grant(&backend, &holder).await;
-    assert!(!queue_for(&backend, &first, scene.long_ttl()).await);
+    found!(queue_for(&backend, &first, scene.long_ttl()).await).is(false);
     let mutex = client.mutex(&key).unwrap();
     let behind = start_to_wait(scene, &client, async move { mutex.lock().await.unwrap() }).await;
     backend.release(&holder).await.unwrap();
     scene.pass(Duration::from_millis(50)).await;
-    assert!(!behind.is_finished());
+    found!(behind.is_finished()).is(false);
 
     backend.release(&first).await.unwrap();
 
@@ -319,13 +321,13 @@ pub(crate) async fn a_place_may_be_given_up_late_and_twice(scene: &Scene) {
     let backend = scene.backend().await;
     let (holder, waiter) = (long_lease(scene, &key), long_lease(scene, &key));
     grant(&backend, &holder).await;
-    assert!(!queue_for(&backend, &waiter, scene.long_ttl()).await);
+    found!(queue_for(&backend, &waiter, scene.long_ttl()).await).is(false);
 
     for _ in 0..3 {
-        assert_eq!(backend.release(&waiter).await.unwrap(), Release::NotHeld);
+        found!(backend.release(&waiter).await.unwrap()).is(Release::NotHeld);
     }
-    assert_eq!(backend.release(&holder).await.unwrap(), Release::Released);
-    assert_eq!(backend.release(&waiter).await.unwrap(), Release::NotHeld);
+    found!(backend.release(&holder).await.unwrap()).is(Release::Released);
+    found!(backend.release(&waiter).await.unwrap()).is(Release::NotHeld);
 }
 
 pub(crate) async fn a_fair_wait_may_be_dropped_at_any_point(scene: &Scene) {
@@ -339,7 +341,8 @@ pub(crate) async fn a_fair_wait_may_be_dropped_at_any_point(scene: &Scene) {
     for polls in 0..20 {
         let (one, other) =
             tokio::join!(polled(scene, polls, mutex.lock()), polled(scene, polls, mutex.lock()));
-        assert!(one.is_none() && other.is_none());
+        found!(one.is_none()).is(true);
+        found!(other.is_none()).is(true);
     }
     guard.release().await.unwrap();
 
@@ -354,19 +357,20 @@ pub(crate) async fn a_place_that_has_ended_is_lost(scene: &Scene) {
         (long_lease(scene, &key), long_lease(scene, &key), long_lease(scene, &key));
     let (short, place) = (scene.ttl() / 4, scene.long_ttl());
     grant(&backend, &holder).await;
-    assert!(!queue_for(&backend, &late, short).await);
-    assert!(!queue_for(&backend, &stayer, place).await);
+    found!(queue_for(&backend, &late, short).await).is(false);
+    found!(queue_for(&backend, &stayer, place).await).is(false);
 
     pass_the_end(scene, &backend, short).await;
-    assert!(!queue_for(&backend, &late, place).await);
+    found!(queue_for(&backend, &late, place).await).is(false);
     backend.release(&holder).await.unwrap();
 
-    assert!(
-        !queue_for(&backend, &late, place).await,
+    found!(
+        queue_for(&backend, &late, place).await,
         "a claim was granted before a claim that was queued earlier"
-    );
-    assert!(queue_for(&backend, &stayer, place).await);
+    )
+    .is(false);
+    found!(queue_for(&backend, &stayer, place).await).is(true);
     backend.release(&stayer).await.unwrap();
-    assert!(queue_for(&backend, &late, place).await);
+    found!(queue_for(&backend, &late, place).await).is(true);
     backend.release(&late).await.unwrap();
 }

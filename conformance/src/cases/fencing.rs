@@ -21,7 +21,7 @@ pub(crate) async fn tokens_strictly_increase(scene: &Scene) {
     for backend in backends.iter().cycle().take(scene.rounds(GRANTS)) {
         let lease = scene.lease(&key);
         let token = grant(backend, &lease).await.token();
-        assert!(token > last, "the token {token} is not larger than the previous token {last}");
+        found!(token, "the next token").more_than(last);
         last = token;
         backend.release(&lease).await.unwrap();
     }
@@ -34,7 +34,7 @@ pub(crate) async fn tokens_follow_real_time_across_clients(scene: &Scene) {
     for client in clients.iter().cycle().take(100) {
         let guard = client.mutex(&key).unwrap().lock().await.unwrap();
         let token = guard.token().clone();
-        assert!(last.is_none_or(|last| last < token));
+        found!(last.is_none_or(|last| last < token)).is(true);
         last = Some(token);
         guard.release().await.unwrap();
     }
@@ -49,7 +49,7 @@ pub(crate) async fn tokens_survive_renewals(scene: &Scene) {
     scene.pass(scene.ttl() * 3 / 2).await;
     guard.extend(scene.ttl() * 2).await.unwrap();
 
-    assert_eq!(*guard.token(), token);
+    found!(*guard.token()).is(token);
     guard.release().await.unwrap();
 }
 
@@ -62,7 +62,7 @@ pub(crate) async fn tokens_increase_after_expiry(scene: &Scene) {
     let lease = scene.lease(&key);
     let second = grant(&backend, &lease).await;
 
-    assert!(second.token() > first.token());
+    found!(second.token()).more_than(first.token());
     backend.release(&lease).await.unwrap();
 }
 
@@ -73,16 +73,13 @@ pub(crate) async fn tokens_increase_after_a_forced_release(scene: &Scene) {
 
     let forced = client.admin().force_release(&key, "conformance").await.unwrap();
 
-    assert_eq!(forced.ended().len(), 1);
+    found!(forced.ended().len()).is(1);
     let other = scene.client().await;
     let next = other.mutex(&key).unwrap().lock().await.unwrap();
-    assert!(next.token() > guard.token());
+    found!(next.token()).more_than(guard.token());
     if let Some(min) = forced.min_token() {
-        assert!(
-            guard.token().number() < min,
-            "the former holder's token is not below the minimum token"
-        );
-        assert!(next.token().number() >= min, "the next holder's token is below the minimum token");
+        found!(guard.token().number(), "the former holder's token").less_than(min);
+        found!(next.token().number(), "the next holder's token").at_least(min);
     }
     next.release().await.unwrap();
     drop(guard);
@@ -101,7 +98,8 @@ pub(crate) async fn a_repeated_request_has_the_token_of_the_live_grant(scene: &S
     guard.release().await.unwrap();
     let after = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    assert!(before < token && token < *after.token());
+    found!(token).more_than(before);
+    found!(*after.token()).more_than(token);
     after.release().await.unwrap();
 }
 
@@ -111,8 +109,8 @@ pub(crate) async fn tokens_of_different_keys_have_no_order(scene: &Scene) {
     let one = client.mutex(&one).unwrap().lock().await.unwrap();
     let other = client.mutex(&other).unwrap().lock().await.unwrap();
 
-    assert_eq!(one.token().partial_cmp(other.token()), None);
-    assert_ne!(one.token(), other.token());
+    found!(one.token().partial_cmp(other.token())).is(None);
+    found!(one.token()).is_not(other.token());
     one.release().await.unwrap();
     other.release().await.unwrap();
 }
@@ -130,10 +128,11 @@ pub(crate) async fn a_resource_that_checks_tokens_refuses_a_late_holder(scene: &
     let next = grant(&backend, &lease).await.token();
 
     resource.admit(&token(next)).unwrap();
-    assert!(
+    found!(
         resource.admit(&token(paused)).is_err(),
-        "the resource accepted the write of a former holder"
-    );
+        "the resource rejects the write of a former holder"
+    )
+    .is(true);
     resource.admit(&token(next)).expect("the resource rejected a second write of the same holder");
     backend.release(&lease).await.unwrap();
 }
@@ -148,10 +147,7 @@ pub(crate) async fn tokens_increase_after_a_restart(scene: &Scene) {
     scene.disturb(Disturbance::Restart).await;
 
     let after = token_when_up(scene, &backend, &key).await;
-    assert!(
-        after > before,
-        "after the restart, the token {after} is not larger than the earlier token {before}"
-    );
+    found!(after, "the token after the restart").more_than(before);
 }
 
 async fn token_when_up(scene: &Scene, backend: &Observed, key: &LockKey) -> u64 {
@@ -165,10 +161,7 @@ async fn token_when_up(scene: &Scene, backend: &Observed, key: &LockKey) -> u64 
                 drop(backend.release(&lease).await);
                 return grant.token();
             }
-            other => assert!(
-                scene.now() < give_up,
-                "the store did not become available again: {other:?}"
-            ),
+            other => found!(scene.now(), "the time, because of {other:?}").less_than(give_up),
         }
         scene.pass(scene.ttl() / 50).await;
     }

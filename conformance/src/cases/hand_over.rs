@@ -36,7 +36,7 @@ async fn calls_behind<'a>(
 ) -> (LockGuard, VecDeque<Call<'a>>) {
     let mut calls: VecDeque<_> = (0..count).map(|_| mutex.lock().boxed()).collect();
     for call in &mut calls {
-        assert!(call.now_or_never().is_none());
+        found!(call.now_or_never().is_none()).is(true);
     }
     let first = calls.pop_front().expect("at least one call is waiting");
     let (released, guard) = tokio::join!(held.release(), first);
@@ -61,22 +61,16 @@ pub(crate) async fn a_lease_passes_to_the_next_task_without_a_request(scene: &Sc
         let token = guard.token().clone();
         guard.release().await.unwrap();
         guard = next.await.unwrap();
-        assert!(
-            token < *guard.token(),
-            "the next holder's token is not larger than the previous holder's token"
-        );
+        found!(*guard.token(), "the next holder's token").more_than(token);
     }
 
-    assert_eq!(calls(&client), before, "the hand-off sent a request to the store");
-    assert!(scene.witness(&key).await.is_some());
+    found!(calls(&client), "the hand-off sent a request to the store").is(before);
+    found!(scene.witness(&key).await.is_some()).is(true);
     let last = guard.token().clone();
     guard.release().await.unwrap();
-    assert!(scene.witness(&key).await.is_none());
+    found!(scene.witness(&key).await.is_none()).is(true);
     let guard = other.mutex(&key).unwrap().lock().await.unwrap();
-    assert!(
-        last < *guard.token(),
-        "the store's next token is not larger than the last token of the hand-offs"
-    );
+    found!(*guard.token(), "the store's next token").more_than(last);
     guard.release().await.unwrap();
 }
 
@@ -86,10 +80,10 @@ pub(crate) async fn spare_tokens_belong_to_one_grant(scene: &Scene) {
     for spare in [0, 5, 1_000, 0, 3].into_iter().cycle().take(50) {
         let claim = Claim::new(scene.lease(&key)).with_spare_tokens(spare);
         let Attempt::Granted(grant) = backend.try_acquire(&claim).await.unwrap() else {
-            panic!("a free lock was not granted");
+            panic!("a claim for a free lock: found a refusal, expected a grant");
         };
-        assert!(grant.token() > last, "{} after {last}", grant.token());
-        assert!(grant.spare_tokens() <= spare);
+        found!(grant.token()).more_than(last);
+        found!(grant.spare_tokens()).at_most(spare);
         last = grant.token() + u64::from(grant.spare_tokens());
         backend.release(claim.lease()).await.unwrap();
     }
@@ -140,11 +134,10 @@ pub(crate) async fn a_lost_lease_is_not_passed_on(scene: &Scene) {
     drop(guard);
 
     let guard = next.await.unwrap();
-    assert!(guard.is_held() && token < *guard.token());
-    assert!(
-        scene.witness(&key).await.is_some(),
-        "the next holder does not have a lease of its own"
-    );
+    found!(guard.is_held()).is(true);
+    found!(*guard.token()).more_than(token);
+    found!(scene.witness(&key).await.is_some(), "the store shows a lease of the next holder")
+        .is(true);
     guard.release().await.unwrap();
 }
 
@@ -163,11 +156,11 @@ pub(crate) async fn a_loss_is_only_the_present_holders(scene: &Scene) {
 
     let lost = scene.within(scene.ttl() * 2, guard.lost()).await;
     lost.expect("the new holder did not notice the forced release in time");
-    assert_eq!(
+    found!(
         (&mut former).now_or_never(),
-        Some(None),
         "a holder that had handed off its lease received a loss notification"
-    );
+    )
+    .is(Some(None));
 }
 
 /// Holds the lock for one millisecond.
@@ -202,7 +195,7 @@ pub(crate) async fn other_processes_get_their_turn(scene: &Scene) {
 pub(crate) async fn processes_that_want_it_all_the_time_get_fair_shares(scene: &Scene) {
     const LOCKS: usize = 300;
 
-    assert!(waiting_is_queueing(scene, Share::Whole).await, "a waiting claim was not queued");
+    found!(waiting_is_queueing(scene, Share::Whole).await, "a waiting claim is queued").is(true);
     let key = scene.key();
     let clients = [scene.client_with(long(scene)).await, scene.client_with(long(scene)).await];
     let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
@@ -221,10 +214,10 @@ pub(crate) async fn processes_that_want_it_all_the_time_get_fair_shares(scene: &
     tasks.join_all().await;
 
     let [one, other] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-    assert!(
-        one <= other * 2 && other <= one * 2,
-        "one process acquired the lock much more often: {one} and {other} acquisitions"
-    );
+    found!(one, "the acquisitions of one process, at most twice those of the other process")
+        .at_most(other * 2);
+    found!(other, "the acquisitions of one process, at most twice those of the other process")
+        .at_most(one * 2);
 }
 
 pub(crate) async fn a_former_owner_does_not_enter_again(scene: &Scene) {
@@ -234,19 +227,20 @@ pub(crate) async fn a_former_owner_does_not_enter_again(scene: &Scene) {
     let (first, second) = (OwnerId::new(), OwnerId::new());
     let guard = first.scope(mutex.lock()).await.unwrap();
     let mut next = Box::pin(second.scope(mutex.lock()));
-    assert!((&mut next).now_or_never().is_none());
+    found!((&mut next).now_or_never().is_none()).is(true);
 
     guard.release().await.unwrap();
     let guard: LockGuard = next.await.unwrap();
 
-    assert!(
+    found!(
         first.scope(mutex.try_lock()).await.unwrap_err().into_busy().is_ok(),
-        "the first owner acquired a lock that was handed off to another owner"
-    );
+        "the first owner is refused a lock that was handed off to another owner"
+    )
+    .is(true);
     let again = second.scope(mutex.try_lock()).await.unwrap();
-    assert_eq!(again.token(), guard.token());
+    found!(again.token()).is(guard.token());
     guard.release().await.unwrap();
-    assert!(first.scope(mutex.try_lock()).await.unwrap_err().into_busy().is_ok());
+    found!(first.scope(mutex.try_lock()).await.unwrap_err().into_busy().is_ok()).is(true);
     again.release().await.unwrap();
     let guard = first.scope(mutex.try_lock()).await.unwrap();
     guard.release().await.unwrap();
@@ -269,7 +263,7 @@ pub(crate) async fn without_it_every_holder_asks_the_store(scene: &Scene) {
         guard.release().await.unwrap();
         next.await.unwrap().release().await.unwrap();
 
-        assert!(faults.calls(Operation::Acquire) > before);
+        found!(faults.calls(Operation::Acquire)).more_than(before);
     }
 }
 
@@ -283,14 +277,14 @@ pub(crate) async fn a_caller_that_wants_another_lease_asks_the_store(scene: &Sce
         let other = mutex.clone().with_options(others).unwrap();
         let guard = mutex.lock().await.unwrap();
         let mut next = Box::pin(other.lock());
-        assert!((&mut next).now_or_never().is_none());
+        found!((&mut next).now_or_never().is_none()).is(true);
         let before = faults.calls(Operation::Acquire);
 
         guard.release().await.unwrap();
         let guard = next.await.unwrap();
 
-        assert!(faults.calls(Operation::Acquire) > before);
-        assert!(guard.remaining() <= ttl);
+        found!(faults.calls(Operation::Acquire)).more_than(before);
+        found!(guard.remaining()).at_most(ttl);
         guard.release().await.unwrap();
     }
 }

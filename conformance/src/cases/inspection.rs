@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use leasehold_core::admin::Waiter;
-use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Share};
+use leasehold_core::backend::{Claim, Lease, LockBackend, Patience, Share};
 use leasehold_core::{Description, Error, LockClient, LockKey, LockKind, Mutex};
 
 use super::grant;
@@ -23,7 +23,7 @@ pub(crate) async fn each_kind_of_lock_is_told(scene: &Scene) {
         (Share::WRITER, LockKind::Writer),
     ] {
         let lease = scene.lease(&scene.key()).with_share(share);
-        assert_eq!(backend.inspect(lease.key()).await.unwrap().kind(), None);
+        found!(backend.inspect(lease.key()).await.unwrap().kind()).is(None);
         grant(&backend, &lease).await;
 
         let held = backend.inspect(lease.key()).await.unwrap();
@@ -31,8 +31,12 @@ pub(crate) async fn each_kind_of_lock_is_told(scene: &Scene) {
         let renewed = backend.inspect(lease.key()).await.unwrap();
 
         for seen in [held, renewed] {
-            assert_eq!((seen.kind(), seen.holders().len()), (Some(kind), 1), "{seen:?}");
-            assert_eq!(seen.holders()[0].units(), share.units());
+            found!(
+                (seen.kind(), seen.holders().len()),
+                "the inspection shows the specified state: {seen:?}"
+            )
+            .is((Some(kind), 1));
+            found!(seen.holders()[0].units()).is(share.units());
         }
         backend.release(&lease).await.unwrap();
     }
@@ -45,8 +49,9 @@ pub(crate) async fn a_downgrade_is_seen(scene: &Scene) {
     let reader = writer.downgrade().await.unwrap();
 
     let seen = client.admin().inspect(&key).await.unwrap();
-    assert_eq!(seen.kind(), Some(LockKind::Reader), "{seen:?}");
-    assert_eq!(seen.waiting(), Some(0));
+    found!(seen.kind(), "the inspection shows the specified state: {seen:?}")
+        .is(Some(LockKind::Reader));
+    found!(seen.waiting()).is(Some(0));
     reader.release().await.unwrap();
 }
 
@@ -60,8 +65,13 @@ pub(crate) async fn a_holder_has_the_token_of_its_guard(scene: &Scene) {
     for (guard, is_known) in [(&mutex, false), (&permit, true)] {
         let seen = client.admin().inspect(guard.key()).await.unwrap();
         let token = seen.holders()[0].token();
-        assert!(!is_known || token.is_some(), "{seen:?}");
-        assert!(token.is_none_or(|token| token == guard.token().number()), "{seen:?}");
+        found!(!is_known || token.is_some(), "the inspection shows the specified state: {seen:?}")
+            .is(true);
+        found!(
+            token.is_none_or(|token| token == guard.token().number()),
+            "the inspection shows the specified state: {seen:?}"
+        )
+        .is(true);
     }
     mutex.release().await.unwrap();
     permit.release().await.unwrap();
@@ -83,16 +93,10 @@ pub(crate) async fn a_holder_is_seen_to_age(scene: &Scene) {
     let at_most = scene.now().since(asked_at).max(began.elapsed());
 
     if let Some(time) = seen.holders()[0].held_for() {
-        assert!(
-            time <= at_most + NEARLY,
-            "the reported holding time {time:?} is longer than the actual time, {at_most:?}"
-        );
+        found!(time, "the reported holding time").at_most(at_most + NEARLY);
         // In driven time, some stores do not advance their wall clock.
         let at_least = if scene.time() == Time::Driven { Duration::ZERO } else { passed };
-        assert!(
-            time + NEARLY >= at_least,
-            "the reported holding time {time:?} is shorter than the actual time, {at_least:?}"
-        );
+        found!(time + NEARLY, "the reported holding time, with a tolerance").at_least(at_least);
     }
     guard.release().await.unwrap();
 }
@@ -107,23 +111,31 @@ pub(crate) async fn claims_in_the_queue_are_listed_in_order(scene: &Scene) {
     for (lease, patience) in [(&first, Patience::Queues(long)), (&second, Patience::Waits)] {
         let claim = Claim::new(lease.clone()).with_patience(patience);
         let refused = other.try_acquire(&claim).await.unwrap();
-        assert!(matches!(refused, Attempt::Held(_)), "{refused:?}");
+        found!(refused).is_refused();
     }
 
     let seen = backend.inspect(&key).await.unwrap();
 
     let fingerprint = |lease: &Lease| lease.id().fingerprint();
     let waiting: Vec<_> = seen.queue().iter().map(Waiter::fingerprint).collect();
-    assert_eq!(waiting, [&first, &second].map(fingerprint));
-    assert_eq!(seen.waiting(), Some(2));
-    assert!(seen.queue().iter().all(|waiter| waiter.kind() == LockKind::Mutex), "{seen:?}");
+    found!(waiting).is([&first, &second].map(fingerprint));
+    found!(seen.waiting()).is(Some(2));
+    found!(
+        seen.queue().iter().all(|waiter| waiter.kind() == LockKind::Mutex),
+        "the inspection shows the specified state: {seen:?}"
+    )
+    .is(true);
     let described = |number: usize| seen.queue()[number].description().cloned();
-    assert!(described(0).is_none_or(|it| Some(it) == text("first")), "{seen:?}");
-    assert_eq!(described(1), text("second"));
+    found!(
+        described(0).is_none_or(|it| Some(it) == text("first")),
+        "the inspection shows the specified state: {seen:?}"
+    )
+    .is(true);
+    found!(described(1)).is(text("second"));
 
     for (lease, left) in [(&first, 1), (&second, 0)] {
         other.release(lease).await.unwrap();
-        assert_eq!(backend.inspect(&key).await.unwrap().waiting(), Some(left));
+        found!(backend.inspect(&key).await.unwrap().waiting()).is(Some(left));
     }
     backend.release(&holder).await.unwrap();
 }
@@ -136,7 +148,7 @@ async fn listed<B: LockBackend>(
     let mut keys = client.admin().list(prefix)?;
     let mut found = BTreeMap::new();
     while let Some(page) = keys.next_page().await? {
-        assert!(!page.is_empty());
+        found!(page.is_empty()).is(false);
         for key in page {
             *found.entry(key).or_default() += 1;
         }
@@ -164,9 +176,9 @@ pub(crate) async fn keys_in_use_are_listed_and_no_others(scene: &Scene) {
     let (mut expected, mut below): (Vec<LockKey>, Vec<LockKey>) = (keys(&held), keys(&held[..3]));
     expected.sort();
     below.sort();
-    assert_eq!(all.into_keys().collect::<Vec<_>>(), expected);
-    assert_eq!(some.into_keys().collect::<Vec<_>>(), below);
-    assert!(none.is_empty(), "{none:?}");
+    found!(all.into_keys().collect::<Vec<_>>()).is(expected);
+    found!(some.into_keys().collect::<Vec<_>>()).is(below);
+    found!(none.is_empty(), "no keys are listed, and the store listed {none:?}").is(true);
     for guard in guards {
         guard.release().await.unwrap();
     }
@@ -185,7 +197,8 @@ pub(crate) async fn keys_of_all_kinds_are_listed(scene: &Scene) {
 
     for key in [&permit, &writer, &queued] {
         let found = listed(&client, key.as_str()).await.unwrap();
-        assert!(found.keys().eq([key]), "{found:?}");
+        found!(found.keys().eq([key]), "one key is listed, and the store listed {found:?}")
+            .is(true);
     }
 
     backend.release(&waiter).await.unwrap();
@@ -211,11 +224,8 @@ pub(crate) async fn many_keys_are_listed_page_by_page(scene: &Scene) {
     let first = keys.next_page().await.unwrap().expect("the list is empty, although keys are held");
     let all = listed(&client, &base).await.unwrap();
 
-    assert!(
-        first.len() < KEYS,
-        "the store listed all keys in one page, although the page size is limited"
-    );
-    assert_eq!(all.len(), KEYS);
+    found!(first.len(), "the number of keys on the first page").less_than(KEYS);
+    found!(all.len()).is(KEYS);
     for guard in guards {
         guard.release().await.unwrap();
     }

@@ -20,16 +20,17 @@ pub(crate) async fn a_lost_lock_stays_closed_for_the_delay(scene: &Scene) -> Mea
     scene.pass(ttl / 2).await;
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1_000);
 
-    assert_eq!(guard.lost().await, Some(LossReason::Expired));
+    found!(guard.lost().await).is(Some(LossReason::Expired));
     let lost_at = guard.deadline();
     drop(guard);
     let next = other.mutex(&key).unwrap().lock().await.unwrap();
 
     let closed = scene.now().since(lost_at);
-    assert!(
-        closed + Duration::from_millis(20) >= delay,
-        "the key was locked for only {closed:?}, which is less than the lock delay"
-    );
+    found!(
+        closed + Duration::from_millis(20),
+        "the time for which the key was locked, with a tolerance"
+    )
+    .at_least(delay);
     let latest = longest(scene, other.backend(), delay + ttl / 10);
     scene.in_time("the key becomes free after the lock delay", closed, latest)?;
     next.release().await.unwrap();
@@ -60,10 +61,8 @@ pub(crate) async fn a_background_release_goes_on_through_the_delay(scene: &Scene
 
     drop(guard);
     scene.pass(scene.ttl() * 3 / 2).await;
-    assert!(
-        scene.witness(&key).await.is_some(),
-        "the store did not keep the lock during the lock delay"
-    );
+    found!(scene.witness(&key).await.is_some(), "the store keeps the lock during the lock delay")
+        .is(true);
     faults.heal();
 
     // The waiter retries every second.
@@ -78,11 +77,12 @@ pub(crate) async fn the_longest_ttl_is_that_of_the_whole(scene: &Scene) {
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
     let error = guard.extend(longest).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    found!(error.kind(), "{error}").is(ErrorKind::Invalid);
     guard.extend(longest - delay).await.unwrap();
 
     let stored = scene.witness(&key).await.unwrap().remaining().unwrap();
-    assert!(stored <= longest && stored > longest - delay, "{stored:?}");
+    found!(stored).at_most(longest);
+    found!(stored).more_than(longest - delay);
     guard.release().await.unwrap();
 }
 
@@ -92,10 +92,8 @@ pub(crate) async fn a_released_lock_opens_at_once(scene: &Scene) {
         scene.client_with(scene.options().lock_delay(scene.long_ttl() - scene.ttl())).await;
     let mutex = client.mutex(&key).unwrap();
     let guard = mutex.lock().await.unwrap();
-    assert!(
-        guard.remaining() <= scene.ttl(),
-        "the holder considers its lease valid during the lock delay, although it should not"
-    );
+    found!(guard.remaining(), "the remaining time of the guard, without the lock delay")
+        .at_most(scene.ttl());
 
     guard.release().await.unwrap();
     scene.until_free(&key, Duration::ZERO).await;

@@ -28,13 +28,13 @@ pub(crate) async fn a_loss_shows_in_every_way(scene: &Scene) {
     });
     let error = ran.await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::LeaseLost);
-    assert_eq!(error.loss(), Some(LossReason::Vanished));
-    assert!(dropped.load(Ordering::SeqCst), "the work continued after the loss");
-    assert!(!guard.is_held());
-    assert_eq!(lost.await.unwrap(), Some(LossReason::Vanished));
-    assert_eq!(guard.ensure_held(Duration::ZERO).unwrap_err().kind(), ErrorKind::LeaseLost);
-    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    found!(error.kind()).is(ErrorKind::LeaseLost);
+    found!(error.loss()).is(Some(LossReason::Vanished));
+    found!(dropped.load(Ordering::SeqCst), "the work ends after the loss").is(true);
+    found!(guard.is_held()).is(false);
+    found!(lost.await.unwrap()).is(Some(LossReason::Vanished));
+    found!(guard.ensure_held(Duration::ZERO).unwrap_err().kind()).is(ErrorKind::LeaseLost);
+    found!(guard.release().await.unwrap_err().kind()).is(ErrorKind::LeaseLost);
 }
 
 struct SetOnDrop(Arc<AtomicBool>);
@@ -55,7 +55,7 @@ pub(crate) async fn a_silent_network_is_a_loss_by_the_deadline(scene: &Scene) ->
 
     let reason = guard.lost().await;
 
-    assert_eq!(reason, Some(LossReason::Expired));
+    found!(reason).is(Some(LossReason::Expired));
     let late = scene.now().since(deadline);
     stalls.in_time("the loss is reported", late, scene.prompt())?;
     scene.disturb(Disturbance::Heal).await;
@@ -73,16 +73,13 @@ pub(crate) async fn a_frozen_store_is_a_loss_by_the_deadline(scene: &Scene) -> M
 
     let reason = guard.lost().await;
 
-    assert_eq!(reason, Some(LossReason::Expired));
+    found!(reason).is(Some(LossReason::Expired));
     let late = scene.now().since(deadline);
     stalls.in_time("the loss is reported", late, scene.prompt())?;
     scene.disturb(Disturbance::Heal).await;
     scene.pass(scene.ttl()).await;
-    assert_eq!(
-        guard.state(),
-        LeaseState::Lost(LossReason::Expired),
-        "a lost lease became valid again"
-    );
+    found!(guard.state(), "a lost lease became valid again")
+        .is(LeaseState::Lost(LossReason::Expired));
     drop(guard);
     // The store replies again, so the client works again.
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -100,9 +97,9 @@ pub(crate) async fn a_deleted_key_is_a_loss_by_the_next_renewal(scene: &Scene) {
     let forced_at = scene.now();
     let reason = guard.lost().await;
 
-    assert_eq!(reason, Some(LossReason::Vanished));
-    assert!(scene.now().since(forced_at) <= scene.ttl() / 3 + scene.slack());
-    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    found!(reason).is(Some(LossReason::Vanished));
+    found!(scene.now().since(forced_at)).at_most(scene.ttl() / 3 + scene.slack());
+    found!(guard.release().await.unwrap_err().kind()).is(ErrorKind::LeaseLost);
 }
 
 pub(crate) async fn a_stolen_key_is_a_loss_at_once_where_the_store_tells(scene: &Scene) {
@@ -180,7 +177,7 @@ pub(crate) async fn a_loss_is_seen_however_late_one_asks(scene: &Scene) {
     scene.pass(scene.ttl()).await;
 
     for _ in 0..3 {
-        assert_eq!(guard.lost().await, Some(LossReason::Vanished));
+        found!(guard.lost().await).is(Some(LossReason::Vanished));
     }
     drop(guard);
 }
@@ -202,10 +199,11 @@ pub(crate) async fn a_loss_lets_others_of_the_process_in(scene: &Scene) {
         .await
         .expect("the waiter did not acquire the lock after the loss")
         .unwrap();
-    assert!(!lost.is_held() && next.is_held());
-    assert!(next.token() > lost.token());
+    found!(lost.is_held()).is(false);
+    found!(next.is_held()).is(true);
+    found!(next.token()).more_than(lost.token());
     // Releasing the lost guard does not affect the new lease.
-    assert_eq!(lost.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    found!(lost.release().await.unwrap_err().kind()).is(ErrorKind::LeaseLost);
     scene.pass(scene.ttl() / 10).await;
     next.release()
         .await
@@ -218,12 +216,12 @@ pub(crate) async fn work_that_ends_in_time_is_returned(scene: &Scene) {
     let mutex = client.mutex(&key).unwrap();
 
     let token = mutex.run(async |guard| guard.token().number()).await.unwrap();
-    assert!(token > 0);
-    assert_eq!(scene.witness(&key).await, None);
+    found!(token).more_than(0);
+    found!(scene.witness(&key).await).is(None);
 
     let work = mutex.run(async |_guard| {
         client.backend().expire(&key).await.unwrap();
         "the result of work that continued after the lease was lost"
     });
-    assert_eq!(work.await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    found!(work.await.unwrap_err().kind()).is(ErrorKind::LeaseLost);
 }

@@ -28,7 +28,7 @@ async fn standing<B: LockBackend>(backend: &B) -> Standing {
 async fn member(scene: &Scene) -> Observed {
     let backend = scene.backend().await;
     let enlistment = Enlistment::new(standing(&backend).await.store(), charter());
-    assert_eq!(backend.enlist(&enlistment).await.unwrap().charter(), Some(&charter()));
+    found!(backend.enlist(&enlistment).await.unwrap().charter()).is(Some(&charter()));
     backend
 }
 
@@ -40,7 +40,7 @@ async fn granted<B: LockBackend>(backend: &B, claim: &Claim) -> Grant {
     match backend.try_acquire(claim).await.unwrap() {
         Attempt::Granted(grant) => grant,
         Attempt::Held(contention) => {
-            panic!("a claim for a free key was not granted: {contention:?}")
+            panic!("a claim for a free key: found a refusal, {contention:?}, expected a grant")
         }
     }
 }
@@ -58,12 +58,12 @@ pub(crate) async fn a_renewal_raises_the_floor(scene: &Scene) {
     let lease = scene.lease(&key);
     let floor = granted(&backend, &claim(&lease)).await.token() + JUMP;
 
-    assert_eq!(backend.renew(&lease.clone().with_floor(floor)).await.unwrap(), Renewal::Renewed);
+    found!(backend.renew(&lease.clone().with_floor(floor)).await.unwrap()).is(Renewal::Renewed);
 
-    assert!(standing(&backend).await.floor() >= floor);
-    assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
+    found!(standing(&backend).await.floor()).at_least(floor);
+    found!(backend.release(&lease).await.unwrap()).is(Release::Released);
     let next = scene.lease(&key);
-    assert!(granted(&backend, &claim(&next)).await.token() > floor);
+    found!(granted(&backend, &claim(&next)).await.token()).more_than(floor);
     backend.release(&next).await.unwrap();
 }
 
@@ -76,12 +76,12 @@ pub(crate) async fn a_floor_without_its_lease_is_refused(scene: &Scene) {
     backend.release(&former).await.unwrap();
     granted(&backend, &claim(&lease)).await;
 
-    assert_eq!(backend.renew(&former.with_floor(floor)).await.unwrap(), Renewal::Taken);
+    found!(backend.renew(&former.with_floor(floor)).await.unwrap()).is(Renewal::Taken);
 
-    assert!(standing(&backend).await.floor() < floor);
+    found!(standing(&backend).await.floor()).less_than(floor);
     backend.release(&lease).await.unwrap();
     let next = scene.lease(&key);
-    assert!(granted(&backend, &claim(&next)).await.token() < floor);
+    found!(granted(&backend, &claim(&next)).await.token()).less_than(floor);
     backend.release(&next).await.unwrap();
 }
 
@@ -92,9 +92,9 @@ pub(crate) async fn a_wish_for_a_token_is_heeded_within_reach(scene: &Scene) {
 
     let token = granted(&backend, &claim(&lease).with_least_token(wish)).await.token();
 
-    assert!(token >= wish, "the token {token} is smaller than the requested minimum token {wish}");
+    found!(token, "the token, for a requested minimum token").at_least(wish);
     backend.release(&lease).await.unwrap();
-    assert!(granted(&backend, &claim(&lease)).await.token() > token);
+    found!(granted(&backend, &claim(&lease)).await.token()).more_than(token);
     backend.release(&lease).await.unwrap();
 }
 
@@ -106,9 +106,9 @@ pub(crate) async fn a_wish_far_ahead_uses_up_no_tokens(scene: &Scene) {
 
     let token = granted(&backend, &claim(&lease).with_least_token(wish)).await.token();
 
-    assert!(token < wish);
+    found!(token).less_than(wish);
     backend.release(&lease).await.unwrap();
-    assert!(next_token(scene, &backend).await < wish);
+    found!(next_token(scene, &backend).await).less_than(wish);
 }
 
 pub(crate) async fn a_store_knows_its_identity_and_its_floor(scene: &Scene) {
@@ -121,10 +121,10 @@ pub(crate) async fn a_store_knows_its_identity_and_its_floor(scene: &Scene) {
 
     let after = standing(&other).await;
 
-    assert_eq!(after.store(), before.store());
-    assert!(after.floor() >= grant.token() + u64::from(grant.spare_tokens()));
-    assert!(after.age() >= before.age() + scene.ttl() / 8, "{:?}", after.age());
-    assert!(after.age() <= before.age() + scene.ttl() / 4 + scene.slack(), "{:?}", after.age());
+    found!(after.store()).is(before.store());
+    found!(after.floor()).at_least(grant.token() + u64::from(grant.spare_tokens()));
+    found!(after.age()).at_least(before.age() + scene.ttl() / 8);
+    found!(after.age()).at_most(before.age() + scene.ttl() / 4 + scene.slack());
 }
 
 pub(crate) async fn a_claim_under_a_charter_needs_an_enlisted_store(scene: &Scene) {
@@ -134,19 +134,16 @@ pub(crate) async fn a_claim_under_a_charter_needs_an_enlisted_store(scene: &Scen
     let refused = async || {
         let claim = Claim::new(lease.clone()).with_charter(other.clone());
         let error = backend.try_acquire(&claim).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert_eq!(
-            scene.witness(&key).await,
-            None,
-            "the store granted a claim that it had rejected"
-        );
+        found!(error.kind(), "{error}").is(ErrorKind::Unavailable);
+        found!(scene.witness(&key).await, "the store granted a claim that it had rejected")
+            .is(None);
     };
     refused().await;
 
     let store = standing(&backend).await.store();
     let enlisted = backend.enlist(&Enlistment::new(store, charter())).await.unwrap();
 
-    assert_eq!(enlisted.charter(), Some(&charter()));
+    found!(enlisted.charter()).is(Some(&charter()));
     refused().await;
     granted(&backend, &claim(&lease)).await;
     refusal(&backend, &scene.lease(&key)).await;
@@ -161,9 +158,9 @@ pub(crate) async fn an_enlistment_raises_the_floor_of_all_keys(scene: &Scene) {
     let enlistment = Enlistment::new(store, charter()).with_floor(floor);
     let enlisted = backend.enlist(&enlistment).await.unwrap();
 
-    assert!(enlisted.floor() >= floor);
+    found!(enlisted.floor()).at_least(floor);
     for _ in 0..3 {
-        assert!(next_token(scene, &backend).await > floor);
+        found!(next_token(scene, &backend).await).more_than(floor);
     }
 }
 
@@ -175,8 +172,8 @@ pub(crate) async fn an_enlistment_of_another_store_changes_nothing(scene: &Scene
 
     let after = backend.enlist(&elsewhere.with_floor(floor)).await.unwrap();
 
-    assert_eq!((after.store(), after.charter()), (before.store(), before.charter()));
-    assert!(after.floor() < floor);
+    found!((after.store(), after.charter())).is((before.store(), before.charter()));
+    found!(after.floor()).less_than(floor);
 }
 
 pub(crate) async fn an_enlistment_under_another_charter_changes_nothing(scene: &Scene) {
@@ -187,7 +184,7 @@ pub(crate) async fn an_enlistment_under_another_charter_changes_nothing(scene: &
 
     let after = backend.enlist(&other).await.unwrap();
 
-    assert_eq!(after.charter(), Some(&charter()));
-    assert!(after.floor() < floor);
-    assert!(next_token(scene, &backend).await < floor);
+    found!(after.charter()).is(Some(&charter()));
+    found!(after.floor()).less_than(floor);
+    found!(next_token(scene, &backend).await).less_than(floor);
 }

@@ -45,7 +45,7 @@ pub(crate) async fn grant<B: LockBackend>(backend: &B, lease: &Lease) -> Grant {
     match backend.try_acquire(&Claim::new(lease.clone())).await.unwrap() {
         Attempt::Granted(grant) => grant,
         Attempt::Held(contention) => {
-            panic!("a claim for a free key was not granted: {contention:?}")
+            panic!("a claim for a free key: found a refusal, {contention:?}, expected a grant")
         }
     }
 }
@@ -53,7 +53,9 @@ pub(crate) async fn grant<B: LockBackend>(backend: &B, lease: &Lease) -> Grant {
 /// Makes one attempt, which must fail because the key is held.
 pub(crate) async fn refusal<B: LockBackend>(backend: &B, lease: &Lease) -> Contention {
     match backend.try_acquire(&Claim::new(lease.clone())).await.unwrap() {
-        Attempt::Granted(grant) => panic!("a claim for a held key was granted: {grant:?}"),
+        Attempt::Granted(grant) => {
+            panic!("a claim for a held key: found {grant:?}, expected a refusal")
+        }
         Attempt::Held(contention) => contention,
     }
 }
@@ -67,7 +69,7 @@ pub(crate) async fn waiting_is_queueing(scene: &Scene, share: Share) -> bool {
     grant(&backend, &holder).await;
     let claim = Claim::new(waiter.clone()).with_patience(Patience::Waits);
     let Attempt::Held(contention) = backend.try_acquire(&claim).await.unwrap() else {
-        panic!("a claim for a held key was granted");
+        panic!("a claim for a held key: found a grant, expected a refusal");
     };
     backend.release(&waiter).await.unwrap();
     backend.release(&holder).await.unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold_core::backend::{LockBackend, Operation};
 use leasehold_core::fault::Fault;
 use leasehold_core::retry::Retry;
-use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions, LossReason, TryLockError};
+use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions, LossReason};
 use tokio::task::JoinSet;
 
 use super::cancellation::{MANY, polled};
@@ -39,7 +39,7 @@ pub(crate) async fn several_locks_are_all_taken_or_none(scene: &Scene) {
     for held in &keys {
         let guard = other.mutex(held).unwrap().lock().await.unwrap();
         for refused in [whole.try_lock().await, whole.try_lock_for(scene.slack()).await] {
-            assert!(refused.unwrap_err().into_busy().is_ok());
+            found!(refused.unwrap_err().into_busy().is_ok()).is(true);
             all_become_free(scene, keys.iter().filter(|key| *key != held)).await;
         }
         guard.release().await.unwrap();
@@ -49,15 +49,12 @@ pub(crate) async fn several_locks_are_all_taken_or_none(scene: &Scene) {
     let guard = whole.try_lock_for(scene.slack()).await.unwrap();
     let guard = guard;
     for key in &keys {
-        assert!(matches!(other.mutex(key).unwrap().try_lock().await, Err(TryLockError::Busy(_))));
+        found!(other.mutex(key).unwrap().try_lock().await).is_busy();
     }
     guard.release().await.unwrap();
     for key in &keys {
-        assert_eq!(
-            scene.witness(key).await,
-            None,
-            "a key was still held after the release had returned"
-        );
+        found!(scene.witness(key).await, "a key was still held after the release had returned")
+            .is(None);
     }
 }
 
@@ -74,7 +71,7 @@ pub(crate) async fn a_part_that_fails_leaves_nothing(scene: &Scene) {
 
         let error = whole.lock().await.unwrap_err();
 
-        assert_eq!((error.kind(), error.key()), (ErrorKind::Denied, Some(failing)), "{error}");
+        found!((error.kind(), error.key()), "{error}").is((ErrorKind::Denied, Some(failing)));
         held.release().await.unwrap();
         all_become_free(scene, &keys).await;
     }
@@ -95,7 +92,7 @@ pub(crate) async fn several_locks_may_be_dropped_at_any_point(scene: &Scene) {
             return;
         }
     }
-    panic!("the acquisition did not complete within {MANY} polls");
+    panic!("the acquisition: found no end, expected an end within {MANY} polls");
 }
 
 pub(crate) async fn a_wait_for_the_last_part_may_be_dropped_at_any_point(scene: &Scene) {
@@ -110,7 +107,8 @@ pub(crate) async fn a_wait_for_the_last_part_may_be_dropped_at_any_point(scene: 
         let (one, other) =
             tokio::join!(polled(scene, polls, whole.lock()), polled(scene, polls, whole.lock()));
 
-        assert!(one.is_none() && other.is_none());
+        found!(one.is_none()).is(true);
+        found!(other.is_none()).is(true);
         all_become_free(scene, &keys[..2]).await;
     }
 
@@ -162,11 +160,8 @@ pub(crate) async fn keys_named_in_opposite_orders_never_deadlock(scene: &Scene) 
     }
 
     let total: u64 = accounts.iter().map(|account| account.balance.load(Ordering::SeqCst)).sum();
-    assert_eq!(
-        total,
-        (CLIENTS * TASKS * ROUNDS * 2) as u64,
-        "an update was lost, so two callers held the same locks at the same time"
-    );
+    found!(total, "an update was lost, so two callers held the same locks at the same time")
+        .is((CLIENTS * TASKS * ROUNDS * 2) as u64);
 }
 
 pub(crate) async fn one_wait_covers_all_parts(scene: &Scene) {
@@ -184,9 +179,10 @@ pub(crate) async fn one_wait_covers_all_parts(scene: &Scene) {
     };
     let (refused, ()) = tokio::join!(whole.try_lock_for(wait), freed);
 
-    assert!(refused.unwrap_err().into_busy().is_ok());
+    found!(refused.unwrap_err().into_busy().is_ok()).is(true);
     let waited = scene.now().since(asked_at);
-    assert!(waited >= wait && waited < wait + scene.slack(), "waited {waited:?}");
+    found!(waited).at_least(wait);
+    found!(waited).less_than(wait + scene.slack());
     all_become_free(scene, &keys[..1]).await;
     second.release().await.unwrap();
 }
@@ -195,25 +191,23 @@ pub(crate) async fn the_loss_of_one_part_is_the_loss_of_the_whole(scene: &Scene)
     let keys = keys(scene, 3);
     let (client, operator) = (scene.client().await, scene.client().await);
     let guard = client.multi_lock().mutexes(&keys).unwrap().lock().await.unwrap();
-    assert!(guard.is_held());
+    found!(guard.is_held()).is(true);
 
     operator.admin().force_release(&keys[1], "conformance").await.unwrap();
     let told = scene.within(scene.ttl() / 3 + scene.slack(), guard.lost()).await;
 
-    assert_eq!(
-        told.expect("the holder was not notified of the forced release in time"),
-        Some((keys[1].clone(), LossReason::Vanished))
-    );
-    assert!(!guard.is_held());
+    found!(told.expect("the holder was not notified of the forced release in time"))
+        .is(Some((keys[1].clone(), LossReason::Vanished)));
+    found!(guard.is_held()).is(false);
     let error = guard.while_held(pending::<()>()).await.unwrap_err();
-    assert_eq!((error.kind(), error.key()), (ErrorKind::LeaseLost, Some(&keys[1])), "{error}");
+    found!((error.kind(), error.key()), "{error}").is((ErrorKind::LeaseLost, Some(&keys[1])));
     // The remaining keys stay held until the multi-lock is released.
     scene.pass(scene.ttl() * 3 / 2).await;
     for key in [&keys[0], &keys[2]] {
-        assert!(guard.get(key).unwrap().is_held());
-        assert!(scene.witness(key).await.is_some());
+        found!(guard.get(key).unwrap().is_held()).is(true);
+        found!(scene.witness(key).await.is_some()).is(true);
     }
-    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    found!(guard.release().await.unwrap_err().kind()).is(ErrorKind::LeaseLost);
     all_become_free(scene, &keys).await;
 }
 
@@ -228,11 +222,8 @@ pub(crate) async fn tokens_of_each_part_increase(scene: &Scene) {
 
         for (key, last) in keys.iter().zip(&mut last) {
             let token = guard.get(key).unwrap().token();
-            assert_eq!(token.key(), key);
-            assert!(
-                token.number() > *last,
-                "the token {token:?} is not larger than the previous token {last}"
-            );
+            found!(token.key()).is(key);
+            found!(token.number(), "the next token").more_than(*last);
             *last = token.number();
         }
         guard.release().await.unwrap();
@@ -251,9 +242,9 @@ pub(crate) async fn parts_may_be_of_different_kinds(scene: &Scene) {
         .await
         .expect("the locks could not be acquired, although all keys were free");
 
-    assert!(matches!(other.mutex(&mutex).unwrap().try_lock().await, Err(TryLockError::Busy(_))));
-    assert!(matches!(other.rw_lock(&write).unwrap().try_read().await, Err(TryLockError::Busy(_))));
-    assert!(matches!(other.rw_lock(&read).unwrap().try_write().await, Err(TryLockError::Busy(_))));
+    found!(other.mutex(&mutex).unwrap().try_lock().await).is_busy();
+    found!(other.rw_lock(&write).unwrap().try_read().await).is_busy();
+    found!(other.rw_lock(&read).unwrap().try_write().await).is_busy();
     let beside = other
         .rw_lock(&read)
         .unwrap()
@@ -261,7 +252,7 @@ pub(crate) async fn parts_may_be_of_different_kinds(scene: &Scene) {
         .await
         .expect("a second reader was rejected, although the lock was held only for reading");
     let semaphore = other.semaphore(&permits, 3).unwrap();
-    assert!(matches!(semaphore.try_acquire(2).await, Err(TryLockError::Busy(_))));
+    found!(semaphore.try_acquire(2).await).is_busy();
     let third = semaphore
         .try_acquire(1)
         .await
@@ -278,7 +269,7 @@ pub(crate) async fn parts_may_be_of_different_kinds(scene: &Scene) {
         .await
         .unwrap();
     let second = semaphore.try_acquire(1).await.unwrap();
-    assert!(matches!(whole.try_lock_for(scene.slack()).await, Err(TryLockError::Busy(_))));
+    found!(whole.try_lock_for(scene.slack()).await).is_busy();
     all_become_free(scene, all.into_iter().filter(|key| **key != permits)).await;
     second.release().await.unwrap();
     third.release().await.unwrap();

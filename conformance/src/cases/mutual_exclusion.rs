@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold_core::backend::{Attempt, Claim, LockBackend, Operation};
 use leasehold_core::fault::Fault;
-use leasehold_core::{Error, ErrorKind, Holder, LockClient, Mutex, RenewalMode, TryLockError};
+use leasehold_core::{Error, ErrorKind, Holder, LockClient, Mutex, RenewalMode};
 use tokio::task::JoinSet;
 
 use super::{grant, refusal};
@@ -39,11 +39,11 @@ async fn contend<B: LockBackend>(scene: &Scene, clients: Vec<LockClient<B>>, tas
     while let Some(done) = set.join_next().await {
         done.unwrap();
     }
-    assert_eq!(
+    found!(
         counter.load(Ordering::SeqCst),
-        all * times,
         "increments were lost, so two callers held the lock at the same time"
-    );
+    )
+    .is(all * times);
 }
 
 pub(crate) async fn many_tasks_never_overlap(scene: &Scene) {
@@ -71,15 +71,13 @@ pub(crate) async fn a_held_lock_is_refused_at_once(scene: &Scene) {
     let other = scene.client().await;
     let refused = other.mutex(&key).unwrap().try_lock().await;
 
-    assert!(matches!(refused, Err(TryLockError::Busy(_))));
-    assert!(scene.now().since(asked_at) < scene.ttl());
+    found!(refused).is_busy();
+    found!(scene.now().since(asked_at)).less_than(scene.ttl());
     let after = scene.witness(&key).await.unwrap();
-    assert_eq!(before.fingerprint(), after.fingerprint());
-    assert!(
-        after.remaining() <= before.remaining(),
-        "a rejected attempt renewed the holder's lease"
-    );
-    assert!(guard.is_held());
+    found!(before.fingerprint()).is(after.fingerprint());
+    found!(after.remaining(), "the remaining time after a rejected attempt")
+        .at_most(before.remaining());
+    found!(guard.is_held()).is(true);
     guard.release().await.unwrap();
 }
 
@@ -92,9 +90,10 @@ pub(crate) async fn a_refusal_names_the_holder_and_the_time_left(scene: &Scene) 
     let contention = refusal(&other, &scene.lease(&key)).await;
 
     let holder = contention.holder().expect("the store did not report the holder of a held key");
-    assert_eq!(holder.fingerprint(), held.id().fingerprint());
+    found!(holder.fingerprint()).is(held.id().fingerprint());
     let remaining = holder.remaining().unwrap();
-    assert!(remaining <= scene.ttl() && remaining > scene.ttl() / 2, "{remaining:?}");
+    found!(remaining).at_most(scene.ttl());
+    found!(remaining).more_than(scene.ttl() / 2);
     backend.release(&held).await.unwrap();
 }
 
@@ -111,20 +110,24 @@ pub(crate) async fn a_refused_caller_is_told_the_holder(scene: &Scene) {
     for mutex in mutexes {
         for wait in [Duration::ZERO, scene.slack()] {
             let busy = mutex.try_lock_for(wait).await.unwrap_err().into_busy().unwrap();
-            assert_eq!(busy.key(), &key);
+            found!(busy.key()).is(&key);
             let holder = busy.holder().expect("the store did not report the holder of a held key");
-            assert_eq!(holder.fingerprint(), ours.fingerprint());
-            assert_eq!(holder.description(), ours.description());
+            found!(holder.fingerprint()).is(ours.fingerprint());
+            found!(holder.description()).is(ours.description());
             // When a waiter refreshes its queue entry, etcd reports the holder but not the
             // remaining time.
             let remaining = busy.remaining().or((wait > Duration::ZERO).then_some(scene.ttl() * 2));
             let is_true = |time| time > scene.ttl() && time <= scene.long_ttl();
-            assert!(remaining.is_some_and(is_true), "{busy:?}");
+            found!(
+                remaining.is_some_and(is_true),
+                "the refusal reports the remaining time: {busy:?}"
+            )
+            .is(true);
 
             let mutex = mutex.clone().with_options(scene.options().wait(wait)).unwrap();
             let error = mutex.lock().await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Timeout);
-            assert_eq!(error.holder().map(Holder::fingerprint), Some(ours.fingerprint()));
+            found!(error.kind()).is(ErrorKind::Timeout);
+            found!(error.holder().map(Holder::fingerprint)).is(Some(ours.fingerprint()));
         }
     }
     guard.release().await.unwrap();
@@ -147,7 +150,7 @@ pub(crate) async fn similar_names_are_different_locks(scene: &Scene) {
     ] {
         let guard = client.mutex(&similar).unwrap().try_lock().await;
         guards.push(guard.unwrap_or_else(|error| {
-            panic!("the lock {similar:?} should be free, but could not be acquired: {error}")
+            panic!("the lock {similar:?}: found the error {error}, expected a free lock")
         }));
     }
 
@@ -161,14 +164,11 @@ pub(crate) async fn one_name_is_one_lock_for_all_clients(scene: &Scene) {
     let (one, other) = (scene.client().await, scene.client().await);
     let guard = one.mutex(&key).unwrap().lock().await.unwrap();
 
-    assert!(matches!(
-        other.mutex(key.as_str()).unwrap().try_lock().await,
-        Err(TryLockError::Busy(_))
-    ));
+    found!(other.mutex(key.as_str()).unwrap().try_lock().await).is_busy();
 
     guard.release().await.unwrap();
     let guard = other.mutex(key.as_str()).unwrap().try_lock().await.unwrap();
-    assert!(matches!(one.mutex(&key).unwrap().try_lock().await, Err(TryLockError::Busy(_))));
+    found!(one.mutex(&key).unwrap().try_lock().await).is_busy();
     guard.release().await.unwrap();
 }
 
@@ -203,7 +203,7 @@ pub(crate) async fn an_expired_lease_has_one_successor(scene: &Scene) {
             scene.pass(Duration::from_millis(1)).await;
         }
 
-        assert_eq!(successors.len(), 1, "{successors:?}");
+        found!(successors.len(), "{successors:?}").is(1);
         backends[0].release(&successors[0]).await.unwrap();
     }
 }
@@ -215,11 +215,11 @@ pub(crate) async fn a_grant_whose_reply_is_lost_is_the_same_acquisition(scene: &
 
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    assert_eq!(faults.calls(Operation::Acquire), 2);
+    found!(faults.calls(Operation::Acquire)).is(2);
     let other = scene.client().await;
-    assert!(matches!(other.mutex(&key).unwrap().try_lock().await, Err(TryLockError::Busy(_))));
+    found!(other.mutex(&key).unwrap().try_lock().await).is_busy();
     guard.release().await.unwrap();
-    assert_eq!(scene.witness(&key).await, None);
+    found!(scene.witness(&key).await).is(None);
 }
 
 pub(crate) async fn a_grant_without_a_reply_is_given_back(scene: &Scene) {
@@ -232,7 +232,7 @@ pub(crate) async fn a_grant_without_a_reply_is_given_back(scene: &Scene) {
     let error =
         Error::from(client.mutex(&key).unwrap().try_lock_for(scene.ttl()).await.unwrap_err());
 
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    found!(error.kind()).is(ErrorKind::Unavailable);
     scene.until_free(&key, Duration::ZERO).await;
 }
 
@@ -245,7 +245,7 @@ pub(crate) async fn a_request_that_arrives_late_is_not_reported_as_held(scene: &
 
     let error = Error::from(client.mutex(&key).unwrap().try_lock_for(late / 2).await.unwrap_err());
 
-    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    found!(error.kind()).is(ErrorKind::Indeterminate);
     scene
         .until("the store applies the late request", late, async || {
             scene.witness(&key).await.is_some()
@@ -261,7 +261,7 @@ pub(crate) async fn a_grant_that_comes_too_late_is_refused_and_given_back(scene:
 
     let error = Error::from(client.mutex(&key).unwrap().try_lock().await.unwrap_err());
 
-    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    found!(error.kind()).is(ErrorKind::Indeterminate);
     scene.until_free(&key, Duration::ZERO).await;
 }
 
@@ -274,8 +274,8 @@ pub(crate) async fn locks_of_one_client_do_not_mix(scene: &Scene) {
     }
 
     for (key, guard) in keys.iter().zip(&guards) {
-        assert_eq!(guard.key(), key);
-        assert!(matches!(other.mutex(key).unwrap().try_lock().await, Err(TryLockError::Busy(_))));
+        found!(guard.key()).is(key);
+        found!(other.mutex(key).unwrap().try_lock().await).is_busy();
     }
     let holders: HashSet<_> = {
         let mut holders = HashSet::new();
@@ -284,7 +284,7 @@ pub(crate) async fn locks_of_one_client_do_not_mix(scene: &Scene) {
         }
         holders
     };
-    assert_eq!(holders.len(), keys.len(), "two locks have the same lease ID");
+    found!(holders.len(), "two locks have the same lease ID").is(keys.len());
 
     // Releasing some leases does not affect the remaining ones.
     let kept = guards.split_off(20);
@@ -292,7 +292,7 @@ pub(crate) async fn locks_of_one_client_do_not_mix(scene: &Scene) {
         guard.release().await.unwrap();
     }
     for (key, guard) in keys[20..].iter().zip(kept) {
-        assert!(scene.witness(key).await.is_some());
+        found!(scene.witness(key).await.is_some()).is(true);
         guard.release().await.unwrap();
     }
 }
@@ -304,5 +304,5 @@ pub(crate) async fn a_guard_may_be_released_by_another_task(scene: &Scene) {
 
     tokio::spawn(guard.release()).await.unwrap().unwrap();
 
-    assert_eq!(scene.witness(&key).await, None);
+    found!(scene.witness(&key).await).is(None);
 }

@@ -2,7 +2,7 @@
 
 use leasehold_core::backend::Operation;
 use leasehold_core::fault::Fault;
-use leasehold_core::{ErrorKind, LossReason, OwnerId, TryLockError};
+use leasehold_core::{ErrorKind, LossReason, OwnerId};
 
 use crate::scene::Scene;
 
@@ -13,13 +13,10 @@ pub(crate) async fn an_owner_enters_again_and_others_wait_for_its_last_guard(sce
 
     let outer = mutex.lock().await.unwrap();
     let inner = mutex.try_lock().await.expect("the owner could not acquire its lock again");
-    assert!(matches!(theirs.try_lock().await, Err(TryLockError::Busy(_))));
+    found!(theirs.try_lock().await).is_busy();
     outer.release().await.unwrap();
-    assert!(
-        matches!(theirs.try_lock().await, Err(TryLockError::Busy(_))),
-        "the lock was released while the owner still had a guard"
-    );
-    assert!(inner.is_held());
+    found!(theirs.try_lock().await, "an attempt while the owner still has a guard").is_busy();
+    found!(inner.is_held()).is(true);
     inner.release().await.unwrap();
 
     theirs
@@ -38,10 +35,10 @@ pub(crate) async fn another_owner_in_the_same_task_is_kept_out(scene: &Scene) {
     let guard = mutex.lock().await.unwrap();
 
     let refused = OwnerId::new().scope(mutex.try_lock()).await;
-    assert!(matches!(refused, Err(TryLockError::Busy(_))));
+    found!(refused).is_busy();
     let spawned = mutex.clone();
     let refused = tokio::spawn(async move { spawned.try_lock().await }).await.unwrap();
-    assert!(matches!(refused, Err(TryLockError::Busy(_))));
+    found!(refused).is_busy();
 
     guard.release().await.unwrap();
 }
@@ -56,7 +53,7 @@ pub(crate) async fn an_owner_may_be_many_tasks(scene: &Scene) {
     let again = tokio::spawn(async move { owner.scope(mutex.try_lock()).await });
     let again = again.await.unwrap().unwrap();
 
-    assert_eq!(guard.token(), again.token());
+    found!(guard.token()).is(again.token());
     again.release().await.unwrap();
     guard.release().await.unwrap();
 }
@@ -70,15 +67,15 @@ pub(crate) async fn entering_again_is_no_request_and_no_new_token(scene: &Scene)
     let mut inner = Vec::new();
     for _ in 0..10 {
         let guard = mutex.lock().await.unwrap();
-        assert_eq!(guard.token(), outer.token());
+        found!(guard.token()).is(outer.token());
         inner.push(guard);
     }
     for guard in inner {
         guard.release().await.unwrap();
     }
 
-    assert_eq!(faults.calls(Operation::Acquire), 1);
-    assert_eq!(faults.calls(Operation::Release), 0);
+    found!(faults.calls(Operation::Acquire)).is(1);
+    found!(faults.calls(Operation::Release)).is(0);
     outer.release().await.unwrap();
 }
 
@@ -92,10 +89,10 @@ pub(crate) async fn an_inner_release_leaves_the_lock_and_its_renewal(scene: &Sce
 
     scene.pass(scene.ttl() * 3 / 2).await;
 
-    assert!(outer.is_held());
-    assert!(scene.witness(&key).await.is_some());
+    found!(outer.is_held()).is(true);
+    found!(scene.witness(&key).await.is_some()).is(true);
     outer.release().await.unwrap();
-    assert_eq!(scene.witness(&key).await, None);
+    found!(scene.witness(&key).await).is(None);
 }
 
 pub(crate) async fn the_depth_limit_is_an_error_at_once(scene: &Scene) {
@@ -109,7 +106,7 @@ pub(crate) async fn the_depth_limit_is_an_error_at_once(scene: &Scene) {
 
     let refused = mutex.lock().await.unwrap_err();
 
-    assert_eq!(refused.kind(), ErrorKind::ReentryLimit);
+    found!(refused.kind()).is(ErrorKind::ReentryLimit);
     guards.pop().unwrap().release().await.unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
     for guard in guards {
@@ -126,16 +123,16 @@ pub(crate) async fn a_loss_is_the_loss_of_all_levels(scene: &Scene) {
 
     client.backend().expire(&key).await.unwrap();
 
-    assert_eq!(inner.lost().await, Some(LossReason::Vanished));
-    assert!(!outer.is_held());
+    found!(inner.lost().await).is(Some(LossReason::Vanished));
+    found!(outer.is_held()).is(false);
     let refused = mutex.lock().await.unwrap_err();
-    assert_eq!(
+    found!(
         refused.kind(),
-        ErrorKind::LeaseLost,
         "the owner acquired a new lease while a guard of the lost lease existed"
-    );
+    )
+    .is(ErrorKind::LeaseLost);
     for guard in [inner, outer] {
-        assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
+        found!(guard.release().await.unwrap_err().kind()).is(ErrorKind::LeaseLost);
     }
     mutex
         .lock()
@@ -155,10 +152,10 @@ pub(crate) async fn a_lost_reply_does_not_spoil_the_count(scene: &Scene) {
     let outer = mutex.lock().await.unwrap();
     let inner = mutex.lock().await.unwrap();
     inner.release().await.unwrap();
-    assert!(scene.witness(&key).await.is_some());
+    found!(scene.witness(&key).await.is_some()).is(true);
     outer.release().await.unwrap();
 
-    assert_eq!(scene.witness(&key).await, None);
+    found!(scene.witness(&key).await).is(None);
 }
 
 pub(crate) async fn a_plain_mutex_never_enters_again(scene: &Scene) {
@@ -167,11 +164,11 @@ pub(crate) async fn a_plain_mutex_never_enters_again(scene: &Scene) {
     let mutex = client.mutex(&key).unwrap();
     let guard = mutex.lock().await.unwrap();
 
-    assert!(matches!(mutex.try_lock().await, Err(TryLockError::Busy(_))));
+    found!(mutex.try_lock().await).is_busy();
     let impatient = mutex.with_options(scene.options().wait(scene.ttl() / 10)).unwrap();
     let refused = impatient.lock().await.unwrap_err();
 
-    assert_eq!(refused.kind(), ErrorKind::Timeout);
+    found!(refused.kind()).is(ErrorKind::Timeout);
     guard.release().await.unwrap();
 }
 
@@ -183,8 +180,8 @@ pub(crate) async fn joined_calls_of_one_owner_share_the_lock(scene: &Scene) {
     let (one, other) = tokio::join!(mutex.lock(), mutex.lock());
     let (one, other) = (one.unwrap(), other.unwrap());
 
-    assert_eq!(one.token(), other.token());
+    found!(one.token()).is(other.token());
     one.release().await.unwrap();
     other.release().await.unwrap();
-    assert_eq!(scene.witness(&key).await, None);
+    found!(scene.witness(&key).await).is(None);
 }

@@ -16,13 +16,13 @@ pub(crate) async fn a_released_lock_is_free_and_a_second_release_is_nothing(scen
     let (first, second) = (scene.lease(&key), scene.lease(&key));
     grant(&backend, &first).await;
 
-    assert_eq!(backend.release(&first).await.unwrap(), Release::Released);
+    found!(backend.release(&first).await.unwrap()).is(Release::Released);
     grant(&other, &second).await;
-    assert_eq!(backend.release(&first).await.unwrap(), Release::NotHeld);
+    found!(backend.release(&first).await.unwrap()).is(Release::NotHeld);
 
     let holder =
         scene.witness(&key).await.expect("a repeated release removed another holder's lease");
-    assert_eq!(holder.fingerprint(), second.id().fingerprint());
+    found!(holder.fingerprint()).is(second.id().fingerprint());
     other.release(&second).await.unwrap();
 }
 
@@ -36,9 +36,9 @@ pub(crate) async fn a_release_whose_reply_is_lost_stays_unknown_and_is_harmless(
 
     // The second attempt did not find the lease. Either the first attempt released the lease, or
     // the lease had been lost before. The client cannot distinguish the two cases.
-    assert_eq!(error.kind(), ErrorKind::Indeterminate);
-    assert_eq!(faults.calls(Operation::Release), 2);
-    assert_eq!(scene.witness(&key).await, None);
+    found!(error.kind()).is(ErrorKind::Indeterminate);
+    found!(faults.calls(Operation::Release)).is(2);
+    found!(scene.witness(&key).await).is(None);
 }
 
 pub(crate) async fn a_release_that_was_not_sent_is_repeated(scene: &Scene) {
@@ -49,7 +49,7 @@ pub(crate) async fn a_release_that_was_not_sent_is_repeated(scene: &Scene) {
 
     guard.release().await.unwrap();
 
-    assert_eq!(scene.witness(&key).await, None);
+    found!(scene.witness(&key).await).is(None);
 }
 
 pub(crate) async fn a_stale_release_leaves_the_successor(scene: &Scene) {
@@ -61,10 +61,10 @@ pub(crate) async fn a_stale_release_leaves_the_successor(scene: &Scene) {
     let next = scene.lease(&key);
     grant(&other, &next).await;
 
-    assert_eq!(backend.release(&stale).await.unwrap(), Release::NotHeld);
+    found!(backend.release(&stale).await.unwrap()).is(Release::NotHeld);
 
     let holder = scene.witness(&key).await.expect("a late release removed the successor's lease");
-    assert_eq!(holder.fingerprint(), next.id().fingerprint());
+    found!(holder.fingerprint()).is(next.id().fingerprint());
     other.release(&next).await.unwrap();
 }
 
@@ -75,9 +75,9 @@ pub(crate) async fn a_forged_id_releases_nothing(scene: &Scene) {
     grant(&backend, &lease).await;
 
     let forged = scene.lease(&key);
-    assert_eq!(backend.release(&forged).await.unwrap(), Release::NotHeld);
+    found!(backend.release(&forged).await.unwrap()).is(Release::NotHeld);
 
-    assert!(scene.witness(&key).await.is_some());
+    found!(scene.witness(&key).await.is_some()).is(true);
     backend.release(&lease).await.unwrap();
 }
 
@@ -89,10 +89,10 @@ pub(crate) async fn renewals_end_even_if_the_release_fails(scene: &Scene) {
 
     let error = guard.release().await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Denied);
+    found!(error.kind()).is(ErrorKind::Denied);
     let renewals = faults.calls(Operation::Renew);
     scene.until_free(&key, scene.ttl()).await;
-    assert_eq!(faults.calls(Operation::Renew), renewals);
+    found!(faults.calls(Operation::Renew)).is(renewals);
 }
 
 pub(crate) async fn a_release_to_a_silent_store_ends_in_time_and_goes_on_behind(scene: &Scene) {
@@ -105,12 +105,9 @@ pub(crate) async fn a_release_to_a_silent_store_ends_in_time_and_goes_on_behind(
     let asked_at = scene.now();
     let error = guard.release().await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    found!(error.kind()).is(ErrorKind::Indeterminate);
     let took = scene.now().since(asked_at);
-    assert!(
-        took <= Duration::from_secs(5) + scene.slack(),
-        "the release took {took:?}, which is too long"
-    );
+    found!(took, "the duration of the release").at_most(Duration::from_secs(5) + scene.slack());
     scene.until_free(&key, Duration::from_secs(1)).await;
 }
 
@@ -144,7 +141,7 @@ pub(crate) async fn a_guard_dropped_by_a_panic_is_released(scene: &Scene) {
         std::panic::resume_unwind(Box::new("as a holder's bug does"));
     });
 
-    assert!(panicked.await.unwrap_err().is_panic());
+    found!(panicked.await.unwrap_err().is_panic()).is(true);
     scene.until_free(&key, Duration::ZERO).await;
 }
 
@@ -168,7 +165,7 @@ pub(crate) async fn a_guard_may_outlive_its_client(scene: &Scene) {
     drop(client);
     scene.pass(scene.ttl() * 2).await;
 
-    assert!(guard.is_held());
+    found!(guard.is_held()).is(true);
     drop(guard);
     scene.until_free(&key, Duration::ZERO).await;
 }
@@ -197,14 +194,14 @@ pub(crate) async fn a_shutdown_releases_all_that_it_can(scene: &Scene) {
     client.shutdown(Duration::from_secs(5)).await.unwrap();
 
     for key in &keys {
-        assert_eq!(scene.witness(key).await, None);
+        found!(scene.witness(key).await).is(None);
     }
     for guard in guards {
-        assert_eq!(guard.lost().await, Some(LossReason::Shutdown));
-        assert_eq!(guard.release().await.unwrap_err().loss(), Some(LossReason::Shutdown));
+        found!(guard.lost().await).is(Some(LossReason::Shutdown));
+        found!(guard.release().await.unwrap_err().loss()).is(Some(LossReason::Shutdown));
     }
     let refused = Error::from(client.mutex(&keys[0]).unwrap().try_lock().await.unwrap_err());
-    assert_eq!(refused.kind(), ErrorKind::Closed);
+    found!(refused.kind()).is(ErrorKind::Closed);
 }
 
 pub(crate) async fn a_shutdown_that_cannot_finish_says_so_in_time(scene: &Scene) {
@@ -216,8 +213,8 @@ pub(crate) async fn a_shutdown_that_cannot_finish_says_so_in_time(scene: &Scene)
     let asked_at = scene.now();
     let error = client.shutdown(scene.ttl() / 4).await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Indeterminate);
-    assert!(scene.now().since(asked_at) <= scene.ttl() / 4 + scene.slack());
+    found!(error.kind()).is(ErrorKind::Indeterminate);
+    found!(scene.now().since(asked_at)).at_most(scene.ttl() / 4 + scene.slack());
 }
 
 pub(crate) async fn min_hold_keeps_the_key_closed_after_the_release(scene: &Scene) -> Measured {
@@ -239,10 +236,8 @@ pub(crate) async fn min_hold_keeps_the_key_closed_after_the_release(scene: &Scen
         let closed = scene.now().since(locked_at);
         let early = Duration::from_millis(5);
         let latest = longest(scene, other.backend(), time);
-        assert!(
-            closed + early >= time,
-            "the key was locked for only {closed:?}, although min_hold is {time:?}"
-        );
+        found!(closed + early, "the time for which the key was locked, with a tolerance")
+            .at_least(time);
         scene.in_time("the key becomes free", closed, latest)?;
         next.release().await.unwrap();
     }

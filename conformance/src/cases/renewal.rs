@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use leasehold_core::backend::{Attempt, Claim, LockBackend, Operation, Renewal};
+use leasehold_core::backend::{Claim, LockBackend, Operation, Renewal};
 use leasehold_core::fault::{Fault, News};
 use leasehold_core::{ErrorKind, LeaseState, LockGuard, LossReason, Mutex, RenewalMode};
 
@@ -20,17 +20,32 @@ pub(crate) async fn a_lock_is_kept_for_many_ttls(scene: &Scene) {
 
     for _ in 0..3 {
         scene.pass(scene.ttl()).await;
-        assert_eq!(guard.state(), LeaseState::Held);
-        assert!(scene.witness(&key).await.is_some());
+        found!(guard.state()).is(LeaseState::Held);
+        found!(scene.witness(&key).await.is_some()).is(true);
     }
 
-    assert_eq!(*guard.token(), token);
+    found!(*guard.token()).is(token);
     let renewals = faults.calls(Operation::Renew);
-    assert!(
-        (6..18).contains(&renewals),
-        "expected 6 to 17 renewals in three TTLs, but there were {renewals}"
-    );
+    found!((6..18).contains(&renewals), "{renewals} renewals in three TTLs are between 6 and 17")
+        .is(true);
     guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_forged_id_renews_nothing(scene: &Scene) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let short = scene.ttl() / 2;
+    let lease = scene.lease(&key).with_ttl(short);
+    grant(&backend, &lease).await;
+
+    let forged = scene.lease(&key).with_ttl(scene.long_ttl());
+    found!(backend.renew(&forged).await.unwrap()).is(Renewal::Taken);
+
+    let holder = scene.witness(&key).await.expect("the lease has not expired yet");
+    found!(holder.fingerprint()).is(lease.id().fingerprint());
+    scene.until_free(&key, short + granularity(&backend)).await;
+    found!(backend.renew(&forged).await.unwrap()).is(Renewal::Vanished);
+    found!(scene.witness(&key).await).is(None);
 }
 
 pub(crate) async fn a_renewal_that_hangs_is_repeated_in_time(scene: &Scene) {
@@ -41,7 +56,7 @@ pub(crate) async fn a_renewal_that_hangs_is_repeated_in_time(scene: &Scene) {
 
     scene.pass(scene.ttl() * 3 / 2).await;
 
-    assert_eq!(guard.state(), LeaseState::Held);
+    found!(guard.state()).is(LeaseState::Held);
     guard.release().await.unwrap();
 }
 
@@ -52,13 +67,13 @@ pub(crate) async fn failing_renewals_make_a_lease_unconfirmed_and_then_lost(scen
     let deadline = guard.deadline();
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1_000);
 
-    assert_eq!(guard.unconfirmed().await, LeaseState::Unconfirmed);
-    assert!(scene.now() < deadline, "the lease became unconfirmed only after its deadline");
-    assert!(guard.is_held());
-    assert_eq!(guard.lost().await, Some(LossReason::Expired));
+    found!(guard.unconfirmed().await).is(LeaseState::Unconfirmed);
+    found!(scene.now(), "the time when the lease became unconfirmed").less_than(deadline);
+    found!(guard.is_held()).is(true);
+    found!(guard.lost().await).is(Some(LossReason::Expired));
 
     let late = scene.now().since(deadline);
-    assert!(late <= scene.slack(), "the loss was reported {late:?} after the deadline");
+    found!(late, "the time from the deadline to the reported loss").at_most(scene.slack());
     drop(guard);
 }
 
@@ -68,7 +83,7 @@ pub(crate) async fn an_unconfirmed_lease_is_held_again_once_a_renewal_succeeds(s
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 2);
 
-    assert_eq!(guard.unconfirmed().await, LeaseState::Unconfirmed);
+    found!(guard.unconfirmed().await).is(LeaseState::Unconfirmed);
 
     until_held(scene, &guard, scene.ttl(), "the lease is confirmed again").await;
     guard.release().await.unwrap();
@@ -115,15 +130,15 @@ pub(crate) async fn a_definite_no_is_a_loss_at_once_and_the_end_of_renewals(scen
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
     let thief = client.backend().steal(&key, scene.ttl() * 4).await.unwrap();
-    assert_eq!(guard.lost().await, Some(LossReason::Taken));
+    found!(guard.lost().await).is(Some(LossReason::Taken));
 
     let renewals = faults.calls(Operation::Renew);
     scene.pass(scene.ttl()).await;
-    assert_eq!(faults.calls(Operation::Renew), renewals, "the client renewed a lost lease");
+    found!(faults.calls(Operation::Renew), "the client renewed a lost lease").is(renewals);
     drop(guard);
     scene.pass(scene.ttl() / 2).await;
     let holder = scene.witness(&key).await.expect("the client removed another holder's lease");
-    assert_eq!(holder.fingerprint(), thief.id().fingerprint());
+    found!(holder.fingerprint()).is(thief.id().fingerprint());
     client.backend().release(&thief).await.unwrap();
 }
 
@@ -139,10 +154,10 @@ pub(crate) async fn an_acknowledgement_after_the_deadline_revives_nothing(scene:
 
     let reason = guard.lost().await;
 
-    assert_eq!(reason, Some(LossReason::Expired));
-    assert!(scene.now() >= deadline);
+    found!(reason).is(Some(LossReason::Expired));
+    found!(scene.now()).at_least(deadline);
     scene.pass(scene.ttl()).await;
-    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
+    found!(guard.state()).is(LeaseState::Lost(LossReason::Expired));
     drop(guard);
 }
 
@@ -157,12 +172,9 @@ pub(crate) async fn a_renewal_that_races_a_release_never_brings_the_key_back(sce
         let (released, renewed) = tokio::join!(backend.release(&lease), backend.renew_all(&leases));
 
         released.unwrap();
-        assert!(renewed.iter().all(Result::is_ok), "{renewed:?}");
-        assert_eq!(
-            scene.witness(&key).await,
-            None,
-            "a concurrent renewal restored a released lease"
-        );
+        found!(renewed.iter().all(Result::is_ok), "all renewals succeed: {renewed:?}").is(true);
+        found!(scene.witness(&key).await, "a concurrent renewal restored a released lease")
+            .is(None);
     }
 }
 
@@ -180,7 +192,7 @@ pub(crate) async fn nothing_is_renewed_after_its_release(scene: &Scene) {
     let renewals = faults.calls(Operation::Renew);
     scene.pass(scene.ttl()).await;
 
-    assert_eq!(faults.calls(Operation::Renew), renewals);
+    found!(faults.calls(Operation::Renew)).is(renewals);
 }
 
 pub(crate) async fn a_thousand_locks_are_all_renewed(scene: &Scene) -> Measured {
@@ -219,8 +231,8 @@ pub(crate) async fn an_old_watchdog_leaves_a_new_lease_alone(scene: &Scene) {
     let second = second.lock().await.unwrap();
     scene.pass(scene.ttl()).await;
 
-    assert_eq!(second.state(), LeaseState::Lost(LossReason::Expired));
-    assert_eq!(faults.calls(Operation::Renew), 0);
+    found!(second.state()).is(LeaseState::Lost(LossReason::Expired));
+    found!(faults.calls(Operation::Renew)).is(0);
     drop(second);
 }
 
@@ -236,8 +248,8 @@ pub(crate) async fn a_renewal_that_always_hangs_costs_no_other_lock(scene: &Scen
     faults.inject_on(stuck.key(), Operation::Renew, Fault::SwallowRequest, 1_000);
     scene.pass(scene.ttl() * 2).await;
 
-    assert!(!stuck.is_held());
-    assert!(others.iter().all(LockGuard::is_held));
+    found!(stuck.is_held()).is(false);
+    found!(others.iter().all(LockGuard::is_held)).is(true);
     drop((stuck, others));
 }
 
@@ -248,13 +260,11 @@ pub(crate) async fn max_hold_ends_a_lease_that_is_renewed(scene: &Scene) {
     let locked_at = scene.now();
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    assert_eq!(guard.lost().await, Some(LossReason::MaxHold));
+    found!(guard.lost().await).is(Some(LossReason::MaxHold));
 
     let held = scene.now().since(locked_at);
-    assert!(
-        held > limit - scene.ttl() / 2 && held < limit + scene.slack(),
-        "the lock was held for {held:?}, although max_hold is {limit:?}"
-    );
+    found!(held, "the time for which the lock was held").more_than(limit - scene.ttl() / 2);
+    found!(held, "the time for which the lock was held").less_than(limit + scene.slack());
     scene.until_free(&key, limit.saturating_sub(held) + granularity(client.backend())).await;
     drop(guard);
 }
@@ -267,13 +277,10 @@ pub(crate) async fn max_hold_may_be_shorter_than_the_ttl(scene: &Scene) {
     let locked_at = scene.now();
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    assert_eq!(guard.lost().await, Some(LossReason::MaxHold));
+    found!(guard.lost().await).is(Some(LossReason::MaxHold));
 
     let held = scene.now().since(locked_at);
-    assert!(
-        held < limit + scene.slack(),
-        "the lock was held for {held:?}, although max_hold is {limit:?}"
-    );
+    found!(held, "the time for which the lock was held").less_than(limit + scene.slack());
     scene.until_free(&key, limit.saturating_sub(held) + granularity(client.backend())).await;
 }
 
@@ -287,16 +294,10 @@ pub(crate) async fn max_hold_limits_an_extension(scene: &Scene) {
     guard.extend(scene.long_ttl()).await.unwrap();
 
     let held_until = guard.deadline().since(locked_at);
-    assert!(
-        held_until <= limit + scene.slack(),
-        "the deadline allows the lock to be held for {held_until:?}, although max_hold is {limit:?}"
-    );
-    assert_eq!(guard.lost().await, Some(LossReason::MaxHold));
+    found!(held_until, "the time from the grant to the deadline").at_most(limit + scene.slack());
+    found!(guard.lost().await).is(Some(LossReason::MaxHold));
     let held = scene.now().since(locked_at);
-    assert!(
-        held < limit + scene.slack(),
-        "the lock was held for {held:?}, although max_hold is {limit:?}"
-    );
+    found!(held, "the time for which the lock was held").less_than(limit + scene.slack());
     scene.until_free(&key, limit.saturating_sub(held) + granularity(client.backend())).await;
 }
 
@@ -309,11 +310,11 @@ pub(crate) async fn extending_moves_the_lease_in_the_store_and_here(scene: &Scen
         guard.extend(ttl).await.unwrap();
 
         let stored = scene.witness(&key).await.unwrap().remaining().unwrap();
-        assert!(
-            stored <= ttl && stored + scene.slack() > ttl,
-            "the store keeps the lease for {stored:?}, but {ttl:?} was requested"
-        );
-        assert!(guard.remaining() < ttl && guard.remaining() + scene.slack() > ttl * 9 / 10);
+        found!(stored, "the time for which the store keeps the lease").at_most(ttl);
+        found!(stored + scene.slack(), "the time for which the store keeps the lease")
+            .more_than(ttl);
+        found!(guard.remaining()).less_than(ttl);
+        found!(guard.remaining() + scene.slack()).more_than(ttl * 9 / 10);
     }
     guard.release().await.unwrap();
 }
@@ -327,8 +328,8 @@ pub(crate) async fn shortening_moves_the_deadline_before_the_store_answers(scene
 
     let error = guard.extend(scene.ttl()).await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Indeterminate);
-    assert!(guard.remaining() < scene.ttl());
+    found!(error.kind()).is(ErrorKind::Indeterminate);
+    found!(guard.remaining()).less_than(scene.ttl());
     guard.release().await.unwrap();
 }
 
@@ -341,10 +342,10 @@ pub(crate) async fn an_extension_that_fails_takes_nothing_away(scene: &Scene) {
 
     let error = guard.extend(scene.ttl() * 3).await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert_eq!(guard.deadline(), deadline);
-    assert!(guard.is_held());
-    assert!(scene.witness(&key).await.is_some());
+    found!(error.kind()).is(ErrorKind::Unavailable);
+    found!(guard.deadline()).is(deadline);
+    found!(guard.is_held()).is(true);
+    found!(scene.witness(&key).await.is_some()).is(true);
     guard.release().await.unwrap();
 }
 
@@ -359,7 +360,7 @@ pub(crate) async fn an_extension_that_hangs_ends_with_the_lease(scene: &Scene) {
     let error = extended
         .expect("an extension without a reply did not fail when the lease expired")
         .unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");
+    found!(error.kind(), "{error}").is(ErrorKind::LeaseLost);
     // The store keeps the lease for the additional time that the holder allows for clock drift.
     scene.until_free(&key, granularity(client.backend()) + scene.ttl() / 50).await;
 }
@@ -390,12 +391,10 @@ pub(crate) async fn a_stalled_process_sees_the_loss_first(scene: &Scene) {
     let mutex = client.mutex(&key).unwrap();
     let stall = scene.ttl() * 2;
     let check = async |guard: LockGuard| {
-        assert!(
-            !guard.is_held(),
-            "the first check after the stall reported the lease as held, although its deadline had passed"
-        );
+        found!(guard.is_held(), "the first check after the stall reports the lease as held")
+            .is(false);
         let ran = guard.while_held(async { "ran" }).await;
-        assert_eq!(ran.unwrap_err().kind(), ErrorKind::LeaseLost);
+        found!(ran.unwrap_err().kind()).is(ErrorKind::LeaseLost);
     };
 
     if scene.time() != Time::Real {
@@ -423,10 +422,10 @@ pub(crate) async fn without_a_watchdog_nothing_is_written(scene: &Scene) {
     let (client, faults) = scene.faulty_with(scene.options().renewal(RenewalMode::Off)).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    assert_eq!(guard.lost().await, Some(LossReason::Expired));
+    found!(guard.lost().await).is(Some(LossReason::Expired));
 
-    assert_eq!(faults.calls(Operation::Renew), 0);
-    assert_eq!(faults.calls(Operation::Release), 0);
+    found!(faults.calls(Operation::Renew)).is(0);
+    found!(faults.calls(Operation::Release)).is(0);
     drop(guard);
 }
 
@@ -438,14 +437,14 @@ pub(crate) async fn a_renewal_puts_the_full_ttl_in_force(scene: &Scene) {
 
     for _ in 0..3 {
         scene.pass(scene.ttl() * 3 / 5).await;
-        assert_eq!(backend.renew(&lease).await.unwrap(), Renewal::Renewed);
+        found!(backend.renew(&lease).await.unwrap()).is(Renewal::Renewed);
     }
     let claim = Claim::new(scene.lease(&key));
-    assert!(matches!(other.try_acquire(&claim).await.unwrap(), Attempt::Held(_)));
+    found!(other.try_acquire(&claim).await.unwrap()).is_refused();
     backend.release(&lease).await.unwrap();
 
-    assert_eq!(backend.renew(&lease).await.unwrap(), Renewal::Vanished);
+    found!(backend.renew(&lease).await.unwrap()).is(Renewal::Vanished);
     grant(&other, claim.lease()).await;
-    assert_eq!(backend.renew(&lease).await.unwrap(), Renewal::Taken);
+    found!(backend.renew(&lease).await.unwrap()).is(Renewal::Taken);
     other.release(claim.lease()).await.unwrap();
 }

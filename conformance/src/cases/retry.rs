@@ -30,7 +30,7 @@ pub(crate) async fn pauses_grow_and_are_random(scene: &Scene) {
             attempts
         };
         let (waited, attempts) = join(mutex.try_lock_for(scene.ttl()), attempts).await;
-        assert!(waited.unwrap_err().into_busy().is_ok());
+        found!(waited.unwrap_err().into_busy().is_ok()).is(true);
         attempts
     });
     let attempts = join_all(waits).await;
@@ -39,12 +39,10 @@ pub(crate) async fn pauses_grow_and_are_random(scene: &Scene) {
         let (early, all) = (attempts[0], attempts[99]);
         // The first pauses are at most 4, 8, 16 and 32 ms. In total, there are about twenty pauses,
         // which last half of the maximum length on average.
-        assert!(
-            early >= 5 && all < 80,
-            "expected at least 5 attempts in the first hundredth of the time and fewer than 80 in total, but there were {early} and {all}"
-        );
+        found!(early, "the number of attempts").at_least(5);
+        found!(all, "the number of attempts").less_than(80);
     }
-    assert_ne!(attempts[0], attempts[1], "two callers retried at exactly the same times");
+    found!(attempts[0]).is_not(attempts[1].clone());
     guard.release().await.unwrap();
 }
 
@@ -63,8 +61,8 @@ pub(crate) async fn a_permanent_error_is_not_repeated(scene: &Scene) {
 
         let error = client.mutex(&key).unwrap().lock().await.unwrap_err();
 
-        assert_eq!(error.kind(), kind);
-        assert_eq!(faults.calls(Operation::Acquire), 1);
+        found!(error.kind()).is(kind);
+        found!(faults.calls(Operation::Acquire)).is(1);
     }
 }
 
@@ -75,7 +73,7 @@ pub(crate) async fn a_passing_error_is_waited_out(scene: &Scene) {
 
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    assert_eq!(faults.calls(Operation::Acquire), 4);
+    found!(faults.calls(Operation::Acquire)).is(4);
     guard.release().await.unwrap();
 }
 
@@ -89,15 +87,16 @@ pub(crate) async fn an_outage_is_waited_out_only_so_long(scene: &Scene) {
     let asked_at = scene.now();
     let error = mutex.lock().await.unwrap_err();
     let waited = scene.now().since(asked_at);
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(waited >= patience && waited <= patience + scene.slack(), "waited {waited:?}");
+    found!(error.kind()).is(ErrorKind::Unavailable);
+    found!(waited).at_least(patience);
+    found!(waited).at_most(patience + scene.slack());
 
     // The caller's shorter wait ends first. The result is not `None`, because the client did not
     // receive a reply that named a holder.
     let asked_at = scene.now();
     let error = Error::from(mutex.try_lock_for(patience / 2).await.unwrap_err());
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(scene.now().since(asked_at) <= patience / 2 + scene.slack());
+    found!(error.kind()).is(ErrorKind::Unavailable);
+    found!(scene.now().since(asked_at)).at_most(patience / 2 + scene.slack());
     faults.heal();
 }
 
@@ -109,9 +108,9 @@ pub(crate) async fn no_wait_is_one_attempt(scene: &Scene) {
         faults.inject(Operation::Acquire, Fault::Fail(kind), 1);
         let attempts = faults.calls(Operation::Acquire);
 
-        assert_eq!(Error::from(mutex.try_lock().await.unwrap_err()).kind(), kind);
+        found!(Error::from(mutex.try_lock().await.unwrap_err()).kind()).is(kind);
 
-        assert_eq!(faults.calls(Operation::Acquire), attempts + 1);
+        found!(faults.calls(Operation::Acquire)).is(attempts + 1);
     }
     let guard =
         mutex.try_lock_for(Duration::ZERO).await.expect("a free lock could not be acquired");
@@ -130,10 +129,11 @@ pub(crate) async fn attempts_can_be_counted(scene: &Scene) {
     let asked_at = scene.now();
     let error = client.mutex(&key).unwrap().lock().await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Timeout);
-    assert_eq!(faults.calls(Operation::Acquire), 5);
+    found!(error.kind()).is(ErrorKind::Timeout);
+    found!(faults.calls(Operation::Acquire)).is(5);
     let waited = scene.now().since(asked_at);
-    assert!(waited >= pause * 4 && waited <= pause * 4 + scene.slack(), "waited {waited:?}");
+    found!(waited).at_least(pause * 4);
+    found!(waited).at_most(pause * 4 + scene.slack());
     guard.release().await.unwrap();
 }
 
@@ -146,12 +146,9 @@ pub(crate) async fn a_repeated_request_is_not_in_its_own_way(scene: &Scene) {
 
     let again = grant(&backend, &lease).await;
 
-    assert!(again.token() >= first.token());
+    found!(again.token()).at_least(first.token());
     let remaining = scene.witness(&key).await.unwrap().remaining().unwrap();
-    assert!(
-        remaining > scene.ttl() / 2,
-        "only {remaining:?} of the TTL is left after a repeated claim"
-    );
+    found!(remaining, "the remaining time after a repeated claim").more_than(scene.ttl() / 2);
     backend.release(&lease).await.unwrap();
 }
 
@@ -164,11 +161,11 @@ pub(crate) async fn releases_and_renewals_may_be_repeated_for_ever(scene: &Scene
     grant(&other, &theirs).await;
 
     for _ in 0..10 {
-        assert_eq!(backend.release(&ours).await.unwrap(), Release::NotHeld);
-        assert_eq!(backend.renew(&ours).await.unwrap(), Renewal::Taken);
+        found!(backend.release(&ours).await.unwrap()).is(Release::NotHeld);
+        found!(backend.renew(&ours).await.unwrap()).is(Renewal::Taken);
     }
 
     let holder = scene.witness(&key).await.unwrap();
-    assert_eq!(holder.fingerprint(), theirs.id().fingerprint());
+    found!(holder.fingerprint()).is(theirs.id().fingerprint());
     other.release(&theirs).await.unwrap();
 }

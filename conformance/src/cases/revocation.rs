@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::admin::Revocation;
-use leasehold_core::backend::{Attempt, Claim, LockBackend, Patience, Renewal, Share};
+use leasehold_core::backend::{Claim, LockBackend, Patience, Renewal, Share};
 use leasehold_core::{LeaseState, LockGuard};
 
 use super::{grant, pass_the_end, told_within};
@@ -12,25 +12,25 @@ use crate::scene::Scene;
 /// Waits until the holder has received the revocation request.
 async fn learns(scene: &Scene, guard: &LockGuard, within: Duration) {
     let told = scene.within(within, guard.revocation_requested()).await;
-    assert!(told.is_some(), "the holder did not receive the revocation request within {within:?}");
-    assert!(guard.is_revocation_requested());
+    found!(told.is_some(), "the holder receives the revocation request within {within:?}").is(true);
+    found!(guard.is_revocation_requested()).is(true);
 }
 
 pub(crate) async fn a_holder_that_is_asked_back_learns_of_it_and_goes_on(scene: &Scene) {
     let key = scene.key();
     let (client, other) = (scene.client().await, scene.client().await);
     let outcome = other.request_revocation(&key).await.unwrap();
-    assert_eq!(outcome, Revocation::NotHeld);
+    found!(outcome).is(Revocation::NotHeld);
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
-    assert!(!guard.is_revocation_requested());
+    found!(guard.is_revocation_requested()).is(false);
 
     let asked = other.request_revocation(&key).await.unwrap();
 
-    assert_eq!(asked, Revocation::Requested);
+    found!(asked).is(Revocation::Requested);
     learns(scene, &guard, scene.ttl()).await;
     scene.pass(scene.ttl() * 2).await;
-    assert_eq!(guard.state(), LeaseState::Held, "a revocation request ended the lease");
-    assert!(guard.is_revocation_requested(), "the revocation request was withdrawn");
+    found!(guard.state(), "a revocation request ended the lease").is(LeaseState::Held);
+    found!(guard.is_revocation_requested(), "the revocation is still requested").is(true);
     guard.release().await.unwrap();
 }
 
@@ -58,7 +58,7 @@ pub(crate) async fn the_next_holder_is_not_asked(scene: &Scene) {
     let next = mutex.lock().await.unwrap();
 
     scene.pass(scene.ttl()).await;
-    assert!(!next.is_revocation_requested());
+    found!(next.is_revocation_requested()).is(false);
     next.release().await.unwrap();
 }
 
@@ -71,12 +71,12 @@ pub(crate) async fn a_request_ends_with_the_lease_that_it_was_for(scene: &Scene)
 
     // At the time of the request, the lease was valid for longer.
     let short = lease.with_ttl(scene.ttl() / 2);
-    assert_eq!(backend.renew(&short).await.unwrap(), Renewal::RevocationRequested);
+    found!(backend.renew(&short).await.unwrap()).is(Renewal::RevocationRequested);
     pass_the_end(scene, &backend, short.ttl()).await;
 
     let next = scene.lease(&key);
     grant(&backend, &next).await;
-    assert_eq!(backend.renew(&next).await.unwrap(), Renewal::Renewed);
+    found!(backend.renew(&next).await.unwrap()).is(Renewal::Renewed);
     backend.release(&next).await.unwrap();
 }
 
@@ -92,7 +92,7 @@ pub(crate) async fn a_request_stands_until_the_last_lease_would_end(scene: &Scen
     backend.request_revocation(&key, None).await.unwrap();
     scene.pass(scene.ttl()).await;
 
-    assert_eq!(backend.renew(&long).await.unwrap(), Renewal::RevocationRequested);
+    found!(backend.renew(&long).await.unwrap()).is(Renewal::RevocationRequested);
     backend.release(&long).await.unwrap();
 }
 
@@ -104,16 +104,16 @@ pub(crate) async fn a_waiter_that_queued_meanwhile_is_not_asked(scene: &Scene) {
     let queued = Claim::new(next.clone()).with_patience(Patience::Queues(scene.long_ttl()));
     grant(&backend, &lease).await;
     let refused = backend.try_acquire(&queued).await.unwrap();
-    assert!(matches!(refused, Attempt::Held(_)), "{refused:?}");
+    found!(refused).is_refused();
     backend.request_revocation(&key, None).await.unwrap();
     let short = lease.with_ttl(scene.ttl() / 2);
-    assert_eq!(backend.renew(&short).await.unwrap(), Renewal::RevocationRequested);
+    found!(backend.renew(&short).await.unwrap()).is(Renewal::RevocationRequested);
 
     pass_the_end(scene, &backend, short.ttl()).await;
     let served = backend.try_acquire(&queued).await.unwrap();
 
-    assert!(matches!(served, Attempt::Granted(_)), "{served:?}");
-    assert_eq!(backend.renew(&next).await.unwrap(), Renewal::Renewed);
+    found!(served).is_granted();
+    found!(backend.renew(&next).await.unwrap()).is(Renewal::Renewed);
     backend.release(&next).await.unwrap();
 }
 
@@ -157,7 +157,7 @@ pub(crate) async fn all_holders_of_a_key_are_asked(scene: &Scene) {
     }
     let next = one.semaphore(&key, 3).unwrap().acquire(1).await.unwrap();
     scene.pass(scene.ttl()).await;
-    assert!(!next.is_revocation_requested());
+    found!(next.is_revocation_requested()).is(false);
     next.release().await.unwrap();
 }
 
@@ -176,16 +176,16 @@ pub(crate) async fn one_holder_can_be_asked_without_the_others(scene: &Scene) {
     let only = Some(meant.id().fingerprint());
     let asked = backend.request_revocation(&key, only).await.unwrap();
 
-    assert_eq!(asked, Revocation::Requested);
+    found!(asked).is(Revocation::Requested);
     let late = permit();
     grant(&backend, &late).await;
-    assert_eq!(backend.renew(&meant).await.unwrap(), Renewal::RevocationRequested);
+    found!(backend.renew(&meant).await.unwrap()).is(Renewal::RevocationRequested);
     for lease in [&one, &other, &late] {
-        assert_eq!(backend.renew(lease).await.unwrap(), Renewal::Renewed);
+        found!(backend.renew(lease).await.unwrap()).is(Renewal::Renewed);
     }
     let unknown = Some(permit().id().fingerprint());
     let asked = backend.request_revocation(&key, unknown).await.unwrap();
-    assert_eq!(asked, Revocation::NotHeld);
+    found!(asked).is(Revocation::NotHeld);
     for lease in [&one, &meant, &other, &late] {
         backend.release(lease).await.unwrap();
     }
@@ -197,14 +197,14 @@ pub(crate) async fn a_request_to_one_holder_spares_its_successor(scene: &Scene) 
     let [former, next] = [(); 2].map(|()| scene.lease(&key).with_ttl(scene.long_ttl()));
     let meant = Some(former.id().fingerprint());
     grant(&backend, &former).await;
-    assert_eq!(backend.request_revocation(&key, meant).await.unwrap(), Revocation::Requested);
-    assert_eq!(backend.renew(&former).await.unwrap(), Renewal::RevocationRequested);
+    found!(backend.request_revocation(&key, meant).await.unwrap()).is(Revocation::Requested);
+    found!(backend.renew(&former).await.unwrap()).is(Renewal::RevocationRequested);
     backend.release(&former).await.unwrap();
     grant(&backend, &next).await;
 
     let asked = backend.request_revocation(&key, meant).await.unwrap();
 
-    assert_eq!(asked, Revocation::NotHeld);
-    assert_eq!(backend.renew(&next).await.unwrap(), Renewal::Renewed);
+    found!(asked).is(Revocation::NotHeld);
+    found!(backend.renew(&next).await.unwrap()).is(Renewal::Renewed);
     backend.release(&next).await.unwrap();
 }

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use leasehold_core::backend::{Claim, Lease, LockBackend, Operation, Release, Share};
 use leasehold_core::fault::Fault;
 use leasehold_core::retry::Retry;
-use leasehold_core::{ErrorKind, Holder, LockKey, LockOptions, OwnerId, RwLock, TryLockError};
+use leasehold_core::{ErrorKind, Holder, LockKey, LockOptions, OwnerId, RwLock};
 use tokio::task::JoinSet;
 
 use super::cancellation::{MANY, polled};
@@ -31,20 +31,18 @@ async fn read_and_write(lock: RwLock, inside: Arc<AtomicI64>, rounds: usize) {
     for round in 0..rounds {
         if (round + fastrand::usize(..3)) % 3 == 0 {
             let guard = lock.write().await.unwrap();
-            assert_eq!(
-                inside.fetch_add(WRITER, Ordering::SeqCst),
-                0,
-                "a writer was not the only holder"
-            );
+            found!(inside.fetch_add(WRITER, Ordering::SeqCst), "a writer was not the only holder")
+                .is(0);
             tokio::task::yield_now().await;
             inside.fetch_sub(WRITER, Ordering::SeqCst);
             guard.release().await.unwrap();
         } else {
             let guard = lock.read().await.unwrap();
-            assert!(
-                inside.fetch_add(1, Ordering::SeqCst) < WRITER,
-                "a reader and a writer held the lock at the same time"
-            );
+            found!(
+                inside.fetch_add(1, Ordering::SeqCst),
+                "the number of readers, or WRITER, that hold the lock"
+            )
+            .less_than(WRITER);
             tokio::task::yield_now().await;
             inside.fetch_sub(1, Ordering::SeqCst);
             guard.release().await.unwrap();
@@ -73,17 +71,14 @@ pub(crate) async fn readers_share_and_a_writer_is_alone(scene: &Scene) {
     let (one, other) = (scene.client().await, scene.client().await);
     let (one, other) = (one.rw_lock(&key).unwrap(), other.rw_lock(&key).unwrap());
     let guards = (one.read().await.unwrap(), other.read().await.unwrap());
-    assert!(matches!(one.try_write().await, Err(TryLockError::Busy(_))));
+    found!(one.try_write().await).is_busy();
     guards.0.release().await.unwrap();
-    assert!(
-        matches!(one.try_write().await, Err(TryLockError::Busy(_))),
-        "a writer acquired the lock while a reader held it"
-    );
+    found!(one.try_write().await, "the writer's attempt while a reader holds the lock").is_busy();
     guards.1.release().await.unwrap();
     let writer =
         one.try_write().await.expect("a writer was rejected, although no reader held the lock");
-    assert!(matches!(other.try_read().await, Err(TryLockError::Busy(_))));
-    assert!(matches!(other.try_write().await, Err(TryLockError::Busy(_))));
+    found!(other.try_read().await).is_busy();
+    found!(other.try_write().await).is_busy();
     writer.release().await.unwrap();
 }
 
@@ -98,15 +93,15 @@ pub(crate) async fn a_refused_reader_or_writer_is_told_a_holder(scene: &Scene) {
         one.try_read().await.unwrap_err().into_busy().unwrap(),
         one.try_write_for(scene.slack()).await.unwrap_err().into_busy().unwrap(),
     ] {
-        assert_eq!(busy.holder().map(Holder::units), Some(u32::MAX), "{busy}");
+        found!(busy.holder().map(Holder::units), "{busy}").is(Some(u32::MAX));
     }
     writer.release().await.unwrap();
 
     let reader = one.read().await.unwrap();
     for refused in [other.try_write().await, one.try_write_for(scene.slack()).await] {
         let busy = refused.unwrap_err().into_busy().unwrap();
-        assert_eq!(busy.holder().map(Holder::units), Some(1), "{busy}");
-        assert!(busy.remaining().is_some_and(|time| time <= scene.ttl() + scene.slack()));
+        found!(busy.holder().map(Holder::units), "{busy}").is(Some(1));
+        found!(busy.remaining().is_some_and(|time| time <= scene.ttl() + scene.slack())).is(true);
     }
     reader.release().await.unwrap();
 }
@@ -155,10 +150,11 @@ pub(crate) async fn a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only(
     let writer = client.rw_lock(&key).unwrap().write().await.unwrap();
 
     let after = scene.now().since(died_at);
-    assert!(
-        after + Duration::from_millis(50) >= scene.ttl() * 3,
-        "the writer was admitted after {after:?}, before the dead reader's lease had expired"
-    );
+    found!(
+        after + Duration::from_millis(50),
+        "the time until the writer was admitted, with a tolerance"
+    )
+    .at_least(scene.ttl() * 3);
     scene.in_time("the writer is admitted", after, longest(scene, &backend, scene.ttl() * 3))?;
     writer.release().await.unwrap();
     Ok(())
@@ -174,7 +170,7 @@ pub(crate) async fn readers_that_come_and_go_do_not_starve_a_writer(scene: &Scen
 
     // If the lock ignored waiting writers, there would always be at least one reader.
     let another = readers.rw_lock(&key).unwrap();
-    assert!(matches!(another.try_read().await, Err(TryLockError::Busy(_))));
+    found!(another.try_read().await).is_busy();
     let late = tokio::spawn(async move { another.read().await.unwrap() });
     first.release().await.unwrap();
 
@@ -183,7 +179,7 @@ pub(crate) async fn readers_that_come_and_go_do_not_starve_a_writer(scene: &Scen
         .await
         .expect("the writer waited for a reader that arrived later");
     let writer = writer.unwrap();
-    assert!(!late.is_finished());
+    found!(late.is_finished()).is(false);
     writer.release().await.unwrap();
     late.await.unwrap().release().await.unwrap();
 }
@@ -206,7 +202,7 @@ pub(crate) async fn a_waiting_writer_does_not_starve_readers(scene: &Scene) {
         .await
         .expect("a reader that arrived before the second writer was not admitted first")
         .unwrap();
-    assert!(!second.is_finished());
+    found!(second.is_finished()).is(false);
     reader.release().await.unwrap();
     second.await.unwrap().release().await.unwrap();
 }
@@ -218,10 +214,11 @@ pub(crate) async fn a_reader_that_would_write_is_told_of_the_deadlock(scene: &Sc
     let would_write = async || {
         let outer = lock.read().await.unwrap();
         let inner = lock.read().await.unwrap();
-        assert_eq!(outer.token(), inner.token());
+        found!(outer.token()).is(inner.token());
         let error = lock.write().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::WouldDeadlock, "{error}");
-        assert!(outer.is_held() && inner.is_held());
+        found!(error.kind(), "{error}").is(ErrorKind::WouldDeadlock);
+        found!(outer.is_held()).is(true);
+        found!(inner.is_held()).is(true);
         inner.release().await.unwrap();
         outer.release().await.unwrap();
     };
@@ -244,15 +241,12 @@ pub(crate) async fn an_owner_that_writes_may_read_and_write_again(scene: &Scene)
 
     let outer = lock.write().await.unwrap();
     let (again, inner) = (lock.write().await.unwrap(), lock.read().await.unwrap());
-    assert_eq!((again.token(), inner.token()), (outer.token(), outer.token()));
+    found!((again.token(), inner.token())).is((outer.token(), outer.token()));
     let error = again.downgrade().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    found!(error.kind(), "{error}").is(ErrorKind::Invalid);
     outer.release().await.unwrap();
 
-    assert!(
-        matches!(other.try_read().await, Err(TryLockError::Busy(_))),
-        "a reader acquired the lock while a writer still had a guard"
-    );
+    found!(other.try_read().await, "the reader's attempt while a writer has a guard").is_busy();
     inner.release().await.unwrap();
     other
         .try_read()
@@ -277,17 +271,18 @@ pub(crate) async fn a_downgrade_lets_readers_in_and_no_writer_between(scene: &Sc
 
     let downgraded = writer.downgrade().await.unwrap();
 
-    assert_eq!((downgraded.token(), downgraded.units()), (&token, 1));
-    assert!(downgraded.deadline() >= deadline);
+    found!((downgraded.token(), downgraded.units())).is((&token, 1));
+    found!(downgraded.deadline()).at_least(deadline);
     let other = scene
         .within(scene.slack(), reads)
         .await
         .expect("a waiting reader was not admitted after the downgrade")
         .unwrap();
-    assert!(!writes.is_finished());
+    found!(writes.is_finished()).is(false);
     other.release().await.unwrap();
     scene.pass(Duration::from_millis(20)).await;
-    assert!(downgraded.is_held() && !writes.is_finished());
+    found!(downgraded.is_held()).is(true);
+    found!(writes.is_finished()).is(false);
     downgraded.release().await.unwrap();
     writes.await.unwrap().release().await.unwrap();
 }
@@ -318,7 +313,7 @@ pub(crate) async fn a_downgrade_lets_readers_of_its_own_process_in(scene: &Scene
     let lock = client.rw_lock(&key).unwrap();
     let writer = lock.write().await.unwrap();
     let mut reads = Box::pin(lock.read());
-    assert!((&mut reads).now_or_never().is_none());
+    found!((&mut reads).now_or_never().is_none()).is(true);
 
     let downgraded = writer.downgrade().await.unwrap();
 
@@ -327,7 +322,7 @@ pub(crate) async fn a_downgrade_lets_readers_of_its_own_process_in(scene: &Scene
         .await
         .expect("a waiting reader was not admitted after the downgrade")
         .unwrap();
-    assert!(downgraded.is_held());
+    found!(downgraded.is_held()).is(true);
     other.release().await.unwrap();
     downgraded.release().await.unwrap();
 }
@@ -344,7 +339,7 @@ pub(crate) async fn a_downgrade_that_the_store_did_not_hear_of_is_repeated(scene
     let wait = scene.ttl() + scene.slack();
     let reader = other.rw_lock(&key).unwrap().try_read_for(wait).await.unwrap();
     reader.release().await.unwrap();
-    assert!(downgraded.is_held());
+    found!(downgraded.is_held()).is(true);
     downgraded.release().await.unwrap();
 }
 
@@ -361,7 +356,7 @@ pub(crate) async fn a_downgrade_may_be_dropped_at_any_point(scene: &Scene) {
         }
         scene.until_free(&key, Duration::ZERO).await;
     }
-    panic!("the downgrade did not complete within {MANY} polls");
+    panic!("the downgrade: found no end, expected an end within {MANY} polls");
 }
 
 pub(crate) async fn a_reader_and_a_writer_cannot_release_each_other(scene: &Scene) {
@@ -371,14 +366,14 @@ pub(crate) async fn a_reader_and_a_writer_cannot_release_each_other(scene: &Scen
     let one = reader(scene, &key);
     grant(&backend, &one).await;
     let refused = backend.try_acquire(&Claim::new(writer.clone())).await.unwrap();
-    assert!(matches!(refused, leasehold_core::backend::Attempt::Held(_)));
+    found!(refused).is_refused();
 
-    assert_eq!(backend.release(&writer).await.unwrap(), Release::NotHeld);
-    assert_eq!(backend.release(&reader(scene, &key)).await.unwrap(), Release::NotHeld);
-    assert!(scene.witness(&key).await.is_some());
-    assert_eq!(backend.release(&one).await.unwrap(), Release::Released);
+    found!(backend.release(&writer).await.unwrap()).is(Release::NotHeld);
+    found!(backend.release(&reader(scene, &key)).await.unwrap()).is(Release::NotHeld);
+    found!(scene.witness(&key).await.is_some()).is(true);
+    found!(backend.release(&one).await.unwrap()).is(Release::Released);
 
     grant(&backend, &writer).await;
-    assert_eq!(backend.release(&one).await.unwrap(), Release::NotHeld);
-    assert_eq!(backend.release(&writer).await.unwrap(), Release::Released);
+    found!(backend.release(&one).await.unwrap()).is(Release::NotHeld);
+    found!(backend.release(&writer).await.unwrap()).is(Release::Released);
 }

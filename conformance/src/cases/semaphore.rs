@@ -44,7 +44,9 @@ async fn take(semaphore: Semaphore, out: Arc<AtomicI64>, rounds: usize) {
                 Err(Ok(_busy)) => None,
                 // The store did not reply within the caller's short wait.
                 Err(Err(error)) if error.kind() == ErrorKind::Indeterminate => None,
-                Err(Err(error)) => panic!("{error}"),
+                Err(Err(error)) => {
+                    panic!("an attempt: found the error {error}, expected a grant or a refusal")
+                }
             }
         } else {
             Some(semaphore.acquire(count).await.unwrap())
@@ -52,10 +54,8 @@ async fn take(semaphore: Semaphore, out: Arc<AtomicI64>, rounds: usize) {
         let Some(guard) = acquired else { continue };
         let count = i64::from(count);
         let total = out.fetch_add(count, Ordering::SeqCst) + count;
-        assert!(
-            total <= i64::from(semaphore.limit()),
-            "{total} permits are held at the same time, which exceeds the limit"
-        );
+        found!(total, "the number of permits that are held at the same time")
+            .at_most(i64::from(semaphore.limit()));
         tokio::task::yield_now().await;
         out.fetch_sub(count, Ordering::SeqCst);
         if fastrand::bool() {
@@ -92,21 +92,18 @@ pub(crate) async fn all_permits_of_a_request_are_granted_or_none(scene: &Scene) 
     let client = scene.client_with(long(scene)).await;
     let semaphore = client.semaphore(&key, 5).unwrap();
     let three = semaphore.acquire(3).await.unwrap();
-    assert_eq!(three.units(), 3);
+    found!(three.units()).is(3);
 
-    assert!(matches!(semaphore.try_acquire(3).await, Err(TryLockError::Busy(_))));
-    assert!(matches!(
-        semaphore.try_acquire_for(3, scene.slack()).await,
-        Err(TryLockError::Busy(_))
-    ));
+    found!(semaphore.try_acquire(3).await).is_busy();
+    found!(semaphore.try_acquire_for(3, scene.slack()).await).is_busy();
     // The queue entry of a caller that has given up is removed in the background.
     let patience =
         if waiting_is_queueing(scene, UNIT).await { scene.slack() } else { Duration::ZERO };
     let two = semaphore.try_acquire_for(2, patience).await.unwrap();
     let two = two;
 
-    assert!(matches!(semaphore.try_acquire(1).await, Err(TryLockError::Busy(_))));
-    assert!(two.token() > three.token());
+    found!(semaphore.try_acquire(1).await).is_busy();
+    found!(two.token()).more_than(three.token());
     three.release().await.unwrap();
     two.release().await.unwrap();
 }
@@ -127,7 +124,7 @@ pub(crate) async fn an_acquisition_of_permits_may_be_dropped_at_any_point(scene:
             return;
         }
     }
-    panic!("the acquisition did not complete within {MANY} polls");
+    panic!("the acquisition: found no end, expected an end within {MANY} polls");
 }
 
 pub(crate) async fn a_lost_permit_comes_back_once(scene: &Scene) {
@@ -142,13 +139,13 @@ pub(crate) async fn a_lost_permit_comes_back_once(scene: &Scene) {
 
     // A lost lease does not return its permit twice, even if its owner releases or renews it late.
     for _ in 0..2 {
-        assert_eq!(backend.release(&lost).await.unwrap(), Release::NotHeld);
-        assert_eq!(backend.renew(&lost).await.unwrap(), Renewal::Taken);
+        found!(backend.release(&lost).await.unwrap()).is(Release::NotHeld);
+        found!(backend.renew(&lost).await.unwrap()).is(Renewal::Taken);
         refusal(&backend, &permits(scene, &key, 1, 2)).await;
     }
 
-    assert_eq!(backend.release(&other).await.unwrap(), Release::Released);
-    assert_eq!(backend.release(&third).await.unwrap(), Release::Released);
+    found!(backend.release(&other).await.unwrap()).is(Release::Released);
+    found!(backend.release(&third).await.unwrap()).is(Release::Released);
 }
 
 pub(crate) async fn a_stolen_permit_is_a_loss_at_once_where_the_store_tells(scene: &Scene) {
@@ -185,23 +182,24 @@ pub(crate) async fn each_holder_has_its_own_ttl(scene: &Scene) {
     // Renewing one lease does not affect the other lease.
     for _ in 0..2 {
         scene.pass(ttl / 4).await;
-        assert_eq!(backend.renew(&long).await.unwrap(), Renewal::Renewed);
+        found!(backend.renew(&long).await.unwrap()).is(Renewal::Renewed);
         refusal(&backend, &permits(scene, &key, 1, 2)).await;
     }
     let next = permits(scene, &key, 1, 2).with_ttl(scene.long_ttl());
     let free = async || {
-        assert_eq!(backend.renew(&long).await.unwrap(), Renewal::Renewed);
+        found!(backend.renew(&long).await.unwrap()).is(Renewal::Renewed);
         let attempt = backend.try_acquire(&Claim::new(next.clone())).await.unwrap();
         matches!(attempt, Attempt::Granted(_))
     };
     scene.until("the short lease has expired", ttl / 2 + granularity(&backend), free).await;
 
     let after = scene.now().since(granted_at);
-    assert!(
-        after + Duration::from_millis(50) >= ttl,
-        "the short lease expired after {after:?}, before its TTL had passed"
-    );
-    assert_eq!(backend.renew(&long).await.unwrap(), Renewal::Renewed);
+    found!(
+        after + Duration::from_millis(50),
+        "the time until the short lease expired, with a tolerance"
+    )
+    .at_least(ttl);
+    found!(backend.renew(&long).await.unwrap()).is(Renewal::Renewed);
     backend.release(&long).await.unwrap();
     backend.release(&next).await.unwrap();
 }
@@ -214,9 +212,9 @@ pub(crate) async fn permits_are_renewed_while_they_are_held(scene: &Scene) {
 
     scene.pass(scene.ttl() * 3 / 2).await;
 
-    assert_eq!((one.state(), three.state()), (LeaseState::Held, LeaseState::Held));
-    assert!(faults.calls(Operation::Renew) >= 3);
-    assert!(matches!(semaphore.try_acquire(1).await, Err(TryLockError::Busy(_))));
+    found!((one.state(), three.state())).is((LeaseState::Held, LeaseState::Held));
+    found!(faults.calls(Operation::Renew)).at_least(3);
+    found!(semaphore.try_acquire(1).await).is_busy();
     one.release().await.unwrap();
     three.release().await.unwrap();
 }
@@ -229,17 +227,17 @@ pub(crate) async fn a_renewal_gives_units_back_and_takes_none(scene: &Scene) {
     let others = permits(scene, &key, 2, 3).with_ttl(scene.long_ttl());
     grant(&backend, &all).await;
 
-    assert_eq!(backend.renew(&one).await.unwrap(), Renewal::Renewed);
+    found!(backend.renew(&one).await.unwrap()).is(Renewal::Renewed);
     for _ in 0..2 {
         // A renewal never increases the number of permits, whether or not more permits are free.
-        assert_eq!(backend.renew(&all).await.unwrap(), Renewal::Renewed);
+        found!(backend.renew(&all).await.unwrap()).is(Renewal::Renewed);
         grant(&backend, &others).await;
-        assert_eq!(backend.renew(&all).await.unwrap(), Renewal::Renewed);
+        found!(backend.renew(&all).await.unwrap()).is(Renewal::Renewed);
         refusal(&backend, &permits(scene, &key, 1, 3)).await;
-        assert_eq!(backend.release(&others).await.unwrap(), Release::Released);
+        found!(backend.release(&others).await.unwrap()).is(Release::Released);
     }
 
-    assert_eq!(backend.release(&one).await.unwrap(), Release::Released);
+    found!(backend.release(&one).await.unwrap()).is(Release::Released);
 }
 
 pub(crate) async fn a_free_permit_is_refused_only_for_the_sake_of_a_waiter(scene: &Scene) {
@@ -268,11 +266,7 @@ pub(crate) async fn a_free_permit_is_refused_only_for_the_sake_of_a_waiter(scene
     };
     let granted: Vec<_> = tries.into_iter().filter_map(or_busy).collect();
     let free = if waiting_is_queueing { 0 } else { 1 };
-    assert_eq!(
-        granted.len(),
-        free,
-        "a free permit was granted although another claim was queued, or was refused although none was queued"
-    );
+    found!(granted.len(), "a free permit was granted although another claim was queued, or was refused although none was queued").is(free);
     drop(granted);
     two.release().await.unwrap();
     waits.await.unwrap().unwrap().release().await.unwrap();
@@ -311,9 +305,17 @@ pub(crate) async fn a_refusal_tells_of_the_lease_that_ends_first(scene: &Scene) 
         let contention = refusal(&backend, &permits(scene, &key, 1, 2)).await;
 
         let told = contention.holder().and_then(Holder::remaining);
-        assert!(told.is_some_and(|remaining| remaining <= short), "{contention:?}");
+        found!(
+            told.is_some_and(|remaining| remaining <= short),
+            "the refusal reports at most the TTL of the short lease: {contention:?}"
+        )
+        .is(true);
         let retry_after = contention.retry_after();
-        assert!(retry_after.is_none_or(|time| time <= short), "{contention:?}");
+        found!(
+            retry_after.is_none_or(|time| time <= short),
+            "the refusal reports at most the TTL of the short lease: {contention:?}"
+        )
+        .is(true);
         for lease in &leases {
             backend.release(lease).await.unwrap();
         }
@@ -328,11 +330,11 @@ pub(crate) async fn a_waiter_that_is_served_has_left_the_queue(scene: &Scene) {
     let queued = Claim::new(one.clone()).with_patience(Patience::Queues(scene.long_ttl()));
     grant(&backend, &all).await;
     let refused = backend.try_acquire(&queued).await.unwrap();
-    assert!(matches!(refused, Attempt::Held(_)), "{refused:?}");
+    found!(refused).is_refused();
     backend.release(&all).await.unwrap();
 
     let served = backend.try_acquire(&queued).await.unwrap();
-    assert!(matches!(served, Attempt::Granted(_)), "{served:?}");
+    found!(served).is_granted();
 
     // The store counts the permit of this lease only once.
     grant(&backend, &two).await;
@@ -346,16 +348,17 @@ pub(crate) async fn clients_may_name_different_limits(scene: &Scene) {
     let (small, large) = (small.semaphore(&key, 2).unwrap(), large.semaphore(&key, 4).unwrap());
 
     let three = large.acquire(3).await.unwrap();
-    assert!(
-        matches!(small.try_acquire(1).await, Err(TryLockError::Busy(_))),
-        "a semaphore with a limit of two granted a permit while three were held"
-    );
+    found!(
+        small.try_acquire(1).await,
+        "the attempt at a semaphore with a limit of two while three permits are held"
+    )
+    .is_busy();
     let fourth = large.try_acquire(1).await.expect("the fourth of four permits was rejected");
-    assert!(matches!(large.try_acquire(1).await, Err(TryLockError::Busy(_))));
+    found!(large.try_acquire(1).await).is_busy();
     three.release().await.unwrap();
 
     let second = small.try_acquire(1).await.expect("the second of two permits was rejected");
-    assert!(matches!(small.try_acquire(1).await, Err(TryLockError::Busy(_))));
+    found!(small.try_acquire(1).await).is_busy();
     let others = large.try_acquire(2).await.expect("the last two of four permits were rejected");
     for guard in [fourth, second, others] {
         guard.release().await.unwrap();
@@ -367,20 +370,20 @@ pub(crate) async fn impossible_numbers_are_refused_at_once(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     for limit in [0, Semaphore::MAX_LIMIT + 1] {
-        assert_eq!(client.semaphore(&key, limit).unwrap_err().kind(), ErrorKind::Invalid);
+        found!(client.semaphore(&key, limit).unwrap_err().kind()).is(ErrorKind::Invalid);
     }
     for (permits, limit) in [(0, 1), (2, 1), (u32::MAX, Semaphore::MAX_LIMIT)] {
         let semaphore = client.semaphore(&key, limit).unwrap();
         let error = semaphore.acquire(permits).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        found!(error.kind(), "{error}").is(ErrorKind::Invalid);
         let error = Error::from(semaphore.try_acquire(permits).await.unwrap_err());
-        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        found!(error.kind(), "{error}").is(ErrorKind::Invalid);
     }
-    assert_eq!(faults.calls(Operation::Acquire), 0);
+    found!(faults.calls(Operation::Acquire)).is(0);
 
     let most = client.semaphore(&key, Semaphore::MAX_LIMIT).unwrap();
     let all = most.acquire(Semaphore::MAX_LIMIT).await.unwrap();
-    assert!(matches!(most.try_acquire(1).await, Err(TryLockError::Busy(_))));
+    found!(most.try_acquire(1).await).is_busy();
     all.release().await.unwrap();
 }
 
@@ -391,14 +394,14 @@ pub(crate) async fn an_unknown_permit_is_not_released(scene: &Scene) {
     grant(&backend, &known).await;
 
     for unknown in [permits(scene, &key, 1, 1), permits(scene, &key, 5, 9)] {
-        assert_eq!(backend.release(&unknown).await.unwrap(), Release::NotHeld);
-        assert_eq!(backend.renew(&unknown).await.unwrap(), Renewal::Taken);
+        found!(backend.release(&unknown).await.unwrap()).is(Release::NotHeld);
+        found!(backend.renew(&unknown).await.unwrap()).is(Renewal::Taken);
     }
 
     refusal(&backend, &permits(scene, &key, 1, 1)).await;
-    assert_eq!(backend.release(&known).await.unwrap(), Release::Released);
+    found!(backend.release(&known).await.unwrap()).is(Release::Released);
     let vanished = backend.renew(&known).await.unwrap();
-    assert_eq!(vanished, Renewal::Vanished);
+    found!(vanished).is(Renewal::Vanished);
 }
 
 pub(crate) async fn a_key_is_one_kind_of_lock_at_a_time(scene: &Scene) {
@@ -414,18 +417,18 @@ pub(crate) async fn a_key_is_one_kind_of_lock_at_a_time(scene: &Scene) {
     let permit = semaphore.acquire(1).await.unwrap();
     for mutex in [&mutex, &other_mutex] {
         let error = mutex.lock().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        found!(error.kind(), "{error}").is(ErrorKind::WrongType);
         let error = Error::from(mutex.try_lock().await.unwrap_err());
-        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        found!(error.kind(), "{error}").is(ErrorKind::WrongType);
     }
     permit.release().await.unwrap();
 
     let guard = mutex.lock().await.unwrap();
     for semaphore in [&semaphore, &other_semaphore] {
         let error = semaphore.acquire(1).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        found!(error.kind(), "{error}").is(ErrorKind::WrongType);
         let error = Error::from(semaphore.try_acquire(1).await.unwrap_err());
-        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        found!(error.kind(), "{error}").is(ErrorKind::WrongType);
     }
     guard.release().await.unwrap();
     semaphore.acquire(1).await.unwrap().release().await.unwrap();

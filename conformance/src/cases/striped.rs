@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold_core::retry::Retry;
-use leasehold_core::{LockOptions, Striped, TryLockError};
+use leasehold_core::{LockOptions, Striped};
 use tokio::task::JoinSet;
 
 use super::cancellation::polled;
@@ -34,21 +34,21 @@ pub(crate) async fn each_segment_has_one_holder_and_all_can_be_had(scene: &Scene
     for number in 0..SEGMENTS as usize {
         let guard = striped[number % 2].try_lock().await;
         guards.push(guard.unwrap_or_else(|error| {
-            panic!("segment {number} should be free, but could not be acquired: {error}")
+            panic!("segment {number}: found the error {error}, expected a free segment")
         }));
     }
 
     let held: BTreeSet<u32> = guards.iter().map(|guard| guard.segment()).collect();
-    assert_eq!(held, (0..SEGMENTS).collect(), "two guards hold the same segment");
+    found!(held, "two guards hold the same segment").is((0..SEGMENTS).collect());
     for striped in &striped {
-        assert!(matches!(striped.try_lock().await, Err(TryLockError::Busy(_))));
+        found!(striped.try_lock().await).is_busy();
     }
     let freed = guards.swap_remove(1);
     let segment = freed.segment();
     freed.release().await.unwrap();
     let again =
         striped[0].try_lock().await.expect("the released segment could not be acquired again");
-    assert_eq!(again.segment(), segment);
+    found!(again.segment()).is(segment);
     guards.push(again);
     for guard in guards {
         guard.release().await.unwrap();
@@ -69,11 +69,11 @@ pub(crate) async fn no_two_meet_in_a_segment(scene: &Scene) {
                 for _ in 0..12 {
                     let guard = striped.lock().await.unwrap();
                     let inside = &inside[guard.segment() as usize];
-                    assert_eq!(
+                    found!(
                         inside.fetch_add(1, Ordering::SeqCst),
-                        0,
                         "two callers held the same segment at the same time"
-                    );
+                    )
+                    .is(0);
                     tokio::task::yield_now().await;
                     inside.fetch_sub(1, Ordering::SeqCst);
                     guard.release().await.unwrap();
@@ -107,7 +107,7 @@ pub(crate) async fn a_waiter_gets_the_first_segment_that_is_freed(scene: &Scene)
         let waiting = client.striped(&key, SEGMENTS).unwrap();
         let waits = async move { waiting.lock().await.unwrap() };
         let waiter = start_to_wait(scene, &client, waits).await;
-        assert!(!waiter.is_finished());
+        found!(waiter.is_finished()).is(false);
         let freed = guards.swap_remove(fastrand::usize(..guards.len()));
         let segment = freed.segment();
 
@@ -115,7 +115,7 @@ pub(crate) async fn a_waiter_gets_the_first_segment_that_is_freed(scene: &Scene)
 
         let served = scene.within(scene.ttl() / 10 + scene.slack(), waiter).await;
         let served = served.expect("the waiter did not acquire the released segment").unwrap();
-        assert_eq!(served.segment(), segment);
+        found!(served.segment()).is(segment);
         served.release().await.unwrap();
         scene.until_free(&striped.segments()[segment as usize], Duration::ZERO).await;
         guards.push(
@@ -142,7 +142,8 @@ pub(crate) async fn a_wait_for_a_segment_may_be_dropped_at_any_point(scene: &Sce
             polled(scene, polls, waiting.lock()),
             polled(scene, polls, waiting.lock())
         );
-        assert!(one.is_none() && other.is_none());
+        found!(one.is_none()).is(true);
+        found!(other.is_none()).is(true);
     }
     guards.0.release().await.unwrap();
     guards.1.release().await.unwrap();

@@ -29,11 +29,11 @@ fn claims(leases: &[Lease]) -> Vec<Claim> {
 async fn grant_all<B: LockBackend>(backend: &B, leases: &[Lease]) -> Vec<Grant> {
     match backend.try_acquire_all(&claims(leases)).await.unwrap() {
         AttemptAll::Granted(grants) => {
-            assert_eq!(grants.len(), leases.len());
+            found!(grants.len()).is(leases.len());
             grants
         }
         AttemptAll::Held { key, contention } => {
-            panic!("the free key {key} was reported as held: {contention:?}")
+            panic!("the free key {key}: found a refusal, {contention:?}, expected a grant")
         }
     }
 }
@@ -42,7 +42,7 @@ async fn grant_all<B: LockBackend>(backend: &B, leases: &[Lease]) -> Vec<Grant> 
 async fn refusal_of_all<B: LockBackend>(backend: &B, claims: &[Claim]) -> (LockKey, Contention) {
     match backend.try_acquire_all(claims).await.unwrap() {
         AttemptAll::Granted(grants) => {
-            panic!("a request that includes a held key was granted: {grants:?}")
+            panic!("a request that includes a held key: found {grants:?}, expected a refusal")
         }
         AttemptAll::Held { key, contention } => (key, contention),
     }
@@ -50,7 +50,7 @@ async fn refusal_of_all<B: LockBackend>(backend: &B, claims: &[Claim]) -> (LockK
 
 async fn release_all<B: LockBackend>(backend: &B, leases: &[Lease]) {
     for lease in leases {
-        assert_eq!(backend.release(lease).await.unwrap(), Release::Released);
+        found!(backend.release(lease).await.unwrap()).is(Release::Released);
     }
 }
 
@@ -63,14 +63,14 @@ pub(crate) async fn all_keys_are_granted_or_none(scene: &Scene) {
 
         let (key, contention) = refusal_of_all(&backend, &claims(&wanted)).await;
 
-        assert_eq!(&key, held.key());
+        found!(&key).is(held.key());
         if let Some(holder) = contention.holder() {
-            assert_eq!(holder.fingerprint(), held.id().fingerprint());
+            found!(holder.fingerprint()).is(held.id().fingerprint());
         }
         for lease in &wanted {
             let holder = scene.witness(lease.key()).await.map(|holder| holder.fingerprint());
             let expected = (lease.key() == held.key()).then(|| held.id().fingerprint());
-            assert_eq!(holder, expected);
+            found!(holder).is(expected);
         }
 
         other.release(&held).await.unwrap();
@@ -78,9 +78,9 @@ pub(crate) async fn all_keys_are_granted_or_none(scene: &Scene) {
 
         for lease in &wanted {
             let holder = scene.witness(lease.key()).await.unwrap();
-            assert_eq!(holder.fingerprint(), lease.id().fingerprint());
+            found!(holder.fingerprint()).is(lease.id().fingerprint());
             refusal(&other, &long_lease(scene, lease.key())).await;
-            assert_eq!(backend.renew(lease).await.unwrap(), Renewal::Renewed);
+            found!(backend.renew(lease).await.unwrap()).is(Renewal::Renewed);
         }
         release_all(&backend, &wanted).await;
     }
@@ -116,14 +116,11 @@ pub(crate) async fn a_repeated_request_for_several_is_the_same_acquisition(scene
     let again = grant_all(&backend, &wanted).await;
 
     for (first, again) in first.iter().zip(&again) {
-        assert!(
-            again.token() >= first.token(),
-            "the token of a repeated grant, {again:?}, is smaller than the original token, {first:?}"
-        );
+        found!(again.token(), "the token of a repeated grant").at_least(first.token());
     }
     release_all(&backend, &wanted).await;
     let later = long_lease(scene, wanted[0].key());
-    assert!(grant(&backend, &later).await.token() > again[0].token());
+    found!(grant(&backend, &later).await.token()).more_than(again[0].token());
     backend.release(&later).await.unwrap();
 }
 
@@ -137,9 +134,9 @@ pub(crate) async fn a_grant_of_several_passes_no_queue(scene: &Scene) {
     backend.release(&holder).await.unwrap();
 
     let (key, _contention) = refusal_of_all(&backend, &claims(&wanted)).await;
-    assert_eq!(&key, waiter.key());
+    found!(&key).is(waiter.key());
     for lease in &wanted {
-        assert_eq!(scene.witness(lease.key()).await, None);
+        found!(scene.witness(lease.key()).await).is(None);
     }
 
     // The first waiter does not overtake other claims and is no longer in the queue.
@@ -160,10 +157,10 @@ pub(crate) async fn a_key_of_another_kind_is_named_and_none_is_granted(scene: &S
 
         let error = backend.try_acquire_all(&claims(&wanted)).await.unwrap_err();
 
-        assert_eq!((error.kind(), error.key()), (ErrorKind::WrongType, Some(units.key())));
+        found!((error.kind(), error.key())).is((ErrorKind::WrongType, Some(units.key())));
         backend.release(&units).await.unwrap();
         for lease in &wanted {
-            assert_eq!(scene.witness(lease.key()).await, None);
+            found!(scene.witness(lease.key()).await).is(None);
         }
     }
 }
@@ -174,10 +171,10 @@ pub(crate) async fn as_many_as_are_promised_are_granted_at_once(scene: &Scene) {
 
     let grants = grant_all(&backend, &wanted).await;
 
-    assert!(grants.iter().all(|grant| grant.token() > 0));
+    found!(grants.iter().all(|grant| grant.token() > 0)).is(true);
     for lease in &wanted {
         let holder = scene.witness(lease.key()).await.unwrap();
-        assert_eq!(holder.fingerprint(), lease.id().fingerprint());
+        found!(holder.fingerprint()).is(lease.id().fingerprint());
     }
     release_all(&backend, &wanted).await;
 }
@@ -198,11 +195,11 @@ pub(crate) async fn crossing_sets_never_overlap(scene: &Scene) {
             for _ in 0..TIMES {
                 let guard = whole.lock().await.unwrap();
                 for key in set {
-                    assert_eq!(
+                    found!(
                         inside[key].fetch_add(1, Ordering::SeqCst),
-                        0,
                         "two callers held the same lock at the same time"
-                    );
+                    )
+                    .is(0);
                 }
                 tokio::task::yield_now().await;
                 for key in set {

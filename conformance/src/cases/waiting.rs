@@ -6,7 +6,7 @@ use futures_util::future::join;
 use leasehold_core::backend::{LockBackend, Operation};
 use leasehold_core::fault::{Fault, FaultBackend, News};
 use leasehold_core::retry::Retry;
-use leasehold_core::{ErrorKind, LockClient, LockGuard, Mutex, TryLockError};
+use leasehold_core::{ErrorKind, LockClient, LockGuard, Mutex};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -44,7 +44,7 @@ pub(crate) async fn a_release_wakes_a_waiter(scene: &Scene) {
         let guard = waiting.await.unwrap();
 
         let woken = scene.now().since(released_at);
-        assert!(woken < promptly(scene), "the waiter was notified only after {woken:?}");
+        found!(woken, "the time until the waiter was notified").less_than(promptly(scene));
         guard.release().await.unwrap();
     }
 }
@@ -61,9 +61,9 @@ pub(crate) async fn a_lease_after_a_wait_lasts_like_any_other(scene: &Scene) {
     let guard = waiting.await.unwrap();
 
     // The store may have granted the lock to the waiter without a further request.
-    assert!(guard.token().number() > before);
+    found!(guard.token().number()).more_than(before);
     for _ in 0..4 {
-        assert!(guard.is_held());
+        found!(guard.is_held()).is(true);
         refusal(&third, &scene.lease(&key)).await;
         scene.pass(scene.ttl() / 2).await;
     }
@@ -105,16 +105,14 @@ pub(crate) async fn a_waiter_without_any_news_polls(scene: &Scene) {
 
     scene.pass(pause * 10).await;
     let attempts = faults.calls(Operation::Acquire);
-    assert!(
-        (11..=12).contains(&attempts),
-        "expected 11 or 12 attempts in ten pauses, but there were {attempts}"
-    );
+    found!((11..=12).contains(&attempts), "{attempts} attempts in ten pauses are 11 or 12")
+        .is(true);
     guard.release().await.unwrap();
     let released_at = scene.now();
     let guard = waiting.await.unwrap();
 
     let woken = scene.now().since(released_at);
-    assert!(woken < pause + scene.slack(), "the waiter retried only after {woken:?}");
+    found!(woken, "the time until the waiter retried").less_than(pause + scene.slack());
     guard.release().await.unwrap();
 }
 
@@ -173,7 +171,7 @@ pub(crate) async fn a_lost_connection_costs_a_waiter_nothing(scene: &Scene) {
     let next = tokio::select! {
         biased;
         next = waiting => next.unwrap(),
-        () = twenty_waits(scene) => panic!("the waiter was not notified, although other waiters were notified twenty times in the meantime"),
+        () = twenty_waits(scene) => panic!("found no notification during twenty waits of other callers, expected one"),
     };
     next.release().await.unwrap();
 }
@@ -227,14 +225,14 @@ pub(crate) async fn one_release_serves_one_and_the_others_go_on_waiting(scene: &
     }
     let mut served = served.1;
     scene.pass(scene.ttl() / 5).await;
-    assert!(served.is_empty());
+    found!(served.is_empty()).is(true);
 
     guard.release().await.unwrap();
     for _ in 0..6 {
         let guard = served.recv().await.unwrap();
         scene.pass(scene.ttl() / 20).await;
-        assert!(served.is_empty(), "two callers held the lock at the same time");
-        assert!(guard.is_held());
+        found!(served.is_empty(), "no second caller was served at the same time").is(true);
+        found!(guard.is_held()).is(true);
         guard.release().await.unwrap();
     }
 }
@@ -251,14 +249,15 @@ pub(crate) async fn a_wait_ends_when_it_is_over_and_not_before(scene: &Scene) {
     let ours = holder.mutex(&key).unwrap();
     for mutex in [&mutex, &ours] {
         let asked_at = scene.now();
-        assert!(matches!(mutex.try_lock_for(wait).await, Err(TryLockError::Busy(_))));
+        found!(mutex.try_lock_for(wait).await).is_busy();
         let waited = scene.now().since(asked_at);
-        assert!(waited >= wait && waited < wait + scene.slack(), "waited {waited:?}");
+        found!(waited).at_least(wait);
+        found!(waited).less_than(wait + scene.slack());
     }
     let error = waits.lock().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Timeout);
+    found!(error.kind()).is(ErrorKind::Timeout);
     let instant = scene.now();
-    assert!(matches!(mutex.try_lock_until(instant).await, Err(TryLockError::Busy(_))));
+    found!(mutex.try_lock_until(instant).await).is_busy();
     guard.release().await.unwrap();
 }
 
@@ -275,12 +274,13 @@ pub(crate) async fn a_wait_that_ends_during_a_later_attempt_is_a_refusal(scene: 
     let waiting = waiting.await;
     faults.inject(Operation::Acquire, Fault::SwallowReply, 10);
 
-    assert!(
+    found!(
         waiting.await.unwrap().unwrap_err().into_busy().is_ok(),
-        "the call did not report the lock as busy, although it was held throughout"
-    );
+        "the call reports the lock as busy"
+    )
+    .is(true);
     let attempts = faults.calls(Operation::Acquire);
-    assert!(attempts >= 2, "expected at least 2 attempts, but there were {attempts}");
+    found!(attempts, "the number of attempts").at_least(2);
     guard.release().await.unwrap();
 }
 
@@ -296,9 +296,11 @@ pub(crate) async fn one_budget_covers_the_queue_and_the_store(scene: &Scene) {
     let asked_at = scene.now();
     let (first, second) = tokio::join!(mutex.try_lock_for(wait / 2), mutex.try_lock_for(wait));
 
-    assert!(first.unwrap_err().into_busy().is_ok() && second.unwrap_err().into_busy().is_ok());
+    found!(first.unwrap_err().into_busy().is_ok()).is(true);
+    found!(second.unwrap_err().into_busy().is_ok()).is(true);
     let waited = scene.now().since(asked_at);
-    assert!(waited >= wait && waited < wait + scene.slack(), "waited {waited:?}");
+    found!(waited).at_least(wait);
+    found!(waited).less_than(wait + scene.slack());
     guard.release().await.unwrap();
 }
 
@@ -319,11 +321,8 @@ pub(crate) async fn a_flood_of_news_is_no_busy_loop(scene: &Scene) {
     let attempts = faults.calls(Operation::Acquire);
     // The client makes one attempt every 10 ms, plus a few attempts before it detects the flood.
     let most = usize::try_from(scene.ttl().as_millis() / 2 / 10).unwrap() + 20;
-    assert!(
-        attempts <= most,
-        "the waiter made {attempts} attempts, but at most {most} are allowed"
-    );
-    assert!(!waiting.is_finished(), "the waiter treated a notification as a grant");
+    found!(attempts, "the number of attempts").at_most(most);
+    found!(waiting.is_finished(), "the waiter treated a notification as a grant").is(false);
     guard.release().await.unwrap();
     waiting.await.unwrap().release().await.unwrap();
 }
@@ -348,10 +347,7 @@ pub(crate) async fn a_thousand_waiters_of_a_process_are_one_to_the_store(scene: 
     // All waiters together make one attempt per pause and one attempt per notification of a
     // renewal.
     let attempts = faults.calls(Operation::Acquire);
-    assert!(
-        attempts <= 30,
-        "expected at most 30 attempts by {WAITERS} waiters, but there were {attempts}"
-    );
+    found!(attempts, "the number of attempts by {WAITERS} waiters").at_most(30);
     guard.release().await.unwrap();
     for _ in 0..scene.rounds(WAITERS) {
         waiting.join_next().await.expect("a waiter was not served").unwrap();
@@ -385,7 +381,7 @@ pub(crate) async fn callers_of_a_process_are_served_in_order(scene: &Scene) {
     while let Some(n) = served.recv().await {
         order.push(n);
     }
-    assert_eq!(order, (0..10).collect::<Vec<_>>());
+    found!(order).is((0..10).collect::<Vec<_>>());
 }
 
 pub(crate) async fn too_many_waiters_are_refused_at_once(scene: &Scene) {
@@ -405,7 +401,7 @@ pub(crate) async fn too_many_waiters_are_refused_at_once(scene: &Scene) {
 
     let refused = mutex.lock().await.unwrap_err();
 
-    assert_eq!(refused.kind(), ErrorKind::TooManyWaiters);
+    found!(refused.kind()).is(ErrorKind::TooManyWaiters);
     guard.release().await.unwrap();
     while let Some(done) = waiting.join_next().await {
         done.unwrap();

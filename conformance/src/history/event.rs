@@ -36,6 +36,9 @@ pub enum EventKind {
         call: u64,
         /// The key.
         key: String,
+        /// The longest time that the call may take, or `None` if the time is not checked, for
+        /// example because the machine may delay the process.
+        limit: Option<Duration>,
     },
     /// A call returned.
     Answered {
@@ -56,7 +59,7 @@ pub enum EventKind {
         key: String,
         /// The type of the lock.
         kind: Kind,
-        /// The fencing token.
+        /// The fencing token, or zero if the store does not support fencing.
         token: u64,
         /// The number of permits of the guard.
         units: u32,
@@ -64,6 +67,8 @@ pub enum EventKind {
         limit: u32,
         /// The deadline of the guard.
         deadline: Duration,
+        /// The lease.
+        lease: LeaseInfo,
     },
     /// A caller checked its guard, which was held.
     Held {
@@ -106,6 +111,47 @@ pub enum EventKind {
         /// Whether the write overwrote a write that the writer had not read.
         undid: bool,
     },
+    /// A store granted a lease. Only a simulated store records its grants and revocations.
+    Granted {
+        /// The number of the store.
+        store: u32,
+        /// The key.
+        key: String,
+        /// The number of the lease.
+        lease: u64,
+        /// The fencing token.
+        token: u64,
+        /// The last of the tokens that the store has reserved for hand-offs of the lease.
+        last_token: u64,
+    },
+    /// A store received a request to revoke the lease of a key.
+    RevocationRequested {
+        /// The number of the store.
+        store: u32,
+        /// The key.
+        key: String,
+    },
+    /// A store notified the process that a key has a revocation request or was force-released.
+    Notified {
+        /// The number of the store.
+        store: u32,
+        /// The key.
+        key: String,
+    },
+    /// An operator force-released the leases of a key.
+    ForceReleased {
+        /// The number of the store.
+        store: u32,
+        /// The key.
+        key: String,
+    },
+    /// A member of a quorum lost all data, including its token counter.
+    TokensLost {
+        /// The number of the store.
+        store: u32,
+    },
+    /// A task of the process ran although the process was paused.
+    RanPaused,
     /// The process reported its resource usage.
     Uses(Usage),
     /// The process has finished its work, and should not have left anything behind.
@@ -128,11 +174,30 @@ pub enum EventKind {
         /// The time since the clients exited.
         after: Duration,
     },
+    /// Something remained although the clients had finished their work.
+    Remained {
+        /// A noun phrase for what remained.
+        what: String,
+    },
     /// A key still existed in the store after all clients had exited and their leases had expired.
     Left {
         /// The key.
         key: String,
     },
+}
+
+/// The lease of a guard.
+///
+/// [`EventKind::Entered`] contains a value of this type.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct LeaseInfo {
+    /// A number that identifies the lease within its process. A lease that is handed off keeps its
+    /// number.
+    pub id: u64,
+    /// The TTL, converted to the clock of the record.
+    pub ttl: Duration,
+    /// Whether the client renews the lease.
+    pub is_renewed: bool,
 }
 
 /// The resources that a process uses.

@@ -16,14 +16,14 @@ pub struct Window {
     pub rules: &'static [Rule],
     /// The longest allowed violation, as a number of TTLs plus a number of seconds.
     pub longest: (u32, u32),
-    /// How long after the end of the fault a violation may start, as a number of TTLs plus a number
+    /// How long after the end of the fault a violation may last, as a number of TTLs plus a number
     /// of seconds.
     pub after: (u32, u32),
 }
 
 /// A fault that was in effect.
 ///
-/// [`History::new`](super::judge::History::new) takes an argument that contains values of this
+/// [`History::new`](super::checker::History::new) takes an argument that contains values of this
 /// type.
 #[derive(Clone, Debug)]
 pub struct Hit {
@@ -35,6 +35,8 @@ pub struct Hit {
     pub is_outside: bool,
     /// The affected process, or the pair of processes whose traffic is affected.
     pub target: String,
+    /// The only affected key, if the fault affects one key.
+    pub key: Option<String>,
     /// The client processes that were paused.
     pub stopped: Vec<u32>,
     /// The start of the fault, on the clock that guards use.
@@ -45,19 +47,42 @@ pub struct Hit {
 
 impl Hit {
     /// Returns the guarantee whose limits excuse a violation of the rule at this time, or `None` if
-    /// no guarantee excuses the violation.
+    /// no guarantee excuses the violation. The faults must be in the order of their start.
+    ///
+    /// A fault that occurs during an excused violation may prolong the violation.
     pub fn excuse(
-        &self,
+        hits: &[Self],
         rule: Rule,
         at: Duration,
         length: Duration,
         ttl: Duration,
     ) -> Option<&'static str> {
         let time = |(ttls, seconds): (u32, u32)| ttl * ttls + Duration::from_secs(seconds.into());
-        let window = self.window?;
-        let is_within = self.from <= at && at <= self.until + time(window.after);
-        let is_excused =
-            window.rules.contains(&rule) && is_within && length <= time(window.longest);
-        is_excused.then_some(window.promise)
+        let (mut promise, mut permitted_until, mut longest) = (None, at, Duration::ZERO);
+        for hit in hits {
+            let Some(window) = hit.window.filter(|window| window.rules.contains(&rule)) else {
+                continue;
+            };
+            let until = hit.until + time(window.after);
+            if hit.from <= permitted_until && at <= until {
+                promise = promise.or(Some(window.promise));
+                permitted_until = permitted_until.max(until);
+                longest += time(window.longest);
+            }
+        }
+        promise.filter(|_| at + length <= permitted_until && length <= longest)
+    }
+
+    /// Returns whether the fault can explain a failure of a call for the key, or the loss of its
+    /// lease, that began at `from` and ended at `until`.
+    pub(super) fn explains(
+        &self,
+        key: &str,
+        from: Duration,
+        until: Duration,
+        after_effects: Duration,
+    ) -> bool {
+        let concerns = self.key.as_deref().is_none_or(|it| it == key);
+        concerns && self.from <= until && self.until + after_effects >= from
     }
 }

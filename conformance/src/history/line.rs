@@ -96,10 +96,10 @@ pub enum Order {
 impl Said {
     /// Converts the content of a line to an event of the process with this number. If the content
     /// is a request and not an event, returns the content unchanged, as an error.
-    pub fn into_event(self, process: u32) -> Result<Event, Self> {
+    pub fn into_event(self, process: u32) -> Result<Event, Box<Self>> {
         match self {
             Self::Event { at, kind } => Ok(Event { at, process, kind }),
-            request => Err(request),
+            request => Err(Box::new(request)),
         }
     }
 }

@@ -49,7 +49,7 @@ impl Record {
                 state.events.push(event);
                 None
             }
-            Err(request) => state.serve(process, request),
+            Err(request) => state.serve(process, *request),
         }
     }
 

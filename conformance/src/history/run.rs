@@ -236,6 +236,8 @@ pub struct Figures {
     /// The number of excused violations, by rule. A violation is excused if the guarantees permit
     /// a violation of this kind and length during a fault, or for a limited time after the fault.
     pub excused: BTreeMap<Rule, u64>,
+    /// The number of guards whose leases were handed off within a process.
+    pub handed_off: u64,
     /// The longest overlap of two holds that should exclude each other.
     pub longest_overlap_ms: f64,
     /// The numbers of writes that the fenced register accepted and rejected.

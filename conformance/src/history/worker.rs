@@ -158,7 +158,7 @@ impl Worker {
 
     async fn work_with_guard(&self, lock: &Lock, renewal: RenewalMode) {
         if let Some((call, guards)) = self.acquire(lock, self.options().renewal(renewal)).await
-            && let Some(held) = Held::enter(&self.teller, (self.task, call), lock, guards)
+            && let Some(held) = Held::enter(&self.teller, (self.task, call), lock, renewal, guards)
         {
             held.live(self.ttl, renewal).await;
         }
@@ -198,7 +198,8 @@ impl Worker {
         let (call, entered) = (self.ask(lock), OnceLock::new());
         let work = async |guard: &LockGuard| {
             self.answer(call, "granted");
-            let belief = Belief::enter(&self.teller, (self.task, call), lock, guard);
+            let renewal = RenewalMode::Watchdog;
+            let belief = Belief::enter(&self.teller, (self.task, call), lock, renewal, guard);
             if let Some(belief) = entered.get_or_init(|| belief) {
                 belief.work(guard, self.ttl, time).await;
             }
@@ -212,7 +213,7 @@ impl Worker {
 
     fn ask(&self, lock: &Lock) -> u64 {
         let call = self.teller.next();
-        self.teller.tell(EventKind::Asked { call, key: lock.name().to_owned() });
+        self.teller.tell(EventKind::Asked { call, key: lock.name().to_owned(), limit: None });
         call
     }
 

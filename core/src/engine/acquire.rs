@@ -335,6 +335,7 @@ impl Acquisition<'_, '_, '_> {
 
     /// Records the grants. Returns `false` if too little time remains for any grant.
     fn granted(&mut self, grants: &Few<Grant>, sent_at: Instant, now: Instant) -> bool {
+        let sent_at = if flaw!("grant-deadline-from-reply") { now } else { sent_at };
         let (lock_delay, is_unanswered) = (self.lock_delay, self.is_unanswered);
         let needed = now + self.min_validity;
         let in_time = |(lease, grant): (&PendingLease<'_, '_>, &Grant)| {
@@ -372,6 +373,7 @@ impl Acquisition<'_, '_, '_> {
         // Only attempts after notifications are rate-limited. A pause that the caller has
         // configured is not extended.
         let unhurried = (self.spaced - LOOK_SPACING * FREE_LOOKS).min(pause_ends);
+        let unhurried = if flaw!("waiter-never-retries") { Instant::FAR_FUTURE } else { unhurried };
         if unhurried > now {
             self.clock.sleep_until(unhurried.min(self.wait.end())).await;
         }

@@ -48,7 +48,8 @@ pub(crate) fn drift(ttl: Duration) -> Duration {
 
 /// Returns how long a lease is valid for its holder.
 pub(crate) fn validity(ttl: Duration) -> Duration {
-    ttl.saturating_sub(drift(ttl))
+    let ttl = if flaw!("deadline-after-expiry") { ttl + drift(ttl) * 6 } else { ttl };
+    if flaw!("no-drift-allowance") { ttl } else { ttl.saturating_sub(drift(ttl)) }
 }
 
 /// Returns the deadline of a lease that was requested at `sent_at`.

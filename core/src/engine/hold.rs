@@ -189,7 +189,7 @@ impl Hold {
     }
 
     pub(crate) fn number(&self, term: Term) -> u64 {
-        self.token + u64::from(term.0)
+        self.token + if flaw!("hand-off-keeps-token") { 0 } else { u64::from(term.0) }
     }
 
     pub(crate) fn kind(&self) -> AskedKind {
@@ -451,10 +451,12 @@ impl Hold {
             let is_asking = state.renewing && state.asks_for_news;
             let has_news = state.news || is_asking || state.watch.has_changed();
             let is_contested = has_news || state.asked_back;
+            let is_contested = is_contested && !flaw!("hand-off-despite-revocation");
             let looks_at = deadline::of_age(state.confirmed_at);
             let is_known = state.is_watched() || now < looks_at;
             let ttl = self.options.ttl;
             let is_as_new = state.ttl == ttl && state.deadline.since(now) >= ttl / 2;
+            let is_as_new = is_as_new || flaw!("hand-off-before-expiry");
             if !in_time || is_contested || !is_known || !is_as_new {
                 return None;
             }

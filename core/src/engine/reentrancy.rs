@@ -73,6 +73,8 @@ impl HoldTable {
         wait: Wait,
         clock: &dyn Clock,
     ) -> Result<Option<Entry>, Error> {
+        let first = || lock(&self.slots).keys().find(|(other, _)| other == key).map(|(_, it)| *it);
+        let owner = if flaw!("owners-not-compared") { first().unwrap_or(owner) } else { owner };
         let slot = Arc::clone(lock(&self.slots).entry((key.clone(), owner)).or_default());
         let mut entering =
             Entering { slot: None, table: Arc::clone(self), key: key.clone(), owner };

@@ -228,6 +228,7 @@ impl LockGuard {
             // Read the clock on every poll, because a runtime that was stalled may poll this future
             // before it fires its timers.
             poll_fn(|cx| match loss_in(process, || hold.loss_of(term, clock.now())) {
+                Some(_) if flaw!("loss-not-reported") => Poll::Pending,
                 lost @ Some(_) => Poll::Ready(lost),
                 None => wait.as_mut().poll(cx),
             })

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use leasehold_conformance::history::checker::History;
 use leasehold_conformance::history::event::now;
 use leasehold_conformance::history::fault::Hit;
-use leasehold_conformance::history::judge::History;
 use leasehold_conformance::history::line::{Plan, text};
 use leasehold_conformance::history::population::Population;
 use leasehold_conformance::history::process::Program;
@@ -97,7 +97,7 @@ pub async fn run(class: Class, url: Option<&str>, size: &Size, firewall: Option<
         let lines: String = events.iter().map(text).collect();
         fs::write(folder.join(&*class.name()), lines).expect("the folder can be written");
     }
-    let run = History::new(start, events, hits, bounds).judge();
+    let run = History::new(start, events, hits, bounds).check();
     Run {
         seed: size.seed,
         class: class.name().into_owned(),
@@ -140,7 +140,7 @@ impl Campaign<'_> {
         let at = |at: Duration| (at - self.start).as_secs_f64();
         println!("  {:7.2} s to {:7.2} s: {} ({target})", at(from), at(until), fault.kind);
         let Fault { kind, window, is_outside, .. } = *fault;
-        Hit { kind, window, is_outside, target, stopped, from, until }
+        Hit { kind, window, is_outside, target, key: None, stopped, from, until }
     }
 
     async fn disturb_clients(&self, kind: &str, time: Duration, pick: usize) -> (String, Vec<u32>) {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use leasehold_conformance::history::judge::Bounds;
+use leasehold_conformance::history::checker::Bounds;
 
 /// A class of store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -90,6 +90,6 @@ impl Class {
             _ => (1_000, 4),
         };
         let (ttl, recovery) = (Duration::from_millis(ttl_ms), Duration::from_secs(recovery_s));
-        Bounds { ttl, recovery }
+        Bounds { ttl, recovery, after_effects: None }
     }
 }

@@ -107,7 +107,7 @@ const CLOCK_BACK: Window = Window {
     promise: "clock: leases end by the server's clock, which has stepped back",
     rules: &[Rule::BoundedWait],
     longest: (60, 60),
-    after: (4, 10),
+    after: (64, 70),
 };
 
 /// One member's clock steps forward.

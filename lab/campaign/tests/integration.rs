@@ -1,6 +1,6 @@
 //! The campaign, in one binary.
 
+mod checker;
 mod gate;
-mod judge;
 mod lies;
 mod schedule;

@@ -26,12 +26,19 @@ impl Rate {
         scaled(elapsed, 1_000_000 + self.ppm, 1_000_000)
     }
 
+    /// The first time, in the simulation's time, at which the clock shows `shown`.
+    fn reaches(self, shown: Duration) -> Duration {
+        let nanos =
+            (shown.as_nanos() * 1_000_000).div_ceil((1_000_000 + self.ppm).unsigned_abs().into());
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
     fn elapsed_until(self, shown: Duration) -> Duration {
         scaled(shown, 1_000_000, 1_000_000 + self.ppm)
     }
 }
 
-/// A client's clock. It goes on while the process is paused, and wakes no task of it.
+/// A client's clock, which continues while the process is paused, but does not wake the tasks of the process.
 #[derive(Clone, Debug)]
 pub(crate) struct DriftingClock {
     zero: time::Instant,
@@ -42,6 +49,16 @@ pub(crate) struct DriftingClock {
 impl DriftingClock {
     pub(crate) fn new(zero: time::Instant, rate: Rate, processor: Processor) -> Self {
         Self { zero, rate, processor }
+    }
+
+    /// The time of the simulation at which the clock shows an instant.
+    pub(crate) fn reaches(&self, instant: Instant) -> Duration {
+        self.time_of(instant.since(Instant::from_zero(Duration::ZERO)))
+    }
+
+    /// The time in the simulation during which the clock advances by `shown`.
+    pub(crate) fn time_of(&self, shown: Duration) -> Duration {
+        self.rate.reaches(shown)
     }
 
     pub(crate) fn processor(&self) -> &Processor {

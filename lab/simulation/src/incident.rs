@@ -27,7 +27,7 @@ pub enum Fault {
         /// The client's number.
         client: usize,
     },
-    /// The client's process does not run, while its clock goes on. Replies and news wait for it.
+    /// The client's process does not run, but its clock continues. Replies and notifications are delivered after the pause.
     Pause {
         /// The client's number.
         client: usize,
@@ -39,7 +39,7 @@ pub enum Fault {
         /// The store's number.
         store: usize,
     },
-    /// Replies and news do not reach the client.
+    /// Replies and notifications do not reach the client.
     CutReplies {
         /// The client's number.
         client: usize,
@@ -68,7 +68,7 @@ pub enum Fault {
         /// The store's number.
         store: usize,
     },
-    /// A replica takes over at once, without the writes of the last moments. Tokens go on above all earlier ones.
+    /// A replica takes over immediately, without the last writes. New tokens are larger than all earlier tokens.
     Failover {
         /// The store's number.
         store: usize,
@@ -156,6 +156,24 @@ impl Fault {
 
     fn draw_stall(rng: &mut Rng, _clients: usize, stores: Stores) -> Self {
         Self::Stall { store: rng.usize(..stores.count), key: KEYS[rng.usize(..KEYS.len())] }
+    }
+
+    /// The name of the fault.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Crash { .. } => "client-killed",
+            Self::Pause { .. } => "client-stopped",
+            Self::CutRequests { .. } => "requests-dropped",
+            Self::CutReplies { .. } => "replies-dropped",
+            Self::Freeze { .. } => "server-stopped",
+            Self::Stall { .. } => "key-stalled",
+            Self::Restart { .. } => "server-restarted",
+            Self::Wipe { .. } => "data-flushed",
+            Self::Failover { .. } => "failover-commanded",
+            Self::Loss { .. } => "member-wiped",
+            Self::ClockStep { .. } => "member-clock-forward",
+            Self::ForcedRelease => "forced-release",
+        }
     }
 
     fn is_a_moment(self) -> bool {

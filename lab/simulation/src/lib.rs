@@ -9,13 +9,14 @@
 //!
 //! let report = Simulation::new(7).run();
 //!
-//! assert!(report.violations().is_empty(), "{report}");
+//! assert!(!report.is_violated(), "{report}");
 //! ```
 //!
-//! A simulation checks every [rule](leasehold_conformance::Rule).
+//! The simulation records a [history](leasehold_conformance::history), and the checker of histories applies every
+//! [rule](leasehold_conformance::Rule) to the record.
 //!
-//! Wipes, failovers and operators end leases that their holders still believe in. `docs/promises.md` grants the overlap for a TTL, and
-//! the report counts it apart.
+//! Wipes, failovers and operators end leases whose callers still consider themselves holders. `docs/promises.md` permits the overlap for a TTL, and
+//! the report counts the overlap separately.
 
 mod simulation;
 
@@ -33,13 +34,13 @@ mod weather;
 mod world;
 
 mod aftermath;
-mod judge;
+mod recorder;
 
 mod report;
 mod shrink;
 
 pub use incident::{Fault, Incident};
 pub use network::Link;
-pub use report::{Report, Violation};
+pub use report::Report;
 pub use shrink::shrink;
 pub use simulation::Simulation;

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_conformance::Rule;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
     Attempt, AttemptAll, Capabilities, Claim, Enlistment, Fingerprint, KeyWatch, KeyWatches, Lease,
@@ -32,7 +31,8 @@ pub struct Link(Arc<Connection>);
 
 struct Connection {
     id: LinkId,
-    /// No news comes over it.
+    process: u32,
+    /// The link does not deliver notifications.
     muted: bool,
     world: Arc<World>,
     clock: DriftingClock,
@@ -46,9 +46,16 @@ struct Connection {
 }
 
 impl Link {
-    pub(crate) fn new(id: LinkId, world: Arc<World>, clock: DriftingClock, muted: bool) -> Self {
+    pub(crate) fn new(
+        id: LinkId,
+        process: u32,
+        world: Arc<World>,
+        clock: DriftingClock,
+        muted: bool,
+    ) -> Self {
         Self(Arc::new(Connection {
             id,
+            process,
             muted,
             world,
             processor: clock.processor().clone(),
@@ -89,9 +96,7 @@ impl Link {
     async fn exchange<T: TryFrom<Outcome>>(&self, request: Request) -> Result<T, Error> {
         let Connection { id, world, processor, .. } = &*self.0;
         if processor.is_paused() && !self.is_dead() {
-            world
-                .judge
-                .violate(Rule::SoundRun, format!("a task of client {} runs in a pause", id.client));
+            world.recorder.ran_paused(self.0.process);
         }
         let number = self.next_number();
         let fate = world.weather().fate(&mut world.schedule.stream(Stream::Message(*id, number)));
@@ -116,7 +121,7 @@ impl Link {
         // A reply that is lost wakes its caller, too.
         self.0.processor.running().await;
         if let Some(outcome) = outcome {
-            // A caller that has given up hears no reply.
+            // A caller that no longer waits does not receive the reply.
             drop(sender.send(outcome));
         }
     }
@@ -155,7 +160,7 @@ impl Link {
         (!fate.is_unheard && !is_cut).then_some(outcome)
     }
 
-    /// Tells the store of a request that the client's follower has answered.
+    /// Forwards a request that the client's follower has answered to the store.
     async fn pass_on(self, request: Request, ping: Duration) {
         let Connection { id: LinkId { client, store, .. }, world, .. } = &*self.0;
         sleep_until(world.zero() + ping).await;
@@ -165,7 +170,7 @@ impl Link {
         }
     }
 
-    /// Sends news of a request that the store has applied.
+    /// Notifies the client of a request that the store has applied.
     pub(crate) fn tell(&self, request: &Request) {
         let Connection { id, world, muted, .. } = &*self.0;
         if *muted || self.is_dead() {
@@ -193,7 +198,7 @@ impl Link {
             self.0.waiters.notify(key.as_str());
             if request.concerns_holders() {
                 self.0.holders.notify(key.as_str());
-                world.judge.heard(*store, &key, *client, world.now());
+                world.recorder.notified(self.0.process, *store, &key);
             }
         }
     }

@@ -7,6 +7,7 @@ use leasehold_core::{LockClient, OwnerId};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
+use crate::aftermath::Idle;
 use crate::clock::DriftingClock;
 use crate::incident::Fault;
 use crate::network::Link;
@@ -34,11 +35,12 @@ struct Process {
     links: Vec<Link>,
     client: LockClient,
     life: u64,
+    number: u32,
 }
 
 impl Place {
-    /// Works until all tasks of a process are through, and gives back that process's client.
-    pub(crate) async fn live(self, world: Arc<World>) -> LockClient {
+    /// Works until all tasks of a process have ended, and returns the client of this process.
+    pub(crate) async fn live(self, world: Arc<World>) -> Idle {
         let fault = Fault::Crash { client: self.client };
         let crashes = world.incidents.iter().filter(|incident| incident.fault == fault);
         let crashes: Vec<_> = crashes.map(|incident| world.zero() + incident.at).collect();
@@ -46,25 +48,29 @@ impl Place {
             let process = self.start(&world, life).await;
             tokio::select! {
                 biased;
-                () = sleep_until(crash) => process.links.iter().for_each(Link::die),
-                () = self.work(&world, &process) => return process.client,
+                () = sleep_until(crash) => {
+                    process.links.iter().for_each(Link::die);
+                    world.recorder.killed(process.number);
+                }
+                () = self.work(&world, &process) => return (process.number, process.client),
             }
             world.outlast(fault).await;
         }
         let process = self.start(&world, u64::MAX).await;
         self.work(&world, &process).await;
-        process.client
+        (process.number, process.client)
     }
 
     async fn start(&self, world: &Arc<World>, life: u64) -> Process {
         self.clock.processor().running().await;
-        let links = world.connect(self.client, life, &self.clock, self.muted);
+        let number = world.recorder.started(self.client);
+        let links = world.connect(self.client, life, number, &self.clock, self.muted);
         let backend = (self.make_backend)(links.clone());
         let options = self.profile.on(&backend.capabilities());
         let builder = LockClient::builder(backend).clock(self.clock.clone());
         let client = builder.options(options).build();
         let client = client.expect("the profile's options suit the store").into_dyn();
-        Process { links, client, life }
+        Process { links, client, life, number }
     }
 
     async fn work(&self, world: &Arc<World>, process: &Process) {
@@ -76,7 +82,7 @@ impl Place {
                 world: Arc::clone(world),
                 client: process.client.clone(),
                 clock: self.clock.clone(),
-                number: self.client,
+                process: process.number,
                 profile: self.profile.clone(),
                 common,
                 rng: world.schedule.stream(stream),

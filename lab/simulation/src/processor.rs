@@ -48,12 +48,6 @@ impl Processor {
         self.0.pauses.iter().any(|(begin, end)| *begin < now && now < *end)
     }
 
-    /// Whether a pause was on at any time since then.
-    pub(crate) fn was_paused_since(&self, then: Instant) -> bool {
-        let (then, now) = (then - self.0.zero, self.now());
-        self.0.pauses.iter().any(|(begin, end)| then <= *end && *begin <= now)
-    }
-
     /// Waits until the process runs.
     pub(crate) async fn running(&self) {
         time::sleep_until(self.0.zero + self.runs_at(self.now())).await;

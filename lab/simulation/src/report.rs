@@ -4,9 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use leasehold_conformance::Rule;
+use leasehold_conformance::history::run::Run;
 
 use crate::incident::Incident;
-use crate::judge::Tally;
+
+/// The maximum number of violations in a report. Further violations of a run would not add information.
+const SHOWN: usize = 5;
 
 /// The outcome of one simulation.
 #[derive(Clone, Debug)]
@@ -14,22 +17,27 @@ pub struct Report {
     pub(crate) seed: u64,
     pub(crate) without: Vec<usize>,
     pub(crate) incidents: Vec<Incident>,
-    pub(crate) violations: Vec<Violation>,
-    pub(crate) tally: Tally,
+    /// The history, with the result of the check.
+    pub(crate) run: Run,
     pub(crate) messages: u64,
     pub(crate) trace: u64,
     pub(crate) time: Duration,
 }
 
 impl Report {
-    /// The first few violations.
-    pub fn violations(&self) -> &[Violation] {
-        &self.violations
+    /// The history, with the result of the check.
+    pub fn run(&self) -> &Run {
+        &self.run
     }
 
-    /// Whether one of the violations is a violation of this rule.
-    pub fn breaks(&self, rule: Rule) -> bool {
-        self.violations.iter().any(|violation| violation.rule == rule)
+    /// Whether a rule was violated.
+    pub fn is_violated(&self) -> bool {
+        !self.run.figures.violations.is_empty()
+    }
+
+    /// Whether this rule was violated.
+    pub fn violates(&self, rule: Rule) -> bool {
+        self.run.figures.violations.contains_key(&rule)
     }
 
     /// The incidents, in the order in which they began.
@@ -37,29 +45,24 @@ impl Report {
         &self.incidents
     }
 
-    /// The guards that callers received.
+    /// The number of guards that callers received.
     pub fn guards(&self) -> u64 {
-        self.tally.guards
+        self.run.holds.len() as u64
     }
 
-    /// The guards that callers received by hand-off within their process.
-    pub fn handed_over(&self) -> u64 {
-        self.tally.handed_over
+    /// The number of guards that callers received by hand-off within their process.
+    pub fn handed_off(&self) -> u64 {
+        self.run.figures.handed_off
     }
 
-    /// The guards that reported a loss.
-    pub fn losses(&self) -> u64 {
-        self.tally.losses
+    /// The number of overlaps that the guarantees permit after a store has lost leases.
+    pub fn excused_overlaps(&self) -> u64 {
+        self.run.figures.excused.get(&Rule::Exclusion).copied().unwrap_or_default()
     }
 
-    /// How often more of a key was believed to be held than there is, as the promises grant after a store has lost leases.
-    pub fn granted_overlaps(&self) -> u64 {
-        self.tally.granted_overlaps
-    }
-
-    /// How long the longest of these overlaps lasted.
+    /// How long the longest overlap lasted.
     pub fn longest_overlap(&self) -> Duration {
-        self.tally.longest_overlap
+        Duration::from_secs_f64(self.run.figures.longest_overlap_ms / 1_000.0)
     }
 
     /// The requests that the store applied.
@@ -78,30 +81,23 @@ impl Report {
     }
 }
 
-/// A violation of a rule.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Violation {
-    pub(crate) rule: Rule,
-    pub(crate) text: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.rule, self.text)
-    }
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, tally, messages, time, .. } = self;
-        let Tally { guards, handed_over, losses, granted_overlaps, longest_overlap } = tally;
+        let Self { seed, messages, time, .. } = self;
+        let losses: u64 = self.run.figures.losses.values().sum();
         writeln!(
             f,
-            "seed {seed}: {guards} guards ({handed_over} handed over, {losses} lost), {messages} messages in {time:.1?}; \
-             {granted_overlaps} overlaps that the promises grant, of up to {longest_overlap:.3?}"
+            "seed {seed}: {} guards ({} handed off, {losses} lost), {messages} messages in {time:.1?}; \
+             {} excused overlaps, of up to {:.3?}",
+            self.guards(),
+            self.handed_off(),
+            self.excused_overlaps(),
+            self.longest_overlap(),
         )?;
-        for violation in &self.violations {
-            writeln!(f, "  {violation}")?;
+        let violations = self.run.violations.iter().filter(|it| it.excused.is_none());
+        for violation in violations.take(SHOWN) {
+            let at = Duration::from_secs_f64(violation.at_ms / 1_000.0);
+            writeln!(f, "  {}: {} (at {at:.3?})", violation.rule, violation.text)?;
         }
         for incident in &self.incidents {
             writeln!(f, "  with {incident}")?;

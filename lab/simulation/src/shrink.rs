@@ -9,10 +9,10 @@ use crate::simulation::Simulation;
 pub fn shrink(simulation: Simulation) -> Report {
     let (mut simulation, mut report) = (simulation.clone(), simulation.run());
     let mut number = 0;
-    while !report.violations.is_empty() && number < simulation.drawn_incidents() {
+    while report.is_violated() && number < simulation.drawn_incidents() {
         let smaller = simulation.clone().without(number);
         let outcome = smaller.run();
-        if !outcome.violations.is_empty() {
+        if outcome.is_violated() {
             (simulation, report) = (smaller, outcome);
         }
         number += 1;

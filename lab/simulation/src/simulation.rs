@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold_conformance::Rule;
 use leasehold_core::LockKey;
 use leasehold_core::backend::LockBackend;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
-use crate::aftermath::judge_aftermath;
+use crate::aftermath::run_aftermath;
 use crate::clock::{DriftingClock, Rate};
 use crate::incident::{Incident, Stores};
 use crate::network::Link;
@@ -27,6 +26,9 @@ use crate::world::World;
 
 /// The work of all tasks takes less, with all faults that may happen to them.
 const WORK_LIMIT: Duration = Duration::from_secs(600);
+
+/// The time after which the simulation ends although the work continues.
+const GIVE_UP: Duration = Duration::from_secs(660);
 
 /// How long clients wait for a reply: less than most leases have until their second renewal, or longer than any lease.
 const REPLY_LIMITS: [Duration; 2] = [Duration::from_millis(400), Duration::from_secs(3)];
@@ -158,9 +160,11 @@ impl Simulation {
             places.spawn(place.live(Arc::clone(&world)));
         }
         tokio::spawn(strike_all(Arc::clone(&world)));
-        match timeout(WORK_LIMIT, places.join_all()).await {
-            Ok(clients) => judge_aftermath(&world, clients).await,
-            Err(_) => world.judge.violate(Rule::BoundedWait, "the work does not end".to_owned()),
+        let call = world.recorder.asked(0, "", Some(WORK_LIMIT));
+        let clients = timeout(GIVE_UP, places.join_all()).await;
+        world.recorder.answered(0, call, if clients.is_ok() { "granted" } else { "busy" });
+        if let Ok(clients) = clients {
+            run_aftermath(&world, clients).await;
         }
         self.report(&world)
     }
@@ -180,13 +184,11 @@ impl Simulation {
     }
 
     fn report(&self, world: &World) -> Report {
-        let (violations, tally) = world.judge.verdict();
         Report {
             seed: self.seed,
             without: self.without.iter().copied().collect(),
             incidents: world.incidents.clone(),
-            violations,
-            tally,
+            run: world.check(),
             messages: world.messages(),
             trace: world.trace(),
             time: world.now(),

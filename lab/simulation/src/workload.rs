@@ -12,29 +12,22 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold_conformance::Rule;
 use leasehold_core::backend::Fencing;
-use leasehold_core::{LockClient, LockGuard, OwnerId};
+use leasehold_core::{ErrorKind, LockClient, LockGuard, OwnerId};
 use tokio::time::Instant;
 
 use self::wanted::{Patience, Wanted};
 use crate::clock::DriftingClock;
-use crate::judge::{Limit, Terms};
 use crate::processor::Processor;
+use crate::recorder::{Terms, outcome_of};
 use crate::world::World;
-
-/// How late a call may return after its wait is over: the time that a caller takes to leave the line, and two steps of a timer.
-const LATE: Duration = Duration::from_millis(52);
-
-/// How long a call waits for the first answer of the store, however short its wait.
-const FIRST_ANSWER: Duration = Duration::from_millis(50);
 
 /// One task of a process.
 pub(crate) struct Task {
     pub(crate) world: Arc<World>,
     pub(crate) client: LockClient,
     pub(crate) clock: DriftingClock,
-    pub(crate) number: usize,
+    pub(crate) process: u32,
     pub(crate) profile: Profile,
     /// The owner of the locks that all tasks of the process have in common.
     pub(crate) common: OwnerId,
@@ -53,7 +46,7 @@ impl Task {
             }
             let wanted = Wanted::draw(&mut self.rng);
             match self.acquire(wanted).await {
-                Some(taken) => self.hold(wanted, taken).await,
+                Some((call, taken)) => self.hold(wanted, call, taken).await,
                 None => self.pause(300).await,
             }
         }
@@ -88,7 +81,7 @@ impl Task {
         }
     }
 
-    async fn acquire(&mut self, wanted: Wanted) -> Option<Taken> {
+    async fn acquire(&mut self, wanted: Wanted) -> Option<(u64, Taken)> {
         let mut options = self.client.options();
         if self.rng.u8(..5) == 0 {
             options = options.ttl(Duration::from_millis(self.rng.u64(300..2_000)));
@@ -97,88 +90,78 @@ impl Task {
         let wait = Duration::from_millis(self.rng.u64(1..2_500));
         let (client, processor) = (self.client.clone(), self.processor().clone());
         let take = |patience| owner.scope(wanted.take(&client, options, patience));
-        match self.rng.u8(..5) {
-            0 => take(Patience::Once).await.ok().flatten(),
+        let form = self.rng.u8(..5);
+        let limit = (form > 2).then_some(wait);
+        let call = self.world.recorder.asked(self.process, wanted.key(), limit);
+        let taken = match form {
+            0 => Some(take(Patience::Once).await),
             1 => {
                 let polls = self.rng.usize(..12);
-                dropped_after(polls, take(Patience::For(wait))).await?.ok().flatten()
+                dropped_after(polls, take(Patience::For(wait))).await
             }
-            2 => processor.within(wait, take(Patience::Unlimited)).await?.ok().flatten(),
-            _ => {
-                let asked_at = Instant::now();
-                let taken = take(Patience::For(wait)).await;
-                self.judge_wait(wanted, asked_at, wait);
-                taken.ok().flatten()
-            }
-        }
+            2 => processor.within(wait, take(Patience::Unlimited)).await,
+            _ => Some(take(Patience::For(wait)).await),
+        };
+        let outcome = match &taken {
+            Some(Ok(Some(_))) => "granted".to_owned(),
+            Some(Ok(None)) => "busy".to_owned(),
+            Some(Err(error)) if error.kind() == ErrorKind::Unsupported => return None,
+            Some(Err(error)) => outcome_of(error),
+            None => "cancelled".to_owned(),
+        };
+        self.world.recorder.answered(self.process, call, outcome);
+        Some((call, taken?.ok().flatten()?))
     }
 
-    /// A process that did not run may be late, and a first answer is waited for in any case.
-    fn judge_wait(&self, wanted: Wanted, asked_at: Instant, wait: Duration) {
-        let waited = asked_at.elapsed();
-        if waited > wait.max(FIRST_ANSWER) + wait / 50 + LATE
-            && !self.processor().was_paused_since(asked_at)
-        {
-            let violation = format!("a wait of {wait:?} for {wanted:?} took {waited:?}");
-            self.world.judge.violate(Rule::BoundedWait, violation);
-        }
-    }
-
-    async fn hold(&mut self, wanted: Wanted, taken: Taken) {
-        let terms = self.terms(wanted);
-        let entered = self.world.now();
-        let taken = self.world.judge.entered(taken, &terms, entered);
+    async fn hold(&mut self, wanted: Wanted, call: u64, taken: Taken) {
+        let terms = self.terms(wanted, call);
+        let taken = self.world.recorder.entered(taken, &terms);
         let until = Instant::now() + Duration::from_millis(self.rng.u64(1..2_600));
         let mut was_lost = false;
         while Instant::now() < until && !was_lost {
             self.pause(120).await;
-            self.world.judge.check(self.world.now());
-            let lost = taken.guards().iter().find(|guard| !guard.is_held());
-            if let Some(guard) = lost {
-                self.world.judge.lost(guard, &terms, entered, self.world.now());
-                was_lost = true;
-            }
+            self.world.recorder.look();
+            was_lost = !taken.guards().iter().all(LockGuard::is_held);
             self.use_leases(&taken, &terms).await;
             if self.rng.bool() && taken.guards().iter().any(LockGuard::is_revocation_requested) {
                 break;
             }
         }
         if was_lost {
-            // A reply that is late must not revive it.
+            // A late reply must not revive the lease.
             self.pause(600).await;
+            self.world.recorder.look();
         }
-        if was_lost && taken.guards().iter().all(LockGuard::is_held) {
-            self.world.judge.violate(Rule::HonestGuard, "a lost lease is held again".to_owned());
-        }
-        self.world.judge.ends(&taken, self.world.now());
-        let taken = Arc::into_inner(taken).expect("the judge only looks at it");
-        self.end(taken).await;
+        self.world.recorder.ends(&taken);
+        let taken = Arc::into_inner(taken).expect("the recorder keeps no guard");
+        self.end(call, taken).await;
     }
 
-    fn terms(&self, wanted: Wanted) -> Terms {
+    fn terms(&self, wanted: Wanted, call: u64) -> Terms {
         Terms {
-            client: self.number,
+            process: self.process,
+            call,
             clock: self.clock.clone(),
+            kind: wanted.kind(),
             limit: wanted.limit(),
-            is_reentrant: wanted.is_reentrant(),
             is_fenced: self.client.backend().capabilities().fencing() > Fencing::None,
-            renews: self.profile.renews,
+            is_renewed: self.profile.renews,
             // The limits of a client do not end a leadership.
             max_hold: self.profile.max_hold.filter(|_| !matches!(wanted, Wanted::Leader)),
         }
     }
 
     /// Works under the leases, and changes some of them.
-    async fn use_leases(&mut self, taken: &Taken, terms: &Terms) {
-        for guard in taken.guards() {
-            if terms.is_fenced && terms.limit == Limit::Whole && guard.is_held() {
-                self.world.judge.write(guard, self.world.now());
+    async fn use_leases(&mut self, taken: &Arc<Taken>, terms: &Terms) {
+        for (index, guard) in taken.guards().iter().enumerate() {
+            if terms.is_fenced && terms.limit.is_none() && guard.is_held() {
+                self.world.recorder.write(taken, index);
             }
             if self.rng.u8(..8) == 0 {
                 self.extend(guard).await;
             }
         }
-        if let Taken::Leader(leadership) = taken
+        if let Taken::Leader(leadership) = &**taken
             && self.rng.u8(..4) == 0
         {
             let polls = self.rng.usize(..6);
@@ -191,15 +174,15 @@ impl Task {
         let patience = Duration::from_millis(self.rng.u64(1..400));
         // The call may be dropped, refused or unanswered. The check of the deadline covers all of these outcomes.
         drop(self.processor().within(patience, guard.extend(ttl)).await);
-        self.world.judge.check(self.world.now());
+        self.world.recorder.look();
     }
 
-    async fn end(&mut self, taken: Taken) {
+    async fn end(&mut self, call: u64, taken: Taken) {
         let polls = self.rng.usize(..6);
         match taken {
             Taken::Writer(guard) if self.rng.bool() => {
                 if let Some(Ok(guard)) = dropped_after(polls, guard.downgrade()).await {
-                    Box::pin(self.hold(Wanted::Reader, Taken::One(guard))).await;
+                    Box::pin(self.hold(Wanted::Reader, call, Taken::One(guard))).await;
                 }
             }
             _ if self.rng.u8(..3) == 0 => drop(taken),

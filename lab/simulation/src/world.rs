@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leasehold_conformance::history::run::Run;
 use leasehold_core::LockKey;
 use leasehold_core::admin::Revocation;
 use leasehold_core::backend::Renewal;
@@ -14,9 +15,9 @@ use tokio::time;
 
 use crate::clock::DriftingClock;
 use crate::incident::{Fault, Incident};
-use crate::judge::Judge;
 use crate::network::Link;
 use crate::processor::Processor;
+use crate::recorder::Recorder;
 use crate::schedule::{LinkId, Schedule};
 use crate::store::{Request, Store};
 use crate::weather::Weather;
@@ -27,7 +28,9 @@ const CLOCK_STEP: Duration = Duration::from_millis(1_500);
 pub(crate) struct World {
     pub(crate) schedule: Schedule,
     pub(crate) incidents: Vec<Incident>,
-    pub(crate) judge: Judge,
+    pub(crate) recorder: Recorder,
+    /// The time until which the network loses and delays messages, if it does.
+    disturbed_until: Mutex<Option<Duration>>,
     /// How long a client waits for a reply.
     pub(crate) reply_limit: Duration,
     /// How often followers pass on to a store the renewals that they have answered, if they do.
@@ -49,14 +52,16 @@ impl World {
         stores: Vec<Store>,
         pings: Option<Duration>,
     ) -> Self {
+        let zero = time::Instant::now();
         Self {
             schedule,
-            judge: Judge::new(weather.is_calm().then(|| incidents.clone())),
+            recorder: Recorder::new(zero),
+            disturbed_until: Mutex::new((!weather.is_calm()).then_some(Duration::MAX)),
             incidents,
             reply_limit,
             pings,
             weather: Mutex::new(weather),
-            zero: time::Instant::now(),
+            zero,
             stores,
             links: Mutex::default(),
             messages: AtomicU64::new(0),
@@ -88,6 +93,8 @@ impl World {
     /// Ends all faults of the network.
     pub(crate) fn calm_down(&self) {
         *self.weather.lock().unwrap_or_else(PoisonError::into_inner) = Weather::CALM;
+        let mut until = self.disturbed_until.lock().unwrap_or_else(PoisonError::into_inner);
+        *until = until.map(|_| self.now());
     }
 
     pub(crate) fn weather(&self) -> Weather {
@@ -99,12 +106,13 @@ impl World {
         self: &Arc<Self>,
         client: usize,
         life: u64,
+        process: u32,
         clock: &DriftingClock,
         muted: bool,
     ) -> Vec<Link> {
         let ids = (0..self.stores.len()).map(|store| LinkId { client, life, store });
         let links: Vec<_> =
-            ids.map(|id| Link::new(id, Arc::clone(self), clock.clone(), muted)).collect();
+            ids.map(|id| Link::new(id, process, Arc::clone(self), clock.clone(), muted)).collect();
         self.links().extend(links.iter().cloned());
         links
     }
@@ -125,13 +133,13 @@ impl World {
         (0..self.stores.len()).map(|store| self.apply(store, request)).collect()
     }
 
-    /// Applies a request, has the outcome judged, and sends the news of it.
+    /// Applies a request, records the outcome, and notifies all clients of the change.
     pub(crate) fn apply(&self, store: usize, request: &Request) -> Outcome {
         let now = self.now();
         self.messages.fetch_add(1, Ordering::Relaxed);
         let (outcome, changed) = self.stores[store].apply(request, now);
         self.note(store, request);
-        self.judge_outcome(store, request, &outcome);
+        self.record_outcome(store, request, &outcome);
         if changed || request.concerns_holders() {
             let links = self.links().clone();
             links.iter().filter(|link| link.store() == store).for_each(|link| link.tell(request));
@@ -157,26 +165,30 @@ impl World {
         is_held.then_some((Outcome::Renewal(Renewal::Renewed), next))
     }
 
-    /// Lets the incidents that are a moment only happen, and has the judge look at all holders as a pause begins.
+    /// Applies an incident without a duration. At the start of a pause, checks all guards.
     pub(crate) fn strike(&self, fault: Fault, keys: &[LockKey]) {
         match fault {
             Fault::Wipe { store } => self.stores[store].wipe(self.now()),
             Fault::Failover { store } => self.stores[store].fail_over(self.now()),
             Fault::Loss { store } => {
                 self.stores[store].lose_all();
-                return self.judge.forgot(store);
+                self.recorder.tokens_lost(store);
             }
             Fault::ClockStep { store } => self.stores[store].step(CLOCK_STEP),
             Fault::ForcedRelease => {
                 for key in keys {
                     self.apply_everywhere(&Request::ForceRelease(key.clone(), None));
                 }
-                return;
             }
-            Fault::Pause { .. } => return self.judge.check(self.now()),
-            _ => return,
+            Fault::Pause { .. } => self.recorder.look(),
+            _ => {}
         }
-        self.judge.leases_were_lost(self.now());
+    }
+
+    /// Checks the history.
+    pub(crate) fn check(&self) -> Run {
+        let until = *self.disturbed_until.lock().unwrap_or_else(PoisonError::into_inner);
+        self.recorder.check(&self.incidents, until)
     }
 
     pub(crate) fn is_on(&self, fault: Fault) -> bool {
@@ -213,23 +225,22 @@ impl World {
         }
     }
 
-    fn judge_outcome(&self, store: usize, request: &Request, outcome: &Outcome) {
+    fn record_outcome(&self, store: usize, request: &Request, outcome: &Outcome) {
         for (lease, grant) in request.grants(outcome) {
-            self.judge.granted(store, lease, grant);
+            self.recorder.granted(store, lease, grant);
         }
         match (request, outcome) {
             (Request::ForceRelease(key, _), Outcome::ForcedRelease(it))
                 if !it.ended().is_empty() =>
             {
-                self.judge.freed(store, key);
-                self.judge.leases_were_lost(self.now());
+                self.recorder.force_released(store, key);
             }
             (Request::Revoke(key, _), Outcome::Revocation(Revocation::Requested)) => {
-                self.judge.revoked(store, key);
+                self.recorder.revocation_requested(store, key);
             }
             _ => {}
         }
-        self.judge.check(self.now());
+        self.recorder.look();
     }
 
     fn links(&self) -> MutexGuard<'_, Vec<Link>> {

@@ -9,7 +9,7 @@ use leasehold_simulation::Simulation;
 const PINGS: Duration = Duration::from_millis(250);
 
 fn overlaps(simulation: &Simulation) -> bool {
-    simulation.run().breaks(Rule::Exclusion)
+    simulation.run().violates(Rule::Exclusion)
 }
 
 #[test]
@@ -20,5 +20,5 @@ fn a_reply_that_is_no_renewal_is_found_and_one_of_the_leader_breaks_nothing() {
     let broken = broken.expect("belief that counts from a follower's reply ends in time");
     // The backend on ZooKeeper renews by a request that the leader has to answer.
     let report = Simulation::new(broken).run();
-    assert!(report.violations().is_empty(), "{report}");
+    assert!(!report.is_violated(), "{report}");
 }

@@ -1,4 +1,4 @@
-//! The simulation and its judge, in one binary: each file is a subject.
+//! The tests of the simulation, in one binary.
 
 mod followers;
 mod quorums;

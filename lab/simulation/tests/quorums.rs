@@ -30,15 +30,15 @@ fn run(seed: u64, members: usize) -> Report {
 }
 
 fn assert_no_promise_is_broken(members: usize) {
-    let (mut guards, mut handed_over) = (0, 0);
+    let (mut guards, mut handed_off) = (0, 0);
     for seed in 0..SEEDS {
         let report = run(seed, members);
-        assert!(report.violations().is_empty(), "{members} members, {report}");
+        assert!(!report.is_violated(), "{members} members, {report}");
         guards += report.guards();
-        handed_over += report.handed_over();
+        handed_off += report.handed_off();
     }
     assert!(guards > 3 * SEEDS, "{guards} guards in {SEEDS} seeds");
-    assert!(handed_over > 0);
+    assert!(handed_off > 0);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn votes_without_a_lease_are_found() {
     let broken = (0..300).find(|seed| {
         let simulation = Simulation::new(*seed).members(3);
         let report = simulation.backend(|links| quorum(links, Fickle)).run();
-        report.breaks(Rule::Exclusion)
+        report.violates(Rule::Exclusion)
     });
 
     assert!(broken.is_some(), "members that renew nothing broke nothing");

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold::LockClient;
+use leasehold_conformance::history::checker::{Bounds, History};
 use leasehold_conformance::history::event::now;
 use leasehold_conformance::history::fault::Hit;
-use leasehold_conformance::history::judge::{Bounds, History};
 use leasehold_conformance::history::line::Plan;
 use leasehold_conformance::history::population::Population;
 use leasehold_conformance::history::process::Program;
@@ -38,7 +38,7 @@ const FAULTS: [&str; 3] = ["client-stopped", "client-killed", "clients-stopped"]
 /// Runs processes on the store for `time`, pauses and kills some of them at times that a seed determines, and checks their history.
 pub(super) async fn run(url: &str, client: &LockClient, time: Duration) -> Run {
     let store = client.backend().capabilities();
-    let bounds = Bounds { ttl: TTL.max(store.min_ttl()), recovery: RECOVERY };
+    let bounds = Bounds { ttl: TTL.max(store.min_ttl()), recovery: RECOVERY, after_effects: None };
     let plan = Plan {
         url: url.to_owned(),
         ttl: bounds.ttl,
@@ -65,7 +65,7 @@ pub(super) async fn run(url: &str, client: &LockClient, time: Duration) -> Run {
         title: store.name().to_owned(),
         versions: [("leasehold".to_owned(), env!("CARGO_PKG_VERSION").to_owned())].into(),
         machine: machine(),
-        ..History::new(start, record.events(), hits, bounds).judge()
+        ..History::new(start, record.events(), hits, bounds).check()
     }
 }
 
@@ -90,6 +90,15 @@ async fn disturb(clients: &mut Population, seed: u64, ttl: Duration, time: Durat
         let (kind, from) = (FAULTS[random.usize(..FAULTS.len())], now());
         let (target, stopped) = clients.disturb(kind, lasts, random.usize(..)).await;
         let until = now();
-        hits.push(Hit { kind, window: None, is_outside: false, target, stopped, from, until });
+        hits.push(Hit {
+            kind,
+            window: None,
+            is_outside: false,
+            target,
+            key: None,
+            stopped,
+            from,
+            until,
+        });
     }
 }

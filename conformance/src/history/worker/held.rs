@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::lock::{Guards, Lock};
 use super::teller::Teller;
-use crate::history::event::{EventKind, now, since_boot};
+use crate::history::event::{EventKind, LeaseInfo, now, since_boot};
 use crate::history::line::Said;
 use crate::history::run::Register;
 
@@ -33,6 +33,7 @@ impl Belief {
         teller: &Arc<Teller>,
         (task, call): (u32, u64),
         lock: &Lock,
+        renewal: RenewalMode,
         guard: &LockGuard,
     ) -> Option<Self> {
         let at = now();
@@ -51,6 +52,7 @@ impl Belief {
             units,
             limit,
             deadline: since_boot(guard.deadline()),
+            lease: lease_info(guard, renewal),
         };
         teller.tell_at(at, entered);
         let is_alone = units == limit;
@@ -125,6 +127,13 @@ impl Belief {
     }
 }
 
+fn lease_info(guard: &LockGuard, renewal: RenewalMode) -> LeaseInfo {
+    let lease = guard.lease();
+    let fingerprint = lease.id().fingerprint().to_string();
+    let id = u64::from_str_radix(&fingerprint, 16).expect("a fingerprint is a hexadecimal number");
+    LeaseInfo { id, ttl: lease.ttl(), is_renewed: renewal == RenewalMode::Watchdog }
+}
+
 /// The guards of a call, and the reports about them.
 pub(super) struct Held {
     beliefs: Vec<Belief>,
@@ -137,10 +146,11 @@ impl Held {
         teller: &Arc<Teller>,
         caller: (u32, u64),
         lock: &Lock,
+        renewal: RenewalMode,
         guards: Guards,
     ) -> Option<Self> {
         let all = guards.all();
-        let enter = |guard: &&LockGuard| Belief::enter(teller, caller, lock, guard);
+        let enter = |guard: &&LockGuard| Belief::enter(teller, caller, lock, renewal, guard);
         let beliefs: Vec<_> = all.iter().map_while(enter).collect();
         if beliefs.len() < all.len() {
             // The parts that are still held end together with the lost parts.

@@ -40,7 +40,8 @@ impl<B: LockBackend> Quorum<B> {
         self.muster(limit).await?;
         self.claims.clear(self.members.clock.now(), self.members.max_ttl);
         let begun = self.claims.begin(lease.id());
-        let mut voters = self.members.voters(&begun.unsettled);
+        let late = if flaw!("vote-before-release") { &BTreeSet::new() } else { &begun.unsettled };
+        let mut voters = self.members.voters(late);
         let sent_at = self.members.clock.now();
         let deciding = self.members.deciding().filter(|it| voters.contains(it));
         let mut ballot = Ballot::new(claim, deciding);
@@ -140,6 +141,7 @@ impl<B: LockBackend> Quorum<B> {
                         Ok(Attempt::Held(_)) => false,
                         Err(error) => error.may_have_been_applied(),
                     };
+                    let may_have_it = may_have_it && !flaw!("late-votes-kept");
                     if may_have_it && claims.takes_back(lease.id(), number, members.clock.now()) {
                         release_at_last(&members, &claims, &lease, number).await;
                     }
@@ -158,7 +160,7 @@ impl<B: LockBackend> Quorum<B> {
         let (at, below): (Vec<_>, Vec<_>) =
             ballot.grants.iter().partition(|(_, grant)| last_token(grant) >= token);
         let mut floors = at.len();
-        if floors >= majority {
+        if floors >= majority || flaw!("quorum-without-minimum-token") {
             return true;
         }
         let raised = lease.clone().with_floor(token);

@@ -136,6 +136,7 @@ impl<B: LockBackend> Members<B> {
             standings.iter().partition(|(_, standing)| standing.charter().is_some());
         let are_all_heard = standings.len() == self.len();
         let quarantine = self.max_ttl + self.max_ttl / DRIFT_PER_TTL;
+        let quarantine = if flaw!("no-quarantine") { Duration::ZERO } else { quarantine };
         let (over, waiting): (Vec<_>, Vec<_>) =
             others.into_iter().partition(|(_, standing)| standing.age() > quarantine);
         if are_all_heard && enlisted.is_empty() {
@@ -166,6 +167,7 @@ impl<B: LockBackend> Members<B> {
     }
 
     async fn enlist(&self, members: Vec<(&usize, &Standing)>, floor: u64, limit: Duration) {
+        let floor = if flaw!("member-without-minimum-token") { 0 } else { floor };
         let enlist = |(number, standing): (&usize, &Standing)| {
             let (number, store) = (*number, Arc::clone(&self.member(*number).store));
             let enlistment = Enlistment::new(standing.store(), self.charter.clone());

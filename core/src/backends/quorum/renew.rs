@@ -213,13 +213,14 @@ impl Votes {
     ) {
         match renewal {
             Ok(Renewal::Renewed | Renewal::RevocationRequested)
-                if self.unsettled.contains(&number) => {}
+                if self.unsettled.contains(&number) && !flaw!("renewal-before-release") => {}
             Ok(Renewal::Renewed) => self.renewed += 1,
             Ok(Renewal::RevocationRequested) => {
                 self.renewed += 1;
                 self.is_asked_back = true;
             }
             Ok(Renewal::Taken) => self.taken += 1,
+            Ok(Renewal::Vanished) if flaw!("repaired-member-counts") => self.renewed += 1,
             Ok(Renewal::Vanished) => self.vanished.push(number),
             Err(error) => self.failures.push((name(), error)),
         }

@@ -71,7 +71,9 @@ impl Hold {
                     let ttl = wanted.ttl().min(self.max_until().since(now));
                     state.ttl = wanted.ttl();
                     state.amended = Some(Box::new(wanted.clone()));
-                    state.deadline = state.deadline.min(deadline::deadline(now, ttl));
+                    let since =
+                        if flaw!("shorter-ttl-too-late") { Instant::FAR_FUTURE } else { now };
+                    state.deadline = state.deadline.min(deadline::deadline(since, ttl));
                     Ok(Some((state.start_renewal(now, mode), wanted, ttl)))
                 }
             })?;
@@ -145,20 +147,24 @@ impl Renewing {
         if let Some(error) = error {
             self.hold.tell_renewal_failed(error, now);
         }
+        let sent_at = if flaw!("renewal-deadline-from-reply") { now } else { self.sent_at };
         let (max_until, mode) = (self.hold.max_until(), self.hold.options.renewal);
         let mut renewed = None;
         self.hold.update_after(error, now, |state| {
             let is_last = state.end_renewal(self.attempt);
-            if state.is_over() {
+            if state.is_over() && !flaw!("lost-lease-revived") {
                 return;
             }
             match reply {
+                Some(Ok(_)) if is_last && flaw!("refused-renewal-counts") => {
+                    state.renewed(sent_at, self.ttl, max_until, mode);
+                }
                 Some(Ok(Renewal::Taken)) => state.phase = Phase::Lost(LossReason::Taken),
                 Some(Ok(Renewal::Vanished)) => state.phase = Phase::Lost(LossReason::Vanished),
                 _ if !is_last => {}
                 Some(Ok(outcome @ (Renewal::Renewed | Renewal::RevocationRequested))) => {
                     renewed = Some((state.lag(now), state.confirmed_at));
-                    state.renewed(self.sent_at, self.ttl, max_until, mode);
+                    state.renewed(sent_at, self.ttl, max_until, mode);
                     state.has_news = true;
                     state.asked_back |= *outcome == Renewal::RevocationRequested;
                 }

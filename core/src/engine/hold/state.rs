@@ -153,7 +153,8 @@ impl<T> State<T> {
         if self.is_over() {
             return;
         }
-        if now >= self.deadline {
+        let grace = if flaw!("deadline-ignored") { self.ttl * 60 } else { Duration::ZERO };
+        if now >= self.deadline + grace {
             let reason = if self.capped { LossReason::MaxHold } else { LossReason::Expired };
             self.phase = Phase::Lost(reason);
         } else if self.renewing && now >= self.due {
@@ -237,6 +238,7 @@ impl<T> State<T> {
     /// Records a request that got no reply. The store may already have applied `ttl` or may still
     /// apply it.
     pub(super) fn note_unanswered(&mut self, ttl: Duration) {
+        let ttl = if flaw!("unanswered-renewal-forgotten") { Duration::MAX } else { ttl };
         self.unanswered = Some(Box::new(self.believed(ttl)));
     }
 

@@ -197,7 +197,7 @@ impl<H: Held> Waiter<Next<H>> {
 
 impl<H: Held> Drop for Turn<H> {
     fn drop(&mut self) {
-        if let Some((lines, key)) = self.of.take() {
+        if let Some((lines, key)) = self.of.take().filter(|_| !flaw!("dropped-turn-lost")) {
             lines.pass_on(key, 0);
         }
     }

@@ -90,7 +90,7 @@ impl<H, N> Lines<H, N> {
                 let share = shares(&result).then(|| Arc::clone(shared));
                 // Callers can start to share a queue only while the map is locked.
                 let is_shared = Arc::strong_count(shared) > 1;
-                if is_unused {
+                if is_unused && !flaw!("unused-queue-kept") {
                     place.remove();
                 } else if let Some(alone) = alone
                     && !is_shared

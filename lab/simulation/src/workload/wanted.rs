@@ -4,12 +4,11 @@ use std::slice;
 use std::time::Duration;
 
 use fastrand::Rng;
+use leasehold_conformance::history::run::Kind;
 use leasehold_core::election::Leadership;
 use leasehold_core::{
     Error, LockClient, LockGuard, LockOptions, MultiGuard, TryLockError, WriteGuard,
 };
-
-use crate::judge::Limit;
 
 /// The keys of a simulation. Few, so that callers meet.
 pub(crate) const KEYS: [&str; 8] =
@@ -29,8 +28,8 @@ const SEGMENTS: u32 = 2;
 /// The permits of the semaphore.
 const PERMITS: u32 = 3;
 
-/// The readers that a reader-writer lock admits, to the judge: more than a simulation has.
-const READERS: u64 = 1_000;
+/// The number of readers that a reader-writer lock admits in the record, which is more than a simulation has.
+const READERS: u32 = 1_000;
 
 /// Calls the form of an acquisition that has so much patience.
 macro_rules! ask {
@@ -115,17 +114,38 @@ impl Wanted {
         }
     }
 
-    pub(crate) fn limit(self) -> Limit {
+    /// The number of permits of the key. `None` if each guard has all of them.
+    pub(crate) fn limit(self) -> Option<u32> {
         match self {
-            Self::Mutex(_) | Self::Both | Self::Segment => Limit::Whole,
-            Self::Reentrant | Self::Writer | Self::Leader => Limit::Whole,
-            Self::Reader => Limit::Units(READERS),
-            Self::Permits(_) => Limit::Units(PERMITS.into()),
+            Self::Reader => Some(READERS),
+            Self::Permits(_) => Some(PERMITS),
+            _ => None,
         }
     }
 
-    pub(crate) fn is_reentrant(self) -> bool {
-        matches!(self, Self::Reentrant)
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Mutex(_) | Self::Segment => Kind::Mutex,
+            Self::Both => Kind::Multi,
+            Self::Reentrant => Kind::Reentrant,
+            Self::Reader => Kind::Reader,
+            Self::Writer => Kind::Writer,
+            Self::Permits(_) => Kind::Permit,
+            Self::Leader => Kind::Leader,
+        }
+    }
+
+    /// The key, or the first key.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::Mutex(key) => key,
+            Self::Both => MUTEXES[0],
+            Self::Reentrant => REENTRANT,
+            Self::Reader | Self::Writer => RW,
+            Self::Permits(_) => SEMAPHORE,
+            Self::Leader => ELECTION,
+            Self::Segment => STRIPED,
+        }
     }
 
     /// Takes the lock, if it is to be had with so much patience.

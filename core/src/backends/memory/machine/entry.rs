@@ -83,7 +83,9 @@ impl Entry {
         let before = self.before(claim.id()).map(|place| place.share.units());
         let wanted = claim.share().units();
         let total: u64 = held.chain(before).chain([wanted]).map(u64::from).sum();
+        let is_reader = claim.share() == Share::READER;
         total <= u64::from(claim.share().limit())
+            || is_reader && flaw!("memory-reader-joins-writer")
     }
 
     /// Returns the queue entries ahead of `id`, or all queue entries if `id` is not queued.
@@ -206,7 +208,8 @@ impl Entry {
     /// Ends the lease with this `id`. Returns `false` if the lease is not in force.
     pub(super) fn end(&mut self, id: LeaseId) -> bool {
         let before = self.holdings.len();
-        self.holdings.retain(|holding| holding.lease.id() != id);
+        let any_id = flaw!("memory-release-ignores-id");
+        self.holdings.retain(|holding| holding.lease.id() != id && !any_id);
         self.forget_request_if_free();
         self.holdings.len() < before
     }

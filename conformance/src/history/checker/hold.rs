@@ -3,14 +3,17 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::history::event::{Event, EventKind};
+use crate::history::event::{Event, EventKind, LeaseInfo};
 use crate::history::run::{End, HoldRow, Kind};
 
 use super::time::Timeline;
 
+/// The token of a hold if the store does not support fencing.
+pub(super) const NO_TOKEN: u64 = 0;
+
 /// A period in which a caller certainly considered itself a holder.
 #[derive(Clone, Debug)]
-pub(super) struct Belief {
+pub(super) struct Hold {
     pub(super) process: u32,
     pub(super) task: u32,
     pub(super) key: String,
@@ -18,6 +21,8 @@ pub(super) struct Belief {
     pub(super) token: u64,
     pub(super) units: u32,
     pub(super) limit: u32,
+    pub(super) lease: LeaseInfo,
+    pub(super) deadline_at_entry: Duration,
     /// When the caller requested the lock, if this was recorded.
     pub(super) asked: Option<Duration>,
     pub(super) from: Duration,
@@ -33,24 +38,24 @@ pub(super) struct Belief {
 
 /// All holds of a history, in the order of their start.
 #[derive(Debug)]
-pub(super) struct Beliefs {
-    all: Vec<Belief>,
+pub(super) struct Holds {
+    all: Vec<Hold>,
     places: HashMap<(u32, u64), usize>,
     /// The time when each call started.
     asked: HashMap<(u32, u64), Duration>,
 }
 
-impl Beliefs {
+impl Holds {
     pub(super) fn of(events: &[Event]) -> Self {
-        let mut beliefs = Self { all: Vec::new(), places: HashMap::new(), asked: HashMap::new() };
-        events.iter().for_each(|event| beliefs.note(event));
-        for belief in &mut beliefs.all {
-            belief.end_by(Duration::MAX, None, End::Deadline);
+        let mut holds = Self { all: Vec::new(), places: HashMap::new(), asked: HashMap::new() };
+        events.iter().for_each(|event| holds.note(event));
+        for hold in &mut holds.all {
+            hold.end_by(Duration::MAX, None, End::Deadline);
         }
-        beliefs
+        holds
     }
 
-    pub(super) fn all(&self) -> &[Belief] {
+    pub(super) fn all(&self) -> &[Hold] {
         &self.all
     }
 
@@ -61,28 +66,28 @@ impl Beliefs {
     /// Returns the indices of the holds of each key, in the order of their start.
     pub(super) fn by_key(&self) -> Vec<(&str, Vec<usize>)> {
         let mut keys: Vec<(&str, Vec<usize>)> = Vec::new();
-        for (place, belief) in self.all.iter().enumerate() {
-            match keys.iter_mut().find(|(key, _)| *key == belief.key) {
+        for (place, hold) in self.all.iter().enumerate() {
+            match keys.iter_mut().find(|(key, _)| *key == hold.key) {
                 Some((_, places)) => places.push(place),
-                None => keys.push((&belief.key, vec![place])),
+                None => keys.push((&hold.key, vec![place])),
             }
         }
         keys
     }
 
     pub(super) fn rows(&self, timeline: &Timeline) -> Vec<HoldRow> {
-        let row = |belief: &Belief| HoldRow {
-            process: belief.process,
-            task: belief.task,
-            key: belief.key.clone(),
-            kind: belief.kind,
-            token: belief.token,
-            units: belief.units,
-            limit: belief.limit,
-            from_ms: timeline.ms(belief.from),
-            until_ms: timeline.ms(belief.until),
-            end: belief.end,
-            lost_ms: belief.lost.as_ref().map(|(at, _)| timeline.ms(*at)),
+        let row = |hold: &Hold| HoldRow {
+            process: hold.process,
+            task: hold.task,
+            key: hold.key.clone(),
+            kind: hold.kind,
+            token: hold.token,
+            units: hold.units,
+            limit: hold.limit,
+            from_ms: timeline.ms(hold.from),
+            until_ms: timeline.ms(hold.until),
+            end: hold.end,
+            lost_ms: hold.lost.as_ref().map(|(at, _)| timeline.ms(*at)),
         };
         self.all.iter().map(row).collect()
     }
@@ -92,11 +97,21 @@ impl Beliefs {
         if let EventKind::Asked { call, .. } = kind {
             self.asked.insert((*process, *call), *at);
         }
-        if let EventKind::Entered { hold, call, task, key, kind, token, units, limit, deadline } =
-            kind
+        if let EventKind::Entered {
+            hold,
+            call,
+            task,
+            key,
+            kind,
+            token,
+            units,
+            limit,
+            deadline,
+            lease,
+        } = kind
         {
             self.places.insert((*process, *hold), self.all.len());
-            self.all.push(Belief {
+            self.all.push(Hold {
                 process: *process,
                 task: *task,
                 key: key.clone(),
@@ -104,6 +119,8 @@ impl Beliefs {
                 token: *token,
                 units: *units,
                 limit: *limit,
+                lease: *lease,
+                deadline_at_entry: *deadline,
                 asked: self.asked.get(&(*process, *call)).copied(),
                 from: *at,
                 until: *at,
@@ -121,9 +138,9 @@ impl Beliefs {
             _ => None,
         };
         if let Some(end) = end_of_process {
-            let of_process = |belief: &&mut Belief| belief.process == *process;
-            for belief in self.all.iter_mut().filter(of_process) {
-                belief.end_by(*at, None, end);
+            let of_process = |hold: &&mut Hold| hold.process == *process;
+            for hold in self.all.iter_mut().filter(of_process) {
+                hold.end_by(*at, None, end);
             }
             return;
         }
@@ -141,32 +158,32 @@ impl Beliefs {
         match end {
             Some(end) => self.end(*process, hold, *at, Some(deadline), end),
             None => {
-                if let Some(belief) = self.get_mut(*process, hold) {
-                    belief.look(*at, deadline);
+                if let Some(hold) = self.get_mut(*process, hold) {
+                    hold.look(*at, deadline);
                 }
             }
         }
     }
 
     fn note_loss(&mut self, process: u32, hold: u64, at: Duration, reason: &str) {
-        if let Some(belief) = self.get_mut(process, hold) {
-            belief.lost.get_or_insert((at, reason.to_owned()));
+        if let Some(hold) = self.get_mut(process, hold) {
+            hold.lost.get_or_insert((at, reason.to_owned()));
         }
     }
 
     fn end(&mut self, process: u32, hold: u64, at: Duration, deadline: Option<Duration>, end: End) {
-        if let Some(belief) = self.get_mut(process, hold) {
-            belief.end_by(at, deadline, end);
+        if let Some(hold) = self.get_mut(process, hold) {
+            hold.end_by(at, deadline, end);
         }
     }
 
-    fn get_mut(&mut self, process: u32, hold: u64) -> Option<&mut Belief> {
+    fn get_mut(&mut self, process: u32, hold: u64) -> Option<&mut Hold> {
         let place = self.place(process, hold)?;
         self.all.get_mut(place)
     }
 }
 
-impl Belief {
+impl Hold {
     /// Returns whether the holder excludes all other holders.
     pub(super) fn is_alone(&self) -> bool {
         self.units == self.limit
@@ -174,6 +191,22 @@ impl Belief {
 
     pub(super) fn is_at(&self, at: Duration) -> bool {
         self.from <= at && at < self.until
+    }
+
+    /// Returns whether the caller ever considered itself a holder. A guard may be lost by the time
+    /// that its caller receives it.
+    pub(super) fn is_real(&self) -> bool {
+        self.from < self.until
+    }
+
+    /// Returns whether both holds may have the same token. The guards of one owner of a reentrant
+    /// mutex share a lease, and a writer that becomes a reader keeps its lease.
+    pub(super) fn shares_lease_with(&self, later: &Self) -> bool {
+        let may_share = matches!(
+            (self.kind, later.kind),
+            (Kind::Reentrant, Kind::Reentrant) | (Kind::Writer, Kind::Reader)
+        );
+        may_share && self.process == later.process && self.lease.id == later.lease.id
     }
 
     /// Returns whether this hold was granted before `entered` but received its guard later, because

@@ -8,7 +8,7 @@ use crate::history::event::{Event, EventKind, Usage};
 use crate::history::fault::Hit;
 use crate::history::run::{Kind, Register, ViolationRow};
 
-use super::belief::{Belief, Beliefs};
+use super::hold::{Hold, Holds, NO_TOKEN};
 use super::time::Timeline;
 use super::{Bounds, stalls};
 
@@ -24,6 +24,13 @@ const EXPECTED: [&str; 8] = [
     "denied",
 ];
 
+/// How late a call may return after its limit, which is the time that a caller needs to leave the
+/// queue, plus two steps of a timer.
+const LATE: Duration = Duration::from_millis(52);
+
+/// How long a call waits for the first reply of the store, even if its limit is shorter.
+const FIRST_ANSWER: Duration = Duration::from_millis(50);
+
 /// The number of additional file descriptors above which a client has leaked connections.
 const SPARE_FDS: u64 = 32;
 
@@ -37,10 +44,11 @@ pub(super) struct Rules<'a> {
     pub(super) longest_overlap: Duration,
     pub(super) longest_unserved: Duration,
     pub(super) until_free: Duration,
+    pub(super) handed_off: u64,
 }
 
 /// A violation that has not been added to the run yet.
-struct Violation<'k> {
+pub(super) struct Violation<'k> {
     rule: Rule,
     at: Duration,
     key: &'k str,
@@ -50,11 +58,11 @@ struct Violation<'k> {
 }
 
 impl<'k> Violation<'k> {
-    fn new(rule: Rule, at: Duration, key: &'k str, text: String) -> Self {
+    pub(super) fn new(rule: Rule, at: Duration, key: &'k str, text: String) -> Self {
         Self { rule, at, key, length: Duration::ZERO, holds: Vec::new(), text }
     }
 
-    fn by(mut self, holds: impl IntoIterator<Item = usize>) -> Self {
+    pub(super) fn by(mut self, holds: impl IntoIterator<Item = usize>) -> Self {
         self.holds.extend(holds);
         self
     }
@@ -70,17 +78,18 @@ impl<'a> Rules<'a> {
             longest_overlap: Duration::ZERO,
             longest_unserved: Duration::ZERO,
             until_free: Duration::ZERO,
+            handed_off: 0,
         }
     }
 
     /// [`Rule::Exclusion`].
-    pub(super) fn judge_units(&mut self, beliefs: &Beliefs) {
-        let all = beliefs.all();
-        for (key, places) in beliefs.by_key() {
+    pub(super) fn check_permits(&mut self, holds: &Holds) {
+        let all = holds.all();
+        for (key, places) in holds.by_key() {
             for Overlap { from, until, holds } in overlaps(all, &places) {
                 self.longest_overlap = self.longest_overlap.max(until - from);
                 let who = holds.iter().map(|place| {
-                    let Belief { process, task, token, units, .. } = &all[*place];
+                    let Hold { process, task, token, units, .. } = &all[*place];
                     format!("process {process}, task {task} ({units} permits, token {token})")
                 });
                 let text = format!(
@@ -99,25 +108,27 @@ impl<'a> Rules<'a> {
     }
 
     /// [`Rule::Fencing`].
-    pub(super) fn judge_writes(&mut self, events: &[Event], beliefs: &Beliefs) {
-        let all = beliefs.all();
+    pub(super) fn check_writes(&mut self, events: &[Event], holds: &Holds) {
+        let all = holds.all();
         let mut last: HashMap<&str, usize> = HashMap::new();
         for event in events {
             let EventKind::Wrote { hold, register: Register::Fenced, accepted, .. } = event.kind
             else {
                 continue;
             };
-            let Some(place) = beliefs.place(event.process, hold) else {
+            let Some(place) = holds.place(event.process, hold) else {
                 let text = format!("process {} wrote without holding the lock", event.process);
                 self.violate(Violation::new(Rule::Fencing, event.at, "", text));
                 continue;
             };
-            let Belief { key, token, .. } = &all[place];
+            let Hold { key, token, .. } = &all[place];
             if !accepted {
                 // A holder that has a successor violates exclusion if the holder still considers itself
                 // the holder, and violates the order of entries if it received its guard late.
-                let is_successor =
-                    |it: &Belief| it.key == *key && it.token > *token && it.from <= event.at;
+                let is_successor = |it: &Hold| {
+                    let is_later = it.from > all[place].from || all[place].is_late(it);
+                    it.key == *key && it.token > *token && it.from <= event.at && is_later
+                };
                 if all[place].is_at(event.at) && !all.iter().any(is_successor) {
                     let text =
                         format!("{key} rejected a write from its holder, which has token {token}");
@@ -127,7 +138,9 @@ impl<'a> Rules<'a> {
             }
             // The check uses the order of grants, which differs from the order of entries if an
             // entry is late.
-            let succeeds = |it: &Belief| it.from > all[place].from && !it.is_late(&all[place]);
+            let this = &all[place];
+            let succeeds =
+                |it: &Hold| it.from > this.from && !it.is_late(this) && !this.shares_lease_with(it);
             let before = last.insert(key, place).filter(|it| succeeds(&all[*it]));
             if let Some(before) = before {
                 let later = all[before].token;
@@ -146,39 +159,44 @@ impl<'a> Rules<'a> {
     /// If a lease ends early, another caller may be granted a lease while the reply to the first
     /// grant is still in transit. The first caller then receives its guard late, which violates the
     /// order of entries but not the order of grants.
-    pub(super) fn judge_tokens(&mut self, beliefs: &Beliefs) {
-        let all = beliefs.all();
-        for (key, places) in beliefs.by_key() {
+    pub(super) fn check_tokens(&mut self, holds: &Holds) {
+        let all = holds.all();
+        for (key, places) in holds.by_key() {
             let mut used = HashMap::new();
             let mut last: Option<usize> = None;
             for place in places {
-                let Belief { token, from, .. } = &all[place];
-                if let Some(other) = used.insert(*token, place) {
+                let Hold { token, from, .. } = &all[place];
+                if *token == NO_TOKEN {
+                    continue;
+                }
+                if let Some(other) = used.insert(*token, place)
+                    && !all[other].shares_lease_with(&all[place])
+                {
                     let text = format!("two guards of {key} have the same token, {token}");
                     self.violate(
                         Violation::new(Rule::TokenOrder, *from, key, text).by([other, place]),
                     );
                 }
-                if !all[place].is_alone() {
+                if !all[place].is_alone() || !all[place].is_real() {
                     continue;
                 }
-                if let Some(before) = last.replace(place)
-                    && all[before].token > *token
-                {
-                    let earlier = all[before].token;
-                    let text = format!(
-                        "{key} was acquired with token {token} after the larger token {earlier}"
-                    );
-                    let is_late = all[place].is_late(&all[before]);
-                    let rule = if is_late { Rule::EntryOrder } else { Rule::TokenOrder };
-                    self.violate(Violation::new(rule, *from, key, text).by([before, place]));
-                }
+                let Some(before) = last.filter(|before| all[*before].token > *token) else {
+                    last = Some(place);
+                    continue;
+                };
+                let earlier = all[before].token;
+                let text = format!(
+                    "{key} was acquired with token {token} after the larger token {earlier}"
+                );
+                let is_late = all[place].is_late(&all[before]);
+                let rule = if is_late { Rule::EntryOrder } else { Rule::TokenOrder };
+                self.violate(Violation::new(rule, *from, key, text).by([before, place]));
             }
         }
     }
 
     /// [`Rule::HonestGuard`].
-    pub(super) fn judge_looks(&mut self, events: &[Event], beliefs: &Beliefs) {
+    pub(super) fn check_guards(&mut self, events: &[Event], holds: &Holds) {
         let mut lost = HashSet::new();
         for event in events {
             let (hold, verdict) = match event.kind {
@@ -196,31 +214,52 @@ impl<'a> Rules<'a> {
                 EventKind::WentOn { hold } => (hold, "the lease was lost, but the work continued"),
                 _ => continue,
             };
-            let place = beliefs.place(event.process, hold);
-            let key = place.map_or("", |place| &beliefs.all()[place].key);
+            let place = holds.place(event.process, hold);
+            let key = place.map_or("", |place| &holds.all()[place].key);
             let text = format!("hold {hold} of process {}: {verdict}", event.process);
             self.violate(Violation::new(Rule::HonestGuard, event.at, key, text).by(place));
         }
     }
 
+    /// [`Rule::ExplainedFailure`] for losses.
+    pub(super) fn check_losses(&mut self, events: &[Event], holds: &Holds) {
+        let Some(after_effects) = self.bounds.after_effects else { return };
+        for event in events {
+            let EventKind::Lost { hold, reason, .. } = &event.kind else { continue };
+            let Some(place) = holds.place(event.process, *hold) else { continue };
+            let Hold { key, from, lease, .. } = &holds.all()[place];
+            let is_wanted = reason == "maxhold" || !lease.is_renewed;
+            let explains = |hit: &Hit| hit.explains(key, *from, event.at, after_effects);
+            if !is_wanted && !self.faults.iter().any(explains) {
+                let text = format!("the lease of {key} was lost without a fault: {reason}");
+                self.violate(
+                    Violation::new(Rule::ExplainedFailure, event.at, key, text).by([place]),
+                );
+            }
+        }
+    }
+
     /// [`Rule::BoundedWait`] while no fault is in effect, and [`Rule::ExplainedFailure`].
-    pub(super) fn judge_service(&mut self, events: &[Event], beliefs: &Beliefs) {
+    pub(super) fn check_calls(&mut self, events: &[Event], holds: &Holds) {
         let mut calls = HashMap::new();
-        let busy = self.busy_times(events, beliefs);
+        let busy = self.busy_times(events, holds);
         let bound = self.bounds.ttl + self.bounds.recovery;
         for event in events {
             match &event.kind {
-                EventKind::Asked { call, key } => {
-                    calls.insert((event.process, *call), (event.at, key));
+                EventKind::Asked { call, key, limit } => {
+                    calls.insert((event.process, *call), (event.at, key, *limit));
                 }
                 EventKind::Answered { call, outcome } => {
                     if !EXPECTED.contains(&outcome.as_str()) {
                         let text = format!("a call failed with the unexpected outcome {outcome}");
                         self.violate(Violation::new(Rule::ExplainedFailure, event.at, "", text));
                     }
-                    let Some((asked, key)) = calls.remove(&(event.process, *call)) else {
+                    let Some((asked, key, limit)) = calls.remove(&(event.process, *call)) else {
                         continue;
                     };
+                    if let Some(limit) = limit {
+                        self.check_limit(event, key, asked, limit);
+                    }
                     let Some(busy) = busy.get(key.as_str()) else { continue };
                     let (from, unserved) = longest_gap(busy, asked, event.at);
                     self.longest_unserved = self.longest_unserved.max(unserved);
@@ -242,8 +281,26 @@ impl<'a> Rules<'a> {
         }
     }
 
+    /// A process that was paused may return late from its calls.
+    fn check_limit(&mut self, answered: &Event, key: &str, asked: Duration, limit: Duration) {
+        let Event { at, process, .. } = answered;
+        let waited = *at - asked;
+        let was_paused =
+            |hit: &Hit| hit.stopped.contains(process) && hit.from <= *at && asked <= hit.until;
+        if waited > limit.max(FIRST_ANSWER) + limit / 50 + LATE
+            && !self.faults.iter().any(was_paused)
+        {
+            let text = format!("a wait for {key} with a limit of {limit:.1?} took {waited:.1?}");
+            let length = waited;
+            self.violate(Violation {
+                length,
+                ..Violation::new(Rule::BoundedWait, asked, key, text)
+            });
+        }
+    }
+
     /// [`Rule::NoResidue`] and [`Rule::SoundRun`].
-    pub(super) fn judge_end(&mut self, events: &[Event]) {
+    pub(super) fn check_end(&mut self, events: &[Event]) {
         let mut at_work: BTreeMap<u32, u64> = BTreeMap::new();
         let mut finished = HashSet::new();
         for event in events {
@@ -255,7 +312,7 @@ impl<'a> Rules<'a> {
                 }
                 EventKind::Finished(usage) => {
                     finished.insert(*process);
-                    self.judge_usage(event, usage, at_work.get(process).copied());
+                    self.check_usage(event, usage, at_work.get(process).copied());
                 }
                 EventKind::Ended if !finished.contains(process) => {
                     let text = format!("process {process} exited before its work was done");
@@ -274,6 +331,14 @@ impl<'a> Rules<'a> {
                         self.violate(Violation::new(Rule::NoResidue, *at, key, text));
                     }
                 }
+                EventKind::RanPaused => {
+                    let text = format!("process {process} ran although it was paused");
+                    self.violate(Violation::new(Rule::SoundRun, *at, "", text));
+                }
+                EventKind::Remained { what } => {
+                    let text = format!("{what} remained after the clients' work");
+                    self.violate(Violation::new(Rule::NoResidue, *at, "", text));
+                }
                 EventKind::Left { key } => {
                     let text = format!("{key} still exists in the store after the run");
                     self.violate(Violation::new(Rule::NoResidue, *at, key, text));
@@ -283,7 +348,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    fn judge_usage(&mut self, event: &Event, usage: &Usage, at_work: Option<u64>) {
+    fn check_usage(&mut self, event: &Event, usage: &Usage, at_work: Option<u64>) {
         let process = event.process;
         for (map, entries) in usage.entries.iter().filter(|(_, entries)| **entries > 0) {
             let text = format!("process {process} still has {entries} entries in its map of {map}");
@@ -303,28 +368,27 @@ impl<'a> Rules<'a> {
     fn busy_times<'e>(
         &self,
         events: &[Event],
-        beliefs: &'e Beliefs,
+        holds: &'e Holds,
     ) -> HashMap<&'e str, Vec<(Duration, Duration)>> {
         let faults = self.faults.iter().map(|hit| (hit.from, hit.until));
         let faults: Vec<_> = faults.chain(stalls(events)).collect();
         let mut keys: HashMap<&str, Vec<_>> = HashMap::new();
-        for belief in beliefs.all() {
-            let times = keys.entry(&belief.key).or_insert_with(|| faults.clone());
-            times.push((belief.from, belief.until));
+        for hold in holds.all() {
+            let times = keys.entry(&hold.key).or_insert_with(|| faults.clone());
+            times.push((hold.from, hold.until));
         }
         // A caller of a multi-lock keeps the keys that it has acquired while it waits for the
         // remaining keys.
-        for belief in beliefs.all().iter().filter(|belief| belief.kind == Kind::Multi) {
-            keys.remove(belief.key.as_str());
+        for hold in holds.all().iter().filter(|hold| hold.kind == Kind::Multi) {
+            keys.remove(hold.key.as_str());
         }
         keys.values_mut().for_each(join_overlapping);
         keys
     }
 
-    fn violate(&mut self, violation: Violation<'_>) {
+    pub(super) fn violate(&mut self, violation: Violation<'_>) {
         let Violation { rule, at, key, length, holds, text } = violation;
-        let excused =
-            self.faults.iter().find_map(|hit| hit.excuse(rule, at, length, self.bounds.ttl));
+        let excused = Hit::excuse(self.faults, rule, at, length, self.bounds.ttl);
         self.violations.push(ViolationRow {
             rule,
             at_ms: self.timeline.ms(at),
@@ -344,9 +408,9 @@ struct Overlap {
     holds: Vec<usize>,
 }
 
-fn overlaps(all: &[Belief], places: &[usize]) -> Vec<Overlap> {
+fn overlaps(all: &[Hold], places: &[usize]) -> Vec<Overlap> {
     let mut steps: Vec<(Duration, bool, usize)> = Vec::new();
-    for place in places {
+    for place in places.iter().filter(|place| all[**place].is_real()) {
         steps.push((all[*place].from, true, *place));
         steps.push((all[*place].until, false, *place));
     }
@@ -360,7 +424,7 @@ fn overlaps(all: &[Belief], places: &[usize]) -> Vec<Overlap> {
         } else {
             present.retain(|it| *it != place);
         }
-        let units: u64 = present.iter().map(|it| u64::from(all[*it].units)).sum();
+        let units: u64 = units_of(all, &present);
         let is_over = present.iter().any(|it| units > u64::from(all[*it].limit));
         match (&mut open, is_over) {
             (None, true) => open = Some(Overlap { from: at, until: at, holds: present.clone() }),
@@ -372,6 +436,16 @@ fn overlaps(all: &[Belief], places: &[usize]) -> Vec<Overlap> {
         }
     }
     overlaps
+}
+
+/// Returns the number of permits that are in use. Guards with a common lease and token use the same
+/// permits.
+fn units_of(all: &[Hold], present: &[usize]) -> u64 {
+    let permits = |place: usize| (all[place].process, all[place].lease.id, all[place].token);
+    let is_first = |number: &usize| {
+        present[..*number].iter().all(|it| permits(*it) != permits(present[*number]))
+    };
+    (0..present.len()).filter(is_first).map(|number| u64::from(all[present[number]].units)).sum()
 }
 
 fn join_overlapping(times: &mut Vec<(Duration, Duration)>) {

@@ -6,13 +6,13 @@ use std::time::Duration;
 use crate::history::event::EventKind;
 use crate::history::run::{End, Figures, Register, Run, Sample};
 
-use super::belief::{Belief, Beliefs};
+use super::hold::{Hold, Holds};
 use super::rules::Rules;
 use super::time::Timeline;
 use super::{History, stalls};
 
 /// Adds the figures and the violations to the run.
-pub(super) fn fill(run: &mut Run, history: &History, beliefs: &Beliefs, rules: Rules<'_>) {
+pub(super) fn fill(run: &mut Run, history: &History, holds: &Holds, rules: Rules<'_>) {
     let timeline = Timeline::new(history.start);
     let ms = |time: Duration| time.as_secs_f64() * 1_000.0;
     let mut figures = Figures {
@@ -20,7 +20,8 @@ pub(super) fn fill(run: &mut Run, history: &History, beliefs: &Beliefs, rules: R
         longest_overlap_ms: ms(rules.longest_overlap),
         longest_unserved_ms: ms(rules.longest_unserved),
         until_free_ms: ms(rules.until_free),
-        loss_latency_ms: loss_latency(history, beliefs),
+        handed_off: rules.handed_off,
+        loss_latency_ms: loss_latency(history, holds),
         stalled_ms: ms(stalls(&history.events).map(|(from, until)| until - from).sum()),
         ..Figures::default()
     };
@@ -45,15 +46,15 @@ pub(super) fn fill(run: &mut Run, history: &History, beliefs: &Beliefs, rules: R
             _ => {}
         }
     }
-    for belief in beliefs.all() {
-        bump(&mut figures.holds, &format!("{:?}", belief.kind).to_lowercase());
-        if let Some((_, reason)) = &belief.lost {
+    for hold in holds.all() {
+        bump(&mut figures.holds, &format!("{:?}", hold.kind).to_lowercase());
+        if let Some((_, reason)) = &hold.lost {
             bump(&mut figures.losses, reason);
         }
     }
     for hit in &history.faults {
         bump(&mut figures.faults, hit.kind);
-        figures.faults_on_holds += u64::from(beliefs.all().iter().any(|it| it.is_at(hit.from)));
+        figures.faults_on_holds += u64::from(holds.all().iter().any(|it| it.is_at(hit.from)));
     }
     for write in &run.writes {
         match write.register {
@@ -78,7 +79,7 @@ pub(super) fn fill(run: &mut Run, history: &History, beliefs: &Beliefs, rules: R
 ///
 /// A notification does not count if its process was paused or the machine stalled between the
 /// deadline and the notification.
-fn loss_latency(history: &History, beliefs: &Beliefs) -> [f64; 3] {
+fn loss_latency(history: &History, holds: &Holds) -> [f64; 3] {
     let mut stops: HashMap<u32, Vec<(Duration, Duration)>> = HashMap::new();
     for hit in &history.faults {
         for process in &hit.stopped {
@@ -86,17 +87,16 @@ fn loss_latency(history: &History, beliefs: &Beliefs) -> [f64; 3] {
         }
     }
     let stalls: Vec<_> = stalls(&history.events).collect();
-    let was_stopped = |belief: &Belief, at: Duration| {
-        let mut stops = stops.get(&belief.process).into_iter().flatten().chain(&stalls);
-        stops.any(|(from, until)| *from <= at && belief.deadline <= *until)
+    let was_stopped = |hold: &Hold, at: Duration| {
+        let mut stops = stops.get(&hold.process).into_iter().flatten().chain(&stalls);
+        stops.any(|(from, until)| *from <= at && hold.deadline <= *until)
     };
-    let latency = |belief: &Belief| {
-        let (at, reason) = belief.lost.as_ref()?;
-        let counts =
-            belief.end == End::Deadline && reason == "expired" && !was_stopped(belief, *at);
-        counts.then(|| at.saturating_sub(belief.deadline).as_secs_f64() * 1_000.0)
+    let latency = |hold: &Hold| {
+        let (at, reason) = hold.lost.as_ref()?;
+        let counts = hold.end == End::Deadline && reason == "expired" && !was_stopped(hold, *at);
+        counts.then(|| at.saturating_sub(hold.deadline).as_secs_f64() * 1_000.0)
     };
-    let mut latencies: Vec<f64> = beliefs.all().iter().filter_map(latency).collect();
+    let mut latencies: Vec<f64> = holds.all().iter().filter_map(latency).collect();
     latencies.sort_by(f64::total_cmp);
     [50, 99, 100].map(|percent| percentile(&latencies, percent))
 }

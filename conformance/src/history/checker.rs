@@ -1,8 +1,9 @@
 //! Checks a history: reads the events of all processes, and determines which guarantees were
 //! violated.
 
-mod belief;
 mod figures;
+mod hold;
+mod leases;
 mod rules;
 mod time;
 
@@ -12,16 +13,16 @@ use crate::history::event::{Event, EventKind};
 use crate::history::fault::Hit;
 use crate::history::run::{Cause, ClientRow, FaultRow, Run, WriteRow};
 
-use self::belief::Beliefs;
+use self::hold::Holds;
 use self::rules::Rules;
 use self::time::Timeline;
 
 /// The events of several processes on one machine with a common clock, and the faults that
 /// occurred.
 ///
-/// The check applies every [`Rule`](crate::Rule) except `hand-off`. Lost updates of a resource
-/// without fencing are only counted, because no lock can prevent a process from writing when it
-/// wakes up from a long pause.
+/// The check applies every [`Rule`](crate::Rule). Lost updates of a resource without fencing are
+/// only counted, because no lock can prevent a process from writing when it wakes up from a long
+/// pause.
 #[derive(Clone, Debug)]
 pub struct History {
     start: Duration,
@@ -48,39 +49,50 @@ pub struct Bounds {
     /// How long the store may take to recover from a fault, and how long clients may take to notice
     /// that a key is free.
     pub recovery: Duration,
+    /// How long after the end of a fault a lease may still be lost because of the fault. `None` if
+    /// no fault is needed to explain a loss, because the machine may delay any process.
+    pub after_effects: Option<Duration>,
 }
 
 impl History {
     /// Creates a history from the events of all processes, in any order. Events of one process that
     /// have the same time must be in their original order. All writes must also be in their
     /// original order.
-    pub fn new(start: Duration, mut events: Vec<Event>, faults: Vec<Hit>, bounds: Bounds) -> Self {
+    pub fn new(
+        start: Duration,
+        mut events: Vec<Event>,
+        mut faults: Vec<Hit>,
+        bounds: Bounds,
+    ) -> Self {
         events.sort_by_key(|event| event.at);
+        faults.sort_by_key(|hit| hit.from);
         Self { start, events, faults, bounds }
     }
 
     /// Checks the history. The caller must add the seed, the class and the machine to the returned
     /// run.
-    pub fn judge(&self) -> Run {
+    pub fn check(&self) -> Run {
         let timeline = Timeline::new(self.start);
-        let beliefs = Beliefs::of(&self.events);
+        let holds = Holds::of(&self.events);
         let mut rules = Rules::new(&timeline, &self.faults, self.bounds);
-        rules.judge_units(&beliefs);
-        rules.judge_writes(&self.events, &beliefs);
-        rules.judge_tokens(&beliefs);
-        rules.judge_looks(&self.events, &beliefs);
-        rules.judge_service(&self.events, &beliefs);
-        rules.judge_end(&self.events);
+        rules.check_permits(&holds);
+        rules.check_writes(&self.events, &holds);
+        rules.check_tokens(&holds);
+        rules.check_guards(&self.events, &holds);
+        rules.check_losses(&self.events, &holds);
+        rules.check_calls(&self.events, &holds);
+        rules.check_leases(&self.events, &holds);
+        rules.check_end(&self.events);
         let mut run = Run {
             seconds: timeline.seconds(self.events.last().map_or(self.start, |event| event.at)),
             ttl_ms: self.bounds.ttl.as_secs_f64() * 1_000.0,
             clients: self.clients(&timeline),
-            holds: beliefs.rows(&timeline),
+            holds: holds.rows(&timeline),
             faults: self.faults.iter().map(|hit| fault_row(hit, &timeline)).collect(),
-            writes: self.writes(&timeline, &beliefs),
+            writes: self.writes(&timeline, &holds),
             ..Run::default()
         };
-        figures::fill(&mut run, self, &beliefs, rules);
+        figures::fill(&mut run, self, &holds, rules);
         run
     }
 
@@ -106,12 +118,12 @@ impl History {
         clients
     }
 
-    fn writes(&self, timeline: &Timeline, beliefs: &Beliefs) -> Vec<WriteRow> {
+    fn writes(&self, timeline: &Timeline, holds: &Holds) -> Vec<WriteRow> {
         let row = |event: &Event| {
             let EventKind::Wrote { hold, register, accepted, undid } = event.kind else {
                 return None;
             };
-            let hold = beliefs.place(event.process, hold)?;
+            let hold = holds.place(event.process, hold)?;
             let (process, at_ms) = (event.process, timeline.ms(event.at));
             Some(WriteRow { process, hold, at_ms, register, accepted, undid })
         };

@@ -1,12 +1,12 @@
-//! The judge finds each lie, and no fault in a true history.
+//! The checker finds each violation, and reports no violation of a correct history.
 
 use std::time::Duration;
 
 use leasehold_campaign::fault::{CATALOGUE, Fault};
 use leasehold_conformance::Rule;
-use leasehold_conformance::history::event::{Event, EventKind, Usage};
+use leasehold_conformance::history::checker::{Bounds, History};
+use leasehold_conformance::history::event::{Event, EventKind, LeaseInfo, Usage};
 use leasehold_conformance::history::fault::Hit;
-use leasehold_conformance::history::judge::{Bounds, History};
 use leasehold_conformance::history::run::{Cause, End, Kind, Register, Run};
 use leasehold_conformance::history::summary::Summary;
 
@@ -24,7 +24,18 @@ fn event(at: u64, process: u32, kind: EventKind) -> Event {
 fn enters_for(at: u64, process: u32, token: u64, deadline: u64, limit: u32) -> Event {
     let (key, kind) = ("job".to_owned(), Kind::Mutex);
     let (hold, call, task, units, deadline) = (1, 9, 0, 1, ms(deadline));
-    let entered = EventKind::Entered { hold, call, task, key, kind, token, units, limit, deadline };
+    let entered = EventKind::Entered {
+        hold,
+        call,
+        task,
+        key,
+        kind,
+        token,
+        units,
+        limit,
+        deadline,
+        lease: LeaseInfo { id: token, ttl: ms(TTL), is_renewed: true },
+    };
     event(at, process, entered)
 }
 
@@ -53,7 +64,7 @@ fn ends(at: u64, process: u32, deadline: u64) -> Event {
 fn asks(at: u64, until: u64, process: u32) -> [Event; 2] {
     let outcome = "busy".to_owned();
     [
-        event(at, process, EventKind::Asked { call: 9, key: "job".to_owned() }),
+        event(at, process, EventKind::Asked { call: 9, key: "job".to_owned(), limit: None }),
         event(until, process, EventKind::Answered { call: 9, outcome }),
     ]
 }
@@ -66,12 +77,12 @@ fn hit(kind: &str, from: u64, until: u64) -> Hit {
     let fault = CATALOGUE.iter().find(|fault| fault.kind == kind).unwrap();
     let Fault { kind, window, is_outside, .. } = *fault;
     let (target, stopped) = ("a server".to_owned(), Vec::new());
-    Hit { kind, window, is_outside, target, stopped, from: ms(from), until: ms(until) }
+    Hit { kind, window, is_outside, target, key: None, stopped, from: ms(from), until: ms(until) }
 }
 
 fn judged(events: impl Into<Vec<Event>>, faults: Vec<Hit>) -> Run {
-    let bounds = Bounds { ttl: ms(TTL), recovery: Duration::ZERO };
-    History::new(Duration::ZERO, events.into(), faults, bounds).judge()
+    let bounds = Bounds { ttl: ms(TTL), recovery: Duration::ZERO, after_effects: None };
+    History::new(Duration::ZERO, events.into(), faults, bounds).check()
 }
 
 #[track_caller]
@@ -149,6 +160,26 @@ fn an_overlap_beyond_the_bound_of_its_window_is_found() {
     let run = judged(overlap, vec![hit("primary-killed", 30, 50)]);
 
     assert_eq!(run.figures.violations[&Rule::Exclusion], 1, "it lasts for longer than a TTL");
+}
+
+#[test]
+fn an_overlap_that_lasts_after_its_window_is_found() {
+    let overlap = |at| [enters(at, 1, 7), enters(at + 40, 2, 8)];
+    let flushed = || vec![hit("clock-forward", 30, 50)];
+
+    assert!(judged(overlap(50), flushed()).figures.violations.is_empty(), "it ends at 150");
+    assert_eq!(judged(overlap(51), flushed()).figures.violations[&Rule::Exclusion], 1);
+}
+
+#[test]
+fn a_second_fault_prolongs_an_overlap() {
+    let overlap =
+        [enters_for(0, 1, 7, 150, 1), enters_for(40, 2, 8, 220, 1), enters_for(140, 3, 9, 230, 1)];
+    let one = judged(overlap.clone(), vec![hit("clock-forward", 30, 50)]);
+    let two = [hit("clock-forward", 130, 135), hit("clock-forward", 30, 50)];
+
+    assert_eq!(one.figures.violations[&Rule::Exclusion], 1);
+    assert!(judged(overlap, two.into()).figures.violations.is_empty());
 }
 
 #[test]
@@ -313,6 +344,96 @@ fn resources_that_a_process_keeps_are_found() {
 #[test]
 fn a_process_that_fails_is_found() {
     assert_broken(Rule::SoundRun, [event(10, 1, EventKind::Ended)]);
+}
+
+#[test]
+fn a_process_that_runs_while_it_is_paused_is_found() {
+    assert_broken(Rule::SoundRun, [event(10, 1, EventKind::RanPaused)]);
+}
+
+#[test]
+fn something_that_remains_is_found() {
+    let remained = EventKind::Remained { what: "a task".to_owned() };
+
+    assert_broken(Rule::NoResidue, [event(10, 0, remained)]);
+}
+
+#[test]
+fn a_loss_that_no_fault_explains_is_found() {
+    let checked = |faults| {
+        let bounds = Bounds { ttl: ms(TTL), recovery: Duration::ZERO, after_effects: Some(ms(20)) };
+        History::new(Duration::ZERO, vec![enters(50, 1, 7), lost(80, 1)], faults, bounds).check()
+    };
+    let of_key = |key: &str| Hit { key: Some(key.to_owned()), ..hit("leader-killed", 60, 70) };
+
+    assert_eq!(checked(vec![]).figures.violations[&Rule::ExplainedFailure], 1);
+    assert_eq!(checked(vec![of_key("another")]).figures.violations.len(), 1);
+    assert_eq!(checked(vec![hit("leader-killed", 10, 29)]).figures.violations.len(), 1);
+    assert!(checked(vec![of_key("job")]).violations.is_empty());
+    assert!(checked(vec![hit("leader-killed", 10, 30)]).violations.is_empty());
+}
+
+#[test]
+fn a_call_that_takes_longer_than_its_limit_is_found() {
+    let calls = |until| {
+        let limit = Some(ms(100));
+        let asked = EventKind::Asked { call: 9, key: "job".to_owned(), limit };
+        let answered = EventKind::Answered { call: 9, outcome: "busy".to_owned() };
+        [event(0, 1, asked), event(until, 1, answered)]
+    };
+    assert_kept(calls(154));
+
+    assert_broken(Rule::BoundedWait, calls(155));
+    let paused = Hit { stopped: vec![1], ..hit("client-stopped", 20, 60) };
+    assert!(judged(calls(155), vec![paused]).violations.is_empty());
+}
+
+#[test]
+fn a_store_that_grants_a_smaller_token_is_found() {
+    let grants = |at, lease, token, last_token| {
+        let (store, key) = (0, "job".to_owned());
+        event(at, 0, EventKind::Granted { store, key, lease, token, last_token })
+    };
+    assert_kept([grants(0, 1, 7, 9), grants(10, 2, 10, 10)]);
+    let lost = event(5, 0, EventKind::TokensLost { store: 0 });
+    assert_kept([grants(0, 1, 7, 9), lost, grants(10, 2, 1, 1)]);
+
+    assert_broken(Rule::TokenOrder, [grants(0, 1, 7, 9), grants(10, 2, 9, 9)]);
+}
+
+fn enters_with_lease(at: u64, hold: u64, token: u64, deadline: u64) -> Event {
+    let mut entered = enters_for(at, 1, token, deadline, 1);
+    if let EventKind::Entered { hold: number, lease, .. } = &mut entered.kind {
+        (*number, lease.id) = (hold, 5);
+    }
+    entered
+}
+
+#[test]
+fn a_lease_that_is_handed_off_shortly_before_its_deadline_is_found() {
+    let first = [enters_with_lease(0, 1, 7, 100), ends(60, 1, 100)];
+    let handed_off = |deadline| [&first[..], &[enters_with_lease(60, 2, 8, deadline)]].concat();
+
+    assert_eq!(judged(handed_off(160), Vec::new()).figures.handed_off, 1);
+    assert_kept(handed_off(110));
+    assert_broken(Rule::HandOff, handed_off(100));
+}
+
+#[test]
+fn a_lease_that_is_handed_off_despite_a_revocation_request_is_found() {
+    let (store, key) = (0, || "job".to_owned());
+    let granted = EventKind::Granted { store, key: key(), lease: 5, token: 7, last_token: 9 };
+    let requested = event(10, 0, EventKind::RevocationRequested { store, key: key() });
+    let notified = event(20, 1, EventKind::Notified { store, key: key() });
+    let handed_off = |between: &[Event]| {
+        let first = [event(0, 0, granted.clone()), enters_with_lease(0, 1, 7, 100)];
+        let then = [ends(30, 1, 100), enters_with_lease(30, 2, 8, 130)];
+        [&first[..], between, &then[..]].concat()
+    };
+    assert_kept(handed_off(std::slice::from_ref(&requested)));
+    assert_kept(handed_off(std::slice::from_ref(&notified)));
+
+    assert_broken(Rule::HandOff, handed_off(&[requested, notified]));
 }
 
 #[test]
