@@ -121,7 +121,7 @@ async fn a_waiter_whose_place_was_taken_away_stands_in_line_again() {
     // Whichever is quicker, the news or the question.
     assert_eq!(refused(&line.backend, &line.claims[1]).await.place(), Some(LONG));
 
-    let count = ["get", "--prefix", "lock/job/", "--count-only", "-w", "fields"];
+    let count = ["get", "--prefix", "lock/job/", "--keys-only", "-w", "fields"];
     assert!(line.etcd.ctl(&count).await.contains("\"Count\" : 2"));
 }
 
@@ -168,9 +168,9 @@ async fn waiters_do_not_poll_while_they_are_told() {
         let mutex = LockClient::new(connect(&etcd).await).mutex("job").unwrap();
         waiting.spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() });
     }
-    let count = ["get", "--prefix", "lock/job/", "--count-only", "-w", "fields"];
+    let count = ["get", "--prefix", "lock/job/", "--keys-only", "-w", "fields"];
     let all = format!("\"Count\" : {}", WAITERS + 1);
-    until("all stand in line", async || etcd.ctl(&count).await.contains(&all)).await;
+    until("all are queued", async || etcd.ctl(&count).await.contains(&all)).await;
     sleep(Duration::from_secs(1)).await;
     let asked = async || etcd.metric(0, r#"grpc_server_handled_total{grpc_method="Txn"}"#).await;
     let before = asked().await;

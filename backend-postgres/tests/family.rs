@@ -18,8 +18,9 @@ const RIGHTS: &str = include_str!("rights.sql");
 /// Rights that every user has, each of which is needed.
 const MORE_REVOCATIONS: &[&str] = &["REVOKE USAGE ON SCHEMA public FROM PUBLIC, locker"];
 
-/// Every user may look for tables.
-const LET_IN: &[&str] = &[];
+/// Every user may look for tables. Up to PostgreSQL 14, every user may also create tables in `public`
+/// by default.
+const LET_IN: &[&str] = &["REVOKE CREATE ON SCHEMA public FROM PUBLIC"];
 
 const CREATE_SCHEMA: &str = "CREATE SCHEMA app AUTHORIZATION locker";
 
@@ -81,7 +82,8 @@ async fn raise(server: &Server, code: &str, times: u8) {
          ALTER SEQUENCE raised RESTART;
          CREATE OR REPLACE FUNCTION raise() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
          IF nextval('public.raised') <= {times} THEN RAISE 'S' USING ERRCODE = '{code}'; END IF; RETURN NEW; END $$;
-         CREATE OR REPLACE TRIGGER raise AFTER INSERT ON leasehold_lease FOR EACH ROW EXECUTE FUNCTION raise()"
+         DROP TRIGGER IF EXISTS raise ON leasehold_lease;
+         CREATE TRIGGER raise AFTER INSERT ON leasehold_lease FOR EACH ROW EXECUTE FUNCTION raise()"
     );
     server.sql(&sql).await;
 }

@@ -5,7 +5,9 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -53,3 +55,16 @@ time_t time(time_t *seconds) {
   if (seconds) *seconds = now.tv_sec;
   return now.tv_sec;
 }
+
+/* Hides the description of the processor from the server. If the processor has a constant counter, Valkey 9.1 uses the counter for up to one millisecond
+   before it reads the wall clock again. */
+static FILE *open_file(const char *path, const char *mode) {
+  int flags = *mode == 'r' ? 0 : O_CREAT | (*mode == 'a' ? O_APPEND : O_TRUNC);
+  flags |= strchr(mode, '+') ? O_RDWR : *mode == 'r' ? O_RDONLY : O_WRONLY;
+  int fd = strcmp(path, "/proc/cpuinfo") ? open(path, flags, 0666) : -1;
+  return fd < 0 ? 0 : fdopen(fd, mode);
+}
+
+FILE *fopen(const char *path, const char *mode) { return open_file(path, mode); }
+
+FILE *fopen64(const char *path, const char *mode) { return open_file(path, mode); }

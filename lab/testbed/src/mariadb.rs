@@ -69,7 +69,10 @@ impl DatabaseKind for MariaDbKind {
         if is_mysql() {
             return init_mysql(data);
         }
-        let mut install = unprivileged::command("mariadb-install-db", parent(data));
+        let base = base();
+        let script = base.join("bin/mariadb-install-db");
+        let mut install = unprivileged::command(script, parent(data));
+        install.arg(format!("--basedir={}", display(&base)));
         install.args([
             "--no-defaults",
             "--skip-test-db",
@@ -92,6 +95,7 @@ impl DatabaseKind for MariaDbKind {
 
     fn settings(server: &MariaDb) -> Vec<(&'static str, String)> {
         let mut settings = vec![
+            ("basedir", display(&base())),
             ("datadir", server.file("data")),
             ("socket", server.file("socket")),
             // Else all servers of this machine share one, and delete each other's files.
@@ -147,6 +151,13 @@ impl DatabaseKind for MariaDbKind {
         client.arg(server.file("socket"));
         client
     }
+}
+
+/// The directory of the server's files, such as its messages. Another version may be installed in
+/// the default directory.
+fn base() -> PathBuf {
+    let program = MariaDbKind::program();
+    program.ancestors().nth(2).expect("the program is in a directory for programs").to_owned()
 }
 
 /// Debian's MariaDB has a link that is named `mysqld`, but the path of the program contains no links.

@@ -52,7 +52,7 @@ impl DatabaseKind for PostgresKind {
         let folder = data.parent().expect("it lies in a folder");
         let mut initdb = unprivileged::command(program("initdb"), folder);
         initdb.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"]);
-        initdb.args(["--no-sync", "--no-instructions", "--wal-segsize=1", "-D"]).arg(data);
+        initdb.args(["--no-sync", "--wal-segsize=1", "-D"]).arg(data);
         let output = initdb.output().expect("initdb can be started");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let script = folder.join("drop.sql");
@@ -84,6 +84,8 @@ impl DatabaseKind for PostgresKind {
             ("hba_file", server.file("pg_hba.conf")),
             ("shared_buffers", "16MB".to_owned()),
             ("max_connections", "200".to_owned()),
+            // Up to PostgreSQL 13, the default is MD5.
+            ("password_encryption", "scram-sha-256".to_owned()),
             // A server that is killed leaves a segment of another type in the machine's memory, for ever.
             ("dynamic_shared_memory_type", "mmap".to_owned()),
             // A replica looks for its primary again at once.

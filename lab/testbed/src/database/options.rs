@@ -78,9 +78,10 @@ impl<K: DatabaseKind> DatabaseOptions<K> {
     ///
     /// # Panics
     ///
-    /// If it cannot be started. MariaDB's `mariadbd` is searched on the path and in `/usr/sbin`; the environment variable
-    /// `LEASEHOLD_MYSQL_SERVER` names another program, such as MySQL's `mysqld`. PostgreSQL is the newest version under `/usr/lib/postgresql`, or in the folder of programs that
-    /// `LEASEHOLD_POSTGRES` names.
+    /// If the server cannot be started. The environment variables `LEASEHOLD_MYSQL_SERVER` and
+    /// `LEASEHOLD_POSTGRES_SERVER` name the server's program, such as MySQL's `mysqld`. Without
+    /// them, the server is the `mariadbd` on the path or in `/usr/sbin`, or the newest PostgreSQL
+    /// in `/usr/lib/postgresql`.
     pub async fn start(self) -> DatabaseServer<K> {
         for _ in 0..10 {
             if let Some(server) = DatabaseServer::launch(self.clone()).await {

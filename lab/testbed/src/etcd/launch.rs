@@ -86,7 +86,7 @@ impl Etcd {
         }
         let args = args.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
         let mut args: Vec<_> = args.chain(self.options.args.iter().cloned()).collect();
-        if !self.options.old && !self.options.durable {
+        if !self.options.durable && self.program.can_skip_fsync() {
             // The kernel writes the data that a killed member leaves unwritten: only a power cut would lose it.
             args.push("--unsafe-no-fsync".to_owned());
         }

@@ -102,7 +102,7 @@ impl EtcdOptions {
         self
     }
 
-    /// Takes etcd 3.4.
+    /// Uses etcd 3.4.
     #[must_use]
     pub fn old(mut self) -> Self {
         self.old = true;
@@ -120,9 +120,10 @@ impl EtcdOptions {
     ///
     /// # Panics
     ///
-    /// If it cannot be started. The environment variable `LEASEHOLD_ETCD` names the program, beside which lies
-    /// `etcdctl`; else they are those on the path, if they are of version 3.5.16 or newer; else those that
-    /// `scripts/install` has fetched.
+    /// If the cluster cannot be started. The environment variable `LEASEHOLD_ETCD_SERVER` names the
+    /// server's program, and `etcdctl` must be in the same directory. Without the variable, the
+    /// cluster uses the programs on the path if their version is 3.5.16 or newer, and otherwise
+    /// the programs that `scripts/install` downloaded.
     pub async fn start(self) -> Etcd {
         for _ in 0..10 {
             if let Some(etcd) = Etcd::launch(self.clone()).await {

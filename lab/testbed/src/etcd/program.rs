@@ -1,4 +1,4 @@
-//! Where etcd and etcdctl are.
+//! The programs of etcd.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::cache::cache;
 /// The first release of 3.5 without a known loss of leases.
 const OLDEST: [u32; 3] = [3, 5, 16];
 
-/// The server and the command line of one version, which lie in one folder.
+/// The server and the command-line client of one version, in one directory.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) server: PathBuf,
@@ -17,9 +17,9 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// The version that most tests are for.
+    /// The version that most tests use.
     pub(super) fn current() -> Self {
-        if let Some(server) = env::var_os("LEASEHOLD_ETCD") {
+        if let Some(server) = env::var_os("LEASEHOLD_ETCD_SERVER") {
             let server = PathBuf::from(server);
             return Self { ctl: server.with_file_name("etcdctl"), server };
         }
@@ -31,21 +31,26 @@ impl Program {
         Self::fetched("etcd-3.4")
     }
 
-    fn installed() -> Option<Self> {
-        let path = env::var_os("PATH")?;
-        let here = env::split_paths(&path).map(|folder| Self::lying_in(&folder));
-        here.filter(Self::exists).find(|program| version(&program.server) >= Some(OLDEST))
+    /// Whether the server supports `--unsafe-no-fsync`, as all versions since 3.5 do.
+    pub(super) fn can_skip_fsync(&self) -> bool {
+        version(&self.server) >= Some([3, 5, 0])
     }
 
-    /// The program that `scripts/fetch-servers` has put into the user's cache.
+    fn installed() -> Option<Self> {
+        let path = env::var_os("PATH")?;
+        let programs = env::split_paths(&path).map(|directory| Self::in_directory(&directory));
+        programs.filter(Self::exists).find(|program| version(&program.server) >= Some(OLDEST))
+    }
+
+    /// The programs that `scripts/fetch-servers` downloaded into the user's cache.
     fn fetched(name: &str) -> Self {
-        let program = Self::lying_in(&cache().join("servers").join(name));
+        let program = Self::in_directory(&cache().join("servers").join(name));
         assert!(program.exists(), "{} is missing: run scripts/install", program.server.display());
         program
     }
 
-    fn lying_in(folder: &Path) -> Self {
-        Self { server: folder.join("etcd"), ctl: folder.join("etcdctl") }
+    fn in_directory(directory: &Path) -> Self {
+        Self { server: directory.join("etcd"), ctl: directory.join("etcdctl") }
     }
 
     fn exists(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Where PostgreSQL's programs are.
+//! The programs of PostgreSQL.
 
 use std::env;
 use std::fs;
@@ -10,21 +10,29 @@ const DEBIAN: &str = "/usr/lib/postgresql";
 
 /// The path of one of the programs, such as `initdb`.
 ///
-/// The environment variable `LEASEHOLD_POSTGRES` names another folder of programs than that of the newest version that
-/// is installed.
+/// The environment variable `LEASEHOLD_POSTGRES_SERVER` names the `postgres` program of a version.
+/// Other programs of this version are in the same directory. A program that the directory does not
+/// contain, such as a client, comes from the newest installed version.
 ///
 /// # Panics
 ///
-/// If no version is installed.
+/// If the program is missing.
 pub(super) fn program(name: &str) -> PathBuf {
-    let folder = env::var_os("LEASEHOLD_POSTGRES").map(PathBuf::from);
-    let folder = folder.or_else(newest).expect("PostgreSQL is missing: run scripts/install");
-    folder.join(name)
+    let program = named().map(|server| server.with_file_name(name));
+    program
+        .filter(|program| program.is_file())
+        .unwrap_or_else(|| newest().expect("PostgreSQL is missing: run scripts/install").join(name))
+}
+
+/// A server finds its files relative to its own path, which must not contain links.
+fn named() -> Option<PathBuf> {
+    let server = env::var_os("LEASEHOLD_POSTGRES_SERVER")?;
+    Some(fs::canonicalize(server).expect("LEASEHOLD_POSTGRES_SERVER names a program"))
 }
 
 fn newest() -> Option<PathBuf> {
     let versions = fs::read_dir(DEBIAN).into_iter().flatten().flatten();
     let numbers = versions.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let folder = |number: u32| Path::new(DEBIAN).join(number.to_string()).join("bin");
-    numbers.filter(|number| folder(*number).join("initdb").is_file()).max().map(folder)
+    let directory = |number: u32| Path::new(DEBIAN).join(number.to_string()).join("bin");
+    numbers.filter(|number| directory(*number).join("initdb").is_file()).max().map(directory)
 }

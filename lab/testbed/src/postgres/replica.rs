@@ -2,6 +2,7 @@
 
 use tokio::process::Command;
 
+use crate::database::display;
 use crate::postgres::Postgres;
 use crate::until;
 
@@ -30,9 +31,17 @@ impl Postgres {
             "-p",
             &primary.port().to_string(),
         ]);
-        // The copy says that it is a replica, and of which server.
-        copy.arg("-R").arg("-h").arg(primary.folder());
+        copy.arg("-h").arg(primary.folder());
         run(copy.into()).await;
+        // With `-R`, the program would write settings that an older server rejects.
+        let mut configure = self.command("sh");
+        let script = "touch data/standby.signal && echo \"$0\" >>data/postgresql.auto.conf";
+        configure.args(["-c", script]).arg(format!(
+            "primary_conninfo = 'user=postgres host={} port={}'",
+            display(primary.folder()),
+            primary.port()
+        ));
+        run(configure.into()).await;
         self.move_log();
         self.restart().await;
         primary.until_followed("async").await;

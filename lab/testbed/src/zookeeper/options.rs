@@ -69,7 +69,8 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Adds a user for SASL (DIGEST-MD5), whose id in access lists is `sasl:name`. The scheme `digest` needs no users on the server.
+    /// Adds a user for SASL (DIGEST-MD5), whose id in access lists is `sasl:name`. Users of the
+    /// scheme `digest` do not have to be added.
     #[must_use]
     pub fn sasl_user(mut self, name: &str, password: &str) -> Self {
         self.users.push([name, password].map(str::to_owned));
@@ -119,8 +120,10 @@ impl ZooKeeperOptions {
     ///
     /// # Panics
     ///
-    /// If it cannot be started. The environment variable `LEASEHOLD_ZOOKEEPER` names the jar, which names those that it needs; else it is that
-    /// of Debian's package `libzookeeper-java`. `java` is that of the folder `JAVA_HOME`, else the one on the path.
+    /// If the ensemble cannot be started. The environment variable `LEASEHOLD_ZOOKEEPER_SERVER` names
+    /// ZooKeeper's jar, and `zookeeper-jute.jar` must be in the same directory. Without the variable,
+    /// the ensemble uses the jar of Debian's package `libzookeeper-java`. The `java` program comes
+    /// from `JAVA_HOME` or from the path.
     pub async fn start(self) -> ZooKeeper {
         for _ in 0..10 {
             if let Some(zookeeper) = ZooKeeper::launch(self.clone()).await {

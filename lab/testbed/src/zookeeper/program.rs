@@ -1,21 +1,27 @@
-//! Where Java and ZooKeeper's jar are.
+//! Java and the jars of ZooKeeper.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where Debian's package `libzookeeper-java` puts it. Its manifest names the jars that it needs.
+/// The jar of Debian's package `libzookeeper-java`. The jar's manifest names all other required
+/// jars except [`CODEC`].
 const JAR: &str = "/usr/share/java/zookeeper.jar";
 
-/// Writes to the standard error output. It is in Debian's package `libslf4j-java`, which the jar needs anyway.
+/// The records of ZooKeeper's protocol, in the directory of [`JAR`].
+const RECORDS: &str = "zookeeper-jute.jar";
+
+/// Writes the log to the standard error output. The jar is part of Debian's package
+/// `libslf4j-java`, which ZooKeeper requires.
 const LOGGER: &str = "/usr/share/java/slf4j-simple.jar";
 
-/// TLS needs it, and the manifest of Debian's jar leaves it out.
+/// Required for TLS.
 const CODEC: &str = "/usr/share/java/netty-codec.jar";
 
 /// The class with the `main` method.
 pub(super) const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
-/// A runtime and the jars that it runs.
+/// A Java runtime and the jar of a ZooKeeper version.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) java: PathBuf,
@@ -24,19 +30,26 @@ pub(super) struct Program {
 
 impl Program {
     pub(super) fn find() -> Self {
-        let jar = env::var_os("LEASEHOLD_ZOOKEEPER").map_or_else(|| JAR.into(), PathBuf::from);
-        assert!(jar.is_file(), "{} is missing: run scripts/install", jar.display());
+        let jar = env::var_os("LEASEHOLD_ZOOKEEPER_SERVER");
+        let jar = jar.map_or_else(|| JAR.into(), PathBuf::from);
+        // A server on a small disk runs as a user who may not be able to read the directory of a
+        // link to the jar.
+        let jar = fs::canonicalize(&jar)
+            .unwrap_or_else(|_| panic!("{} is missing: run scripts/install", jar.display()));
         let home = env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin"));
         let path = env::var_os("PATH").unwrap_or_default();
-        let mut folders = home.into_iter().chain(env::split_paths(&path));
-        let java = folders.find_map(|folder| {
-            let java = folder.join("java");
+        let mut directories = home.into_iter().chain(env::split_paths(&path));
+        let java = directories.find_map(|directory| {
+            let java = directory.join("java");
             java.is_file().then_some(java)
         });
         Self { java: java.expect("java is missing: run scripts/install"), jar }
     }
 
+    /// The records come first, because the manifest of the jar names the installed records, which
+    /// may have a different version.
     pub(super) fn class_path(&self) -> String {
-        format!("{}:{LOGGER}:{CODEC}", self.jar.display())
+        let records = self.jar.with_file_name(RECORDS);
+        format!("{}:{}:{LOGGER}:{CODEC}", records.display(), self.jar.display())
     }
 }

@@ -134,6 +134,8 @@ impl ZooKeeper {
         if !self.options.users.is_empty() {
             properties
                 .push(format!("-Djava.security.auth.login.config={}", display(&self.logins())));
+            // ZooKeeper 3.9 disables DIGEST-MD5 by default.
+            properties.push("-Dzookeeper.fips-mode=false".to_owned());
         }
         properties
     }
