@@ -528,8 +528,10 @@ fn a_failed_model_prints_its_steps_and_a_seed() {
     let failure = failure_of_the_model(Flaw::ReleaseIgnoresId);
     drop(panic::take_hook());
 
-    assert!(failure.contains("found Released, expected NotHeld"), "{failure}");
-    assert!(failure.contains("  1. Release { key: 0, lease: 0 }\n"), "{failure}");
+    // The shortest sequence of operations that fails depends on the seed.
+    let (_, difference) = failure.split_once("found ").expect("the reply of the store");
+    assert!(difference.contains(", expected "), "{failure}");
+    assert!(failure.contains("\n  1. "), "{failure}");
     let (_, seed) = failure.split_once("LEASEHOLD_CONFORMANCE_SEED=").expect("a seed");
     assert!(seed.trim_end_matches('.').parse::<u64>().is_ok(), "{failure}");
 }
