@@ -28,7 +28,8 @@ enum Store {
 
 fn main() -> Result<(), leasehold::Error> {
     // The number of instructions does not depend on the scheduling of threads.
-    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be created");
+    let runtime =
+        Builder::new_current_thread().enable_all().build().expect("a runtime can be created");
     match Command::parse() {
         Command::Serve { store } => {
             runtime.block_on(serve(store));
