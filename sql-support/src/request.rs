@@ -151,7 +151,7 @@ impl Acquire {
     /// The maximum number of claims in one transaction.
     pub const MAX_TOGETHER: usize = 64;
 
-    /// Creates the request for a claim of the backend contract.
+    /// Creates the request for a [`Claim`].
     pub fn of(claim: &Claim) -> Self {
         let (lease, share) = (claim.lease(), claim.share());
         Self {

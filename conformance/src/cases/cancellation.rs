@@ -55,7 +55,7 @@ pub(crate) async fn an_acquisition_may_be_dropped_at_any_point(scene: &Scene) {
             return;
         }
     }
-    panic!("the acquisition: found no end, expected an end within {MANY} polls");
+    panic!("the acquisition did not finish: found no result after {MANY} polls, expected one");
 }
 
 pub(crate) async fn a_wait_may_be_dropped_at_any_point(scene: &Scene) {
@@ -104,7 +104,7 @@ pub(crate) async fn a_release_may_be_dropped_at_any_point(scene: &Scene) {
             return released.unwrap();
         }
     }
-    panic!("the release: found no end, expected an end within {MANY} polls");
+    panic!("the release did not finish: found no result after {MANY} polls, expected one");
 }
 
 pub(crate) async fn an_extension_may_be_dropped_at_any_point(scene: &Scene) {
@@ -130,7 +130,7 @@ pub(crate) async fn an_extension_may_be_dropped_at_any_point(scene: &Scene) {
             return;
         }
     }
-    panic!("the extension: found no end, expected an end within {MANY} polls");
+    panic!("the extension did not finish: found no result after {MANY} polls, expected one");
 }
 
 pub(crate) async fn a_dropped_waiter_gives_way_to_the_next(scene: &Scene) {

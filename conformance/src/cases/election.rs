@@ -289,5 +289,5 @@ pub(crate) async fn a_campaign_may_be_dropped_at_any_point(scene: &Scene) {
             return;
         }
     }
-    panic!("the campaign: found no end, expected an end within {MANY} polls");
+    panic!("the campaign did not finish: found no result after {MANY} polls, expected one");
 }

@@ -92,7 +92,7 @@ pub(crate) async fn several_locks_may_be_dropped_at_any_point(scene: &Scene) {
             return;
         }
     }
-    panic!("the acquisition: found no end, expected an end within {MANY} polls");
+    panic!("the acquisition did not finish: found no result after {MANY} polls, expected one");
 }
 
 pub(crate) async fn a_wait_for_the_last_part_may_be_dropped_at_any_point(scene: &Scene) {

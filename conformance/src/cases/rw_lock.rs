@@ -356,7 +356,7 @@ pub(crate) async fn a_downgrade_may_be_dropped_at_any_point(scene: &Scene) {
         }
         scene.until_free(&key, Duration::ZERO).await;
     }
-    panic!("the downgrade: found no end, expected an end within {MANY} polls");
+    panic!("the downgrade did not finish: found no result after {MANY} polls, expected one");
 }
 
 pub(crate) async fn a_reader_and_a_writer_cannot_release_each_other(scene: &Scene) {

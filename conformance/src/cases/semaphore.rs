@@ -124,7 +124,7 @@ pub(crate) async fn an_acquisition_of_permits_may_be_dropped_at_any_point(scene:
             return;
         }
     }
-    panic!("the acquisition: found no end, expected an end within {MANY} polls");
+    panic!("the acquisition did not finish: found no result after {MANY} polls, expected one");
 }
 
 pub(crate) async fn a_lost_permit_comes_back_once(scene: &Scene) {

@@ -1,5 +1,5 @@
-//! The right to send requests for a key to the store on behalf of this process. The callers of a
-//! key take turns: this right, the *turn*, passes from one caller to the next.
+//! The turn: the right to send requests for one key to the store on behalf of this process. When a
+//! caller has finished, its turn passes to the next caller of the key.
 
 use std::sync::Arc;
 
