@@ -112,11 +112,10 @@ impl Suites {
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
-    use leasehold_core::backend::{
-        Attempt, Capabilities, Claim, Fencing, Lease, LockBackend, Release, Renewal,
-    };
+    use leasehold_core::backend::{Capabilities, Fencing, LockBackend};
+    use leasehold_core::fault::FaultBackend;
     use leasehold_core::memory::MemoryBackend;
-    use leasehold_core::{Error, Holder, LockKey};
+    use leasehold_core::{Holder, LockKey};
 
     use super::*;
     use crate::harness::Groups;
@@ -157,41 +156,22 @@ mod tests {
         assert!(names.contains(&"again::together::all_keys_are_granted_or_none"));
     }
 
-    /// A backend with the four required methods only.
-    #[derive(Debug)]
-    struct FourMethods(MemoryBackend);
+    /// A store whose backend declares no features.
+    struct WithoutFeatures(MemoryBackend);
 
     #[async_trait]
-    impl LockBackend for FourMethods {
-        fn capabilities(&self) -> Capabilities {
-            Capabilities::new("four methods", Fencing::Strict)
-        }
+    impl Harness for WithoutFeatures {
+        type Backend = FaultBackend<MemoryBackend>;
 
-        async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-            self.0.try_acquire(claim).await
-        }
-
-        async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-            self.0.renew(lease).await
-        }
-
-        async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-            self.0.release(lease).await
-        }
-    }
-
-    #[async_trait]
-    impl Harness for FourMethods {
-        type Backend = Self;
-
-        const NAME: &str = "four methods";
+        const NAME: &str = "without features";
 
         async fn start() -> Self {
             Self(MemoryBackend::new())
         }
 
-        async fn connect(&self) -> Self {
-            Self(self.0.clone())
+        async fn connect(&self) -> Self::Backend {
+            let capabilities = Capabilities::new("without features", Fencing::Strict);
+            FaultBackend::new(self.0.clone()).with_capabilities(capabilities)
         }
 
         async fn witness(&self, key: &LockKey) -> Option<Holder> {
@@ -201,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_case_that_the_backend_does_not_support_is_reported_as_ignored() {
-        let suites = Suites::new().with::<FourMethods>("");
+        let suites = Suites::new().with::<WithoutFeatures>("");
         let arguments = Arguments::from_iter(["suite", "inspection::", "--quiet"]);
 
         let done = libtest_mimic::run(&arguments, suites.tests);
