@@ -4,6 +4,7 @@ use std::fmt;
 
 use leasehold_core::backend::Feature;
 
+use crate::failure::{self, Failure};
 use crate::fault::FaultKind;
 use crate::profile::Profile;
 use crate::run::{self, Running};
@@ -75,6 +76,18 @@ impl Case {
                 Body::Model(model) => model(self.store),
             },
         }
+    }
+
+    /// Runs the case on a separate runtime, and returns its failure instead of a panic.
+    ///
+    /// The process's panic hook still runs. The first call extends this hook, so that failures contain
+    /// their places in the source code.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`Failure`] if the case fails.
+    pub fn check(&self) -> Result<Outcome, Failure> {
+        failure::catch(|| self.run())
     }
 }
 

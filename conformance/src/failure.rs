@@ -1,4 +1,4 @@
-//! Why a case failed, with the place in the source code.
+//! The failures of cases.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -13,9 +13,11 @@ thread_local! {
     static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Why a case failed.
+/// The reason why a case failed, with the place in the source code.
+///
+/// [`Case::check`](crate::Case::check) returns this error.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Failure {
+pub struct Failure {
     place: Option<String>,
     message: String,
 }

@@ -93,6 +93,7 @@ pub mod stalls;
 
 pub use as_mutex::AsMutex;
 pub use case::{Case, Need, Outcome, Skipped, Subject};
+pub use failure::Failure;
 pub use fault::FaultKind;
 pub use harness::{Groups, Harness, Rounds, Time, Timing};
 pub use list::cases;

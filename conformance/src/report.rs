@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::case::{Case, Skipped};
-use crate::failure;
 use crate::harness::Harness;
 use crate::list::cases;
 
@@ -61,7 +60,7 @@ pub fn report<H: Harness>() -> Report {
 }
 
 fn judge(case: &Case) -> Verdict {
-    match failure::catch(|| case.run()) {
+    match case.check() {
         Ok(Ok(())) => Verdict::Passed,
         Ok(Err(skipped)) => Verdict::Skipped(skipped),
         Err(failure) => Verdict::Failed(failure.to_string()),

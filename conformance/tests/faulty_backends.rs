@@ -5,10 +5,11 @@ use std::fs;
 use std::num::NonZeroU64;
 use std::panic;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_conformance::{Harness, Need, Time, cases};
+use leasehold_conformance::{Harness, Need, Outcome, Time, cases};
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
     Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Fingerprint, Grant,
@@ -480,7 +481,8 @@ fn each_faulty_backend_fails_the_listed_case() {
 
     // The output would contain a backtrace for each case that fails as expected.
     panic::set_hook(Box::new(|_| {}));
-    let missed: Vec<_> = listed.iter().filter(|(name, case)| !finds(case, flaws[*name])).collect();
+    let missed: Vec<_> =
+        listed.iter().filter(|(name, case)| run(case, flaws[*name]).is_ok()).collect();
     drop(panic::take_hook());
 
     assert!(missed.is_empty(), "found none of {missed:?}, expected all");
@@ -506,27 +508,21 @@ fn name(flaw: Flaw) -> String {
     letters.skip(1).collect()
 }
 
-fn finds(path: &str, flaw: Flaw) -> bool {
+/// Runs a case of the suite on a backend with this flaw.
+fn run(path: &str, flaw: Flaw) -> thread::Result<Outcome> {
     *FLAW.lock().unwrap() = flaw;
     let case = cases::<Fixture>().into_iter().find(|case| case.path() == path);
     let case = case.unwrap_or_else(|| panic!("there is no case {path}"));
-    panic::catch_unwind(|| case.run()).is_err()
-}
-
-/// Returns the message of a model that fails on a backend with this flaw.
-fn failure_of_the_model(flaw: Flaw) -> String {
-    *FLAW.lock().unwrap() = flaw;
-    let case = cases::<Fixture>().into_iter().find(|case| case.path() == MODEL).unwrap();
-    let failure = panic::catch_unwind(|| case.run()).unwrap_err();
-    failure.downcast_ref::<String>().unwrap().clone()
+    panic::catch_unwind(|| case.run())
 }
 
 #[test]
 fn a_failed_model_prints_its_steps_and_a_seed() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     panic::set_hook(Box::new(|_| {}));
-    let failure = failure_of_the_model(Flaw::ReleaseIgnoresId);
+    let failure = run("model::mutexes_agree_with_the_specification", Flaw::ReleaseIgnoresId);
     drop(panic::take_hook());
+    let failure = *failure.unwrap_err().downcast::<String>().unwrap();
 
     // The shortest sequence of operations that fails depends on the seed.
     let (_, difference) = failure.split_once("found ").expect("the reply of the store");
@@ -535,5 +531,3 @@ fn a_failed_model_prints_its_steps_and_a_seed() {
     let (_, seed) = failure.split_once("LEASEHOLD_CONFORMANCE_SEED=").expect("a seed");
     assert!(seed.trim_end_matches('.').parse::<u64>().is_ok(), "{failure}");
 }
-
-const MODEL: &str = "model::mutexes_agree_with_the_specification";

@@ -142,19 +142,25 @@ fn include(text: &str, included: &mut Vec<&'static str>, source: &mut String) {
 
 /// Adds the selected flaw of `lab/flaws.md` to the script that contains its statement.
 fn with_flaw(source: String) -> String {
-    let (correct, flawed) = match () {
-        () if flaw!("redis-release-ignores-id") => (
+    let flaws = flaws().into_iter().filter(|(is_selected, ..)| *is_selected);
+    flaws.fold(source, |source, (_, correct, flawed)| source.replace(correct, flawed))
+}
+
+/// For each flaw: whether it is selected, the correct code, and the code with the flaw.
+fn flaws() -> [(bool, &'static str, &'static str); 3] {
+    [
+        (
+            flaw!("redis-release-ignores-id"),
             "is_held = redis.call('GET', lock) == value",
             "is_held = redis.call('EXISTS', lock) == 1",
         ),
-        () if flaw!("redis-permits-returned-twice") => ("digits(-freed)", "digits(-2 * freed)"),
-        () if flaw!("redis-writer-joins-readers") => (
+        (flaw!("redis-permits-returned-twice"), "digits(-freed)", "digits(-2 * freed)"),
+        (
+            flaw!("redis-writer-joins-readers"),
             "room = limit - used - wants",
             "room = limit - used - (wants > 1000000 and 1 or wants)",
         ),
-        () => return source,
-    };
-    source.replace(correct, flawed)
+    ]
 }
 
 fn included_part(line: &str) -> Option<&str> {
@@ -187,6 +193,14 @@ mod tests {
                     "{script:?}: {name}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn each_flaw_changes_a_script() {
+        for (_, correct, _) in flaws() {
+            let contains = |script: &Script| script.source().contains(correct);
+            assert!(Script::ALL.iter().any(contains), "no script contains {correct}");
         }
     }
 

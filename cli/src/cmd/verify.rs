@@ -4,9 +4,8 @@ mod histories;
 mod junit;
 mod scratch;
 
-use std::any::Any;
 use std::fs;
-use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::panic;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -201,17 +200,11 @@ fn judge(case: &Case) -> Verdict {
     if let Some(need) = case.skips {
         return Verdict::Skipped(need.to_string());
     }
-    match catch_unwind(AssertUnwindSafe(|| case.run())) {
+    match case.check() {
         Ok(Ok(())) => Verdict::Passed,
         Ok(Err(Skipped(need))) => Verdict::Skipped(need.to_string()),
-        Err(panic) => Verdict::Failed(message(&*panic)),
+        Err(failure) => Verdict::Failed(failure.to_string()),
     }
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "panicked".to_owned())
 }
 
 fn tell(done: &Done) -> Result<(), Failure> {

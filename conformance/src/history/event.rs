@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::clock::{Clock, Instant, SystemClock};
+use leasehold_core::{Error, ErrorKind, LossReason};
 use serde::{Deserialize, Serialize};
 
 use crate::history::run::{Kind, Register};
@@ -59,7 +60,7 @@ pub enum EventKind {
         key: String,
         /// The type of the lock.
         kind: Kind,
-        /// The fencing token, or zero if the store does not support fencing.
+        /// The fencing token, or [`NO_TOKEN`].
         token: u64,
         /// The number of permits of the guard.
         units: u32,
@@ -213,6 +214,22 @@ pub struct Usage {
     pub tasks: u64,
     /// The number of entries in each map of the client.
     pub entries: BTreeMap<String, u64>,
+}
+
+/// The token of a guard whose store does not support fencing, in [`EventKind::Entered`].
+pub const NO_TOKEN: u64 = 0;
+
+/// Returns the outcome of a failed call, as [`EventKind::Answered`] contains it.
+pub fn outcome_of(error: &Error) -> String {
+    match error.kind() {
+        ErrorKind::Timeout => "busy".to_owned(),
+        kind => format!("{kind:?}").to_lowercase(),
+    }
+}
+
+/// Returns the reason for a loss, as [`EventKind::Lost`] contains it.
+pub fn reason_of(reason: LossReason) -> String {
+    format!("{reason:?}").to_lowercase()
 }
 
 /// Returns the current time on the clock that guards use.

@@ -46,6 +46,12 @@ pub struct Hit {
 }
 
 impl Hit {
+    /// Creates a fault without a target, to which all rules apply.
+    pub fn new(kind: FaultKind, from: Duration, until: Duration) -> Self {
+        let (target, stopped) = (String::new(), Vec::new());
+        Self { kind, window: None, is_outside: false, target, key: None, stopped, from, until }
+    }
+
     /// Returns the guarantee whose limits excuse a violation of the rule at this time, or `None` if
     /// no guarantee excuses the violation. The faults must be in the order of their start.
     ///

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout};
 use self::held::{Belief, Held};
 use self::lock::{Guards, KEYS, Lock, PERMITS};
 use self::teller::Teller;
-use crate::history::event::{EventKind, Usage};
+use crate::history::event::{EventKind, Usage, outcome_of};
 use crate::history::line::Plan;
 use crate::history::record::Record;
 use crate::history::run::Kind;
@@ -222,12 +222,9 @@ impl Worker {
     }
 
     async fn fail(&self, call: u64, error: &Error) {
-        match error.kind() {
-            ErrorKind::Timeout => self.answer(call, "busy"),
-            kind => {
-                self.answer(call, &format!("{kind:?}").to_lowercase());
-                sleep(PAUSE).await;
-            }
+        self.answer(call, &outcome_of(error));
+        if error.kind() != ErrorKind::Timeout {
+            sleep(PAUSE).await;
         }
     }
 }

@@ -144,12 +144,18 @@ impl Future for Sleeping {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.clock.state();
-        if state.now >= self.timer.0 {
-            state.waiting.remove(&self.timer);
+        let is_due = state.now >= self.timer.0;
+        let earlier = if is_due {
+            state.waiting.remove(&self.timer)
+        } else {
+            state.waiting.insert(self.timer, cx.waker().clone())
+        };
+        drop(state);
+        // Dropping a waker may run arbitrary code, so the clock must not be locked here.
+        drop(earlier);
+        if is_due {
             return Poll::Ready(());
         }
-        state.waiting.insert(self.timer, cx.waker().clone());
-        drop(state);
         self.clock.0.added.notify_waiters();
         Poll::Pending
     }
@@ -158,7 +164,7 @@ impl Future for Sleeping {
 impl Drop for Sleeping {
     fn drop(&mut self) {
         let waker = self.clock.state().waiting.remove(&self.timer);
-        // Dropping a waker may run arbitrary code, so the clock must not be locked here.
+        // The clock must not be locked here, as in `poll`.
         drop(waker);
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use humantime::format_duration;
+
 use crate::contract::backend::{Fingerprint, Share};
 use crate::contract::description::Description;
 
@@ -241,12 +243,9 @@ pub(crate) fn permits(kind: Option<LockKind>, units: u32) -> Option<String> {
 
 /// Formats a time in whole seconds, in its two largest units, such as `3m 2s`.
 fn rough(time: Duration) -> String {
-    let secs = time.as_secs();
-    let units =
-        [(secs / 86_400, "d"), (secs / 3_600 % 24, "h"), (secs / 60 % 60, "m"), (secs % 60, "s")];
-    let first = units.iter().position(|(count, _)| *count > 0).unwrap_or(units.len() - 1);
-    let parts = units[first..].iter().take(2).map(|(count, unit)| format!("{count}{unit}"));
-    parts.collect::<Vec<_>>().join(" ")
+    let time = format_duration(Duration::from_secs(time.as_secs())).to_string();
+    let units: Vec<_> = time.split(' ').take(2).collect();
+    units.join(" ").replace("day", " day")
 }
 
 #[cfg(test)]
@@ -277,6 +276,6 @@ mod tests {
     #[test]
     fn times_are_shown_in_their_two_largest_units() {
         let shown = [0, 59, 60, 3_600, 90_061].map(|secs| rough(Duration::from_secs(secs)));
-        assert_eq!(shown, ["0s", "59s", "1m 0s", "1h 0m", "1d 1h"]);
+        assert_eq!(shown, ["0s", "59s", "1m", "1h", "1 day 1h"]);
     }
 }

@@ -38,7 +38,7 @@ pub struct Args {
     /// How many tasks each process has.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     tasks: u32,
-    /// The TTL of all leases, in milliseconds, instead of that of the class.
+    /// The TTL of all leases, in milliseconds, in place of the default TTL of the class.
     #[arg(long)]
     ttl_ms: Option<u64>,
     /// The kinds of faults to cause, such as `client-stopped`. Without this option, all kinds that fit the store.

@@ -41,7 +41,7 @@ pub struct Size {
     pub tasks: u32,
     /// How often clients tell of the resources that they use.
     pub sample_every: Duration,
-    /// The TTL of all leases, instead of that of the class.
+    /// The TTL of all leases, in place of the default TTL of the class.
     pub ttl: Option<Duration>,
     /// The kinds of faults to cause. If the list is empty, all kinds that fit the class.
     pub kinds: Vec<FaultKind>,
@@ -141,7 +141,7 @@ impl Campaign<'_> {
         let at = |at: Duration| (at - self.start).as_secs_f64();
         println!("  {:7.2} s to {:7.2} s: {} ({target})", at(from), at(until), fault.kind);
         let Fault { kind, window, is_outside, .. } = *fault;
-        Hit { kind, window, is_outside, target, key: None, stopped, from, until }
+        Hit { window, is_outside, target, stopped, ..Hit::new(kind, from, until) }
     }
 
     async fn disturb_clients(

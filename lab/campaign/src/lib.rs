@@ -1,6 +1,6 @@
-//! Disturbs real stores and real clients of Leasehold by a schedule that a seed decides, and judges the history of both.
+//! Causes faults of real stores and real clients of Leasehold, and checks the recorded history. A seed determines the schedule of the faults.
 //!
-//! [`campaign::run`] visits one class of store. `leasehold_conformance::history` has the clients and the judge.
+//! [`campaign::run`] tests one class of store. `leasehold_conformance::history` contains the clients and the checker.
 #![forbid(unsafe_code)]
 
 pub mod args;

@@ -76,8 +76,8 @@ fn freed(after: u64) -> Event {
 fn hit(kind: FaultKind, from: u64, until: u64) -> Hit {
     let fault = CATALOGUE.iter().find(|fault| fault.kind == kind).unwrap();
     let Fault { kind, window, is_outside, .. } = *fault;
-    let (target, stopped) = ("a server".to_owned(), Vec::new());
-    Hit { kind, window, is_outside, target, key: None, stopped, from: ms(from), until: ms(until) }
+    let target = "a server".to_owned();
+    Hit { window, is_outside, target, ..Hit::new(kind, ms(from), ms(until)) }
 }
 
 fn judged(events: impl Into<Vec<Event>>, faults: Vec<Hit>) -> Run {

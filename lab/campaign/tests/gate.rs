@@ -1,4 +1,4 @@
-//! Short campaigns: the judge finds nothing to object to, and finds it at once where processes only seem to share a store.
+//! Short campaigns. The checker finds no violation, unless each process has a separate store.
 
 use std::process::{Command, Output};
 
@@ -62,7 +62,7 @@ fn a_store_for_each_process_breaks_them() {
     let (output, run) = campaign(&["memory", "--seconds", "2"]);
 
     assert!(!output.status.success());
-    // Each of them dozens of times. Some runs have no stale write (`fencing`), which takes a pause at a certain moment: `judge.rs` has those.
+    // A stale write (`fencing`) requires a pause at a certain moment, so `checker.rs` tests this rule.
     for rule in [Rule::Exclusion, Rule::TokenOrder, Rule::EntryOrder] {
         assert!(run.figures.violations.contains_key(&rule), "{:?}", run.figures.violations);
     }

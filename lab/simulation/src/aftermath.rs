@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_conformance::history::event::outcome_of;
 use leasehold_core::election::Election;
 use leasehold_core::memory::Outcome;
 use leasehold_core::{Error, ErrorKind, LockClient, LockKey, TryLockError};
@@ -10,7 +11,6 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::incident::Incident;
-use crate::recorder::outcome_of;
 use crate::store::Request;
 use crate::workload::{ELECTION, KEYS, MUTEXES};
 use crate::world::World;

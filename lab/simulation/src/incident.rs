@@ -10,21 +10,20 @@ use crate::workload::KEYS;
 
 /// A fault with its target, start and duration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Incident {
+pub(crate) struct Incident {
     /// The start, counted from the start of the simulation.
-    pub at: Duration,
+    pub(crate) at: Duration,
     /// The duration. It is zero for a fault that only changes data or a clock.
-    pub lasts: Duration,
+    pub(crate) lasts: Duration,
     /// The kind of the fault.
-    pub kind: FaultKind,
+    pub(crate) kind: FaultKind,
     /// The part of the simulation that fails.
-    pub target: Target,
+    pub(crate) target: Target,
 }
 
 /// The part of a simulation that a fault affects. Clients and stores have numbers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Target {
+pub(crate) enum Target {
     /// A client's process.
     Client(usize),
     /// A store.

@@ -1,7 +1,7 @@
 //! One seed, one schedule: the real layers of Leasehold over simulated stores, networks and clocks.
 //!
 //! A [`Simulation`] runs several clients with several tasks each, on one or more stores, in virtual time on one thread. Its seed decides everything: the
-//! kinds of lock and their options, the fate of every message, the [incidents](Incident) that befall clients and stores, the pace of
+//! kinds of lock and their options, the fate of every message, the incidents that befall clients and stores, the pace of
 //! every clock, and the points at which calls are dropped. So a failure is one number, and a fix is proved by the same number.
 //!
 //! ```
@@ -39,7 +39,6 @@ mod recorder;
 mod report;
 mod shrink;
 
-pub use incident::{Incident, Target};
 pub use network::Link;
 pub use report::Report;
 pub use shrink::shrink;

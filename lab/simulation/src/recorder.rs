@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_conformance::history::checker::{Bounds, History};
-use leasehold_conformance::history::event::{Event, EventKind, LeaseInfo, Usage};
+use leasehold_conformance::history::event::{
+    Event, EventKind, LeaseInfo, NO_TOKEN, Usage, reason_of,
+};
 use leasehold_conformance::history::fault::{Hit, Window};
 use leasehold_conformance::history::run::{Kind, Register, Run};
 use leasehold_conformance::{FaultKind, Rule};
 use leasehold_core::backend::{Grant, Lease, LeaseId};
-use leasehold_core::{Error, ErrorKind, LeaseState, LockGuard, LockKey};
+use leasehold_core::{LeaseState, LockGuard, LockKey};
 use tokio::time::Instant;
 
 use crate::clock::DriftingClock;
@@ -150,7 +152,7 @@ impl Recorder {
     pub(crate) fn force_released(&self, store: usize, key: &LockKey) {
         let mut state = self.state();
         let now = self.zero.elapsed();
-        let hit = hit(FaultKind::LeasesRevoked, now, now);
+        let hit = Hit::new(FaultKind::LeasesRevoked, now, now);
         state.hits.push(Hit { window: Some(&LEASES_LOST), ..hit });
         let (store, key) = (number(store), key.to_string());
         self.add(&mut state, 0, EventKind::ForceReleased { store, key });
@@ -200,7 +202,7 @@ impl Recorder {
                 task: 0,
                 key: guard.key().to_string(),
                 kind: terms.kind,
-                token: if terms.is_fenced { guard.token().number() } else { 0 },
+                token: if terms.is_fenced { guard.token().number() } else { NO_TOKEN },
                 units: guard.units(),
                 limit: terms.limit.unwrap_or(guard.units()),
                 deadline: watched.deadline,
@@ -252,13 +254,19 @@ impl Recorder {
         }
     }
 
-    /// Checks the history of a simulation with these incidents, whose network was disturbed until some time.
-    pub(crate) fn check(&self, incidents: &[Incident], disturbed_until: Option<Duration>) -> Run {
+    /// Records that the network lost and delayed messages from the start until now.
+    pub(crate) fn network_disturbed(&self) {
+        let until = self.zero.elapsed();
+        self.state().hits.push(Hit::new(FaultKind::NetworkDisturbed, Duration::ZERO, until));
+    }
+
+    /// Checks the history of a simulation with these incidents.
+    pub(crate) fn check(&self, incidents: &[Incident]) -> Run {
         let mut state = self.state();
-        let mut hits: Vec<Hit> = incidents.iter().map(|it| hit_of(it, &state.clients)).collect();
-        let disturbed = |until| hit(FaultKind::NetworkDisturbed, Duration::ZERO, until);
-        hits.extend(disturbed_until.map(disturbed));
-        hits.append(&mut state.hits);
+        let mut hits = std::mem::take(&mut state.hits);
+        // The record already contains each lease that an operator ended.
+        let others = incidents.iter().filter(|it| it.kind != FaultKind::LeasesRevoked);
+        hits.extend(others.map(|it| hit_of(it, &state.clients)));
         let events = std::mem::take(&mut state.events);
         History::new(Duration::ZERO, events, hits, BOUNDS).check()
     }
@@ -323,7 +331,7 @@ impl Watched {
         match state {
             LeaseState::Lost(_) if was_lost => None,
             LeaseState::Lost(reason) => {
-                let reason = format!("{reason:?}").to_lowercase();
+                let reason = reason_of(reason);
                 Some(EventKind::Lost { hold, deadline: Some(deadline), reason })
             }
             _ if !was_lost && deadline == before && now <= deadline => None,
@@ -332,25 +340,12 @@ impl Watched {
     }
 }
 
-/// Returns the outcome of a call that failed.
-pub(crate) fn outcome_of(error: &Error) -> String {
-    match error.kind() {
-        ErrorKind::Timeout => "busy".to_owned(),
-        kind => format!("{kind:?}").to_lowercase(),
-    }
-}
-
 fn number(store: usize) -> u32 {
     u32::try_from(store).expect("a simulation has few stores")
 }
 
-fn hit(kind: FaultKind, from: Duration, until: Duration) -> Hit {
-    let (target, stopped) = (String::new(), Vec::new());
-    Hit { kind, window: None, is_outside: false, target, key: None, stopped, from, until }
-}
-
 fn hit_of(incident: &Incident, clients: &[usize]) -> Hit {
-    let hit = hit(incident.kind, incident.at, incident.end());
+    let hit = Hit::new(incident.kind, incident.at, incident.end());
     match (incident.kind, incident.target) {
         (FaultKind::KeyStalled, Target::Key { key, .. }) => {
             Hit { key: Some(key.to_owned()), ..hit }

@@ -25,11 +25,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// The history, with the result of the check.
-    pub fn run(&self) -> &Run {
-        &self.run
-    }
-
     /// Whether a rule was violated.
     pub fn is_violated(&self) -> bool {
         !self.run.figures.violations.is_empty()
@@ -38,11 +33,6 @@ impl Report {
     /// Whether this rule was violated.
     pub fn violates(&self, rule: Rule) -> bool {
         self.run.figures.violations.contains_key(&rule)
-    }
-
-    /// The incidents, in the order in which they began.
-    pub fn incidents(&self) -> &[Incident] {
-        &self.incidents
     }
 
     /// The number of guards that callers received.

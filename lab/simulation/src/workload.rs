@@ -12,6 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
+use leasehold_conformance::history::event::outcome_of;
 use leasehold_core::backend::Fencing;
 use leasehold_core::{ErrorKind, LockClient, LockGuard, OwnerId};
 use tokio::time::Instant;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 use self::wanted::{Patience, Wanted};
 use crate::clock::DriftingClock;
 use crate::processor::Processor;
-use crate::recorder::{Terms, outcome_of};
+use crate::recorder::Terms;
 use crate::world::World;
 
 /// One task of a process.

@@ -30,8 +30,6 @@ pub(crate) struct World {
     pub(crate) schedule: Schedule,
     pub(crate) incidents: Vec<Incident>,
     pub(crate) recorder: Recorder,
-    /// The time until which the network loses and delays messages, if it does.
-    disturbed_until: Mutex<Option<Duration>>,
     /// How long a client waits for a reply.
     pub(crate) reply_limit: Duration,
     /// How often followers pass on to a store the renewals that they have answered, if they do.
@@ -57,7 +55,6 @@ impl World {
         Self {
             schedule,
             recorder: Recorder::new(zero),
-            disturbed_until: Mutex::new((!weather.is_calm()).then_some(Duration::MAX)),
             incidents,
             reply_limit,
             pings,
@@ -93,9 +90,10 @@ impl World {
 
     /// Ends all faults of the network.
     pub(crate) fn calm_down(&self) {
-        *self.weather.lock().unwrap_or_else(PoisonError::into_inner) = Weather::CALM;
-        let mut until = self.disturbed_until.lock().unwrap_or_else(PoisonError::into_inner);
-        *until = until.map(|_| self.now());
+        let mut weather = self.weather.lock().unwrap_or_else(PoisonError::into_inner);
+        if !mem::replace(&mut *weather, Weather::CALM).is_calm() {
+            self.recorder.network_disturbed();
+        }
     }
 
     pub(crate) fn weather(&self) -> Weather {
@@ -190,10 +188,10 @@ impl World {
         }
     }
 
-    /// Checks the history.
+    /// Checks the history. The faults of the network end if the work has not ended them.
     pub(crate) fn check(&self) -> Run {
-        let until = *self.disturbed_until.lock().unwrap_or_else(PoisonError::into_inner);
-        self.recorder.check(&self.incidents, until)
+        self.calm_down();
+        self.recorder.check(&self.incidents)
     }
 
     pub(crate) fn is_on(&self, kind: FaultKind, target: Target) -> bool {

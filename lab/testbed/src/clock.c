@@ -1,8 +1,10 @@
 /* The wall clock of a server is the one in the file that $LEASEHOLD_CLOCK names; clock.rs writes that file.
 
-   Loaded into the server with LD_PRELOAD. System calls only: no malloc and no dlsym, on which an allocator of the server's own would recurse. */
+   Loaded into the server with LD_PRELOAD. The clock functions only use system calls: a server's own
+   allocator would recurse on malloc and dlsym. */
 
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -61,8 +63,15 @@ time_t time(time_t *seconds) {
 static FILE *open_file(const char *path, const char *mode) {
   int flags = *mode == 'r' ? 0 : O_CREAT | (*mode == 'a' ? O_APPEND : O_TRUNC);
   flags |= strchr(mode, '+') ? O_RDWR : *mode == 'r' ? O_RDONLY : O_WRONLY;
-  int fd = strcmp(path, "/proc/cpuinfo") ? open(path, flags, 0666) : -1;
-  return fd < 0 ? 0 : fdopen(fd, mode);
+  flags |= (strchr(mode, 'e') ? O_CLOEXEC : 0) | (strchr(mode, 'x') ? O_EXCL : 0);
+  if (!strcmp(path, "/proc/cpuinfo")) {
+    errno = ENOENT;
+    return 0;
+  }
+  int fd = open(path, flags, 0666);
+  FILE *opened = fd < 0 ? 0 : fdopen(fd, mode);
+  if (fd >= 0 && !opened) close(fd);
+  return opened;
 }
 
 FILE *fopen(const char *path, const char *mode) { return open_file(path, mode); }

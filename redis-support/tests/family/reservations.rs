@@ -1,13 +1,12 @@
 //! A release keeps a mutex for the first waiter and notifies that waiter alone. The waiter then acquires the mutex.
 
-use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::admin::Inspection;
 use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Release};
-use leasehold_core::clock::{Clock, Instant, Sleep};
+use leasehold_core::clock::ManualClock;
 use leasehold_core::{
     LeaseState, LockClient, LockGuard, LockKey, LockOptions, LossReason, RenewalMode,
 };
@@ -69,33 +68,17 @@ async fn assert_each_takes(scripts: u64, redis: &Redis, clients: &[LockClient<Ba
     assert_nothing_is_left(redis).await;
 }
 
-/// A clock that stands still, so no lease is renewed.
-#[derive(Clone, Debug, Default)]
-struct Still;
-
-impl Clock for Still {
-    fn now(&self) -> Instant {
-        Instant::from_zero(Duration::ZERO)
-    }
-
-    fn sleep_until(&self, _deadline: Instant) -> Sleep {
-        Box::pin(pending())
-    }
-
-    fn is_real_time(&self) -> bool {
-        false
-    }
-}
-
 /// A server on which no time passes until a test advances its clock.
 async fn still_server() -> Redis {
     RedisOptions::new().clock(Pace::Still).start().await
 }
 
 async fn still_client(redis: &Redis) -> LockClient<Backend> {
-    let config = Config::from_url(&patiently(&redis.url())).unwrap().clock(Still);
+    // The clock never advances, so no lease is renewed.
+    let clock = ManualClock::new();
+    let config = Config::from_url(&patiently(&redis.url())).unwrap().clock(clock.clone());
     let backend = Backend::connect_with(config).await.unwrap();
-    LockClient::builder(backend).clock(Still).build().unwrap()
+    LockClient::builder(backend).clock(clock).build().unwrap()
 }
 
 #[tokio::test]

@@ -91,16 +91,6 @@ async fn disturb(clients: &mut Population, seed: u64, ttl: Duration, time: Durat
         sleep(next.saturating_duration_since(Instant::now())).await;
         let (kind, from) = (FAULTS[random.usize(..FAULTS.len())], now());
         let (target, stopped) = clients.disturb(kind, lasts, random.usize(..)).await;
-        let until = now();
-        hits.push(Hit {
-            kind,
-            window: None,
-            is_outside: false,
-            target,
-            key: None,
-            stopped,
-            from,
-            until,
-        });
+        hits.push(Hit { target, stopped, ..Hit::new(kind, from, now()) });
     }
 }

@@ -8,9 +8,6 @@ use crate::history::run::{End, HoldRow, Kind};
 
 use super::time::Timeline;
 
-/// The token of a hold if the store does not support fencing.
-pub(super) const NO_TOKEN: u64 = 0;
-
 /// A period in which a caller certainly considered itself a holder.
 #[derive(Clone, Debug)]
 pub(super) struct Hold {

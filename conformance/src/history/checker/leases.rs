@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::Rule;
-use crate::history::event::{Event, EventKind};
+use crate::history::event::{Event, EventKind, NO_TOKEN};
 
-use super::hold::{Hold, Holds, NO_TOKEN};
+use super::hold::{Hold, Holds};
 use super::rules::{Rules, Violation};
 
 /// The time within which a caller receives a lease that is handed off, which is two steps of a
@@ -86,7 +86,9 @@ impl Rules<'_> {
 
     fn check_hand_off(&mut self, leases: &mut Leases<'_>, all: &[Hold], place: usize) {
         let Hold { process, key, from, token, lease, deadline_at_entry, .. } = &all[place];
-        let Some(before) = leases.holds.insert((*process, lease.id), place) else { return };
+        let before = leases.holds.insert((*process, lease.id), place);
+        // Two leases can have the same number, because the number is only a fingerprint.
+        let Some(before) = before.filter(|before| all[*before].key == *key) else { return };
         let ended = all[before].until;
         let is_same_grant = match *token {
             NO_TOKEN => all[before].shares_lease_with(&all[place]),

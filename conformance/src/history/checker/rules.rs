@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use crate::Rule;
-use crate::history::event::{Event, EventKind, Usage};
+use crate::history::event::{Event, EventKind, NO_TOKEN, Usage};
 use crate::history::fault::Hit;
 use crate::history::run::{Kind, Register, ViolationRow};
 
-use super::hold::{Hold, Holds, NO_TOKEN};
+use super::hold::{Hold, Holds};
 use super::time::Timeline;
 use super::{Bounds, stalls};
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::lock::{Guards, Lock};
 use super::teller::Teller;
-use crate::history::event::{EventKind, LeaseInfo, now, since_boot};
+use crate::history::event::{EventKind, LeaseInfo, now, reason_of, since_boot};
 use crate::history::line::Said;
 use crate::history::run::Register;
 
@@ -66,7 +66,7 @@ impl Belief {
         let deadline = since_boot(guard.deadline());
         match state {
             LeaseState::Lost(reason) => {
-                let reason = format!("{reason:?}").to_lowercase();
+                let reason = reason_of(reason);
                 self.teller.tell(EventKind::Lost { hold, deadline: Some(deadline), reason });
                 false
             }

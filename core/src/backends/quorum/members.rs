@@ -69,7 +69,7 @@ impl<B: LockBackend> Members<B> {
     }
 
     pub(super) fn majority(&self) -> usize {
-        self.len() / 2 + usize::from(!flaw!("half-is-a-majority"))
+        self.len() / 2 + usize::from(!flaw!("minority-is-enough"))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Member<B>> {

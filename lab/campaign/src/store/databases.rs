@@ -9,7 +9,7 @@ use tokio::time::sleep;
 /// The table of leases.
 pub(super) const TABLE: &str = "leasehold_lease";
 
-/// Causes a fault of a server for `time`. Returns `false` if no database server supports the fault.
+/// Causes a fault of a server for `time`. Returns `false` if only some database servers support the fault.
 pub(super) async fn disturb<K: DatabaseKind>(
     server: &mut DatabaseServer<K>,
     kind: FaultKind,

@@ -1,4 +1,4 @@
-//! A store that a campaign did not start, and so does not disturb.
+//! A store that was started before the campaign. The campaign does not cause faults of this store.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
